@@ -1,0 +1,242 @@
+"""Lucene indexes: of impacts, written with Lucene's own IndexWriter, and of text for BM25, written by Anserini.
+
+Anserini's JsonVectorCollection repeats a term as often as its impact says, so that indexing costs the sum of the
+impacts. Here a document is `term␁impact term␁impact …`, analyzed by white space and DelimitedTermFrequencyTokenFilter,
+which costs the number of terms. What comes out is the same index to Anserini and Pyserini: a field `contents` with
+documents and frequencies and no norms, scored by ImpactSimilarity, and an `id` that is stored and in doc values.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini import artifact, cli, jvm
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import Collection, Ids, open_collection
+from cai_pyserini.config import load_encoder, load_index_config
+
+DELIMITER = "\x01"  # between term and impact: no vocabulary has it, and to Java it is no white space
+LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
+FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # of a line as the impact stage writes it
+RAM_BUFFER_MB = 512.0
+FILE_DOCUMENTS = 50_000  # a file Anserini is given; each is a unit of work for its threads
+
+
+def index_impacts(impacts: Path, output: Path) -> Path:
+    """Index JSON vectors, of the impact stage or any other origin, unless the index is there already.
+
+    Raises CaiError for a line that is not {"id": string, "vector": {term: integer from 1 on, …}}.
+    """
+    from cai_pyserini.impact import encoder_yaml
+
+    files = sorted(impacts.glob("*.jsonl"))
+    if not files:
+        raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `python -m cai_pyserini.impact`")
+    manifest = artifact.read_manifest(impacts)
+    source = manifest["digest"] if manifest else [artifact.file_digest(file) for file in files]
+    recipe = {"stage": "index", "format": 1, "kind": "impact", "source": source}
+    if artifact.is_fresh(output, recipe):
+        return output
+    jvm.start()
+    with artifact.building(output, recipe) as (partial, facts):
+        start = time.perf_counter()
+        with jvm.java_errors(f"indexing {impacts}"):
+            documents = _write_index(files, partial, manifest["vectors"] if manifest else None)
+        facts |= {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
+        if manifest:  # whose queries fit, and how its scores are to be read
+            config = load_encoder(str(impacts / "encoder.yaml"))
+            idf = os.path.relpath(config.idf, output) if config.idf else None
+            artifact.write_text(partial / "encoder.yaml", encoder_yaml(replace(config, idf=idf)))
+            facts |= {key: manifest["recipe"][key] for key in ("checkpoint", "idf_power", "query_scale")}
+            facts["document_scale"] = manifest["document_scale"]
+            facts["nonzeros"] = manifest["nonzeros"]
+        facts["bytes"] = artifact.folder_bytes(partial)
+    return output
+
+
+def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
+    """Write a Lucene index of JSON vectors and return the number of documents."""
+    from jnius import JavaException
+
+    add, close = _open_writer(folder)
+    seen = Ids()
+    count = 0
+    for count, (where, line) in enumerate(cli.progress(_lines(files), total, f"index {folder.name.split('.')[1]}"), 1):
+        id, contents = _parse(line, where)
+        if seen.add(id):
+            raise CaiError(f"{where}: document id {id!r} is there twice")
+        try:
+            add(id, contents)
+        except JavaException:
+            _parse_checked(line, where)  # names what is wrong with the line; where it is sound, the fault is elsewhere
+            raise
+    if not count:
+        raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
+    close()
+    return count
+
+
+def _lines(files: list[Path]) -> Iterator[tuple[str, str]]:
+    for file in files:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield f"{file}:{number}", line
+
+
+def _parse(line: str, where: str) -> tuple[str, str]:
+    """Id and delimited contents of a JSON vector. A line just as the impact stage writes it is cut, not parsed."""
+    middle = line.find(MIDDLE)
+    if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and "\\" not in line:
+        body = line[middle + len(MIDDLE) : -len(BACK) - 1]
+        return line[len(FRONT) : middle], body.replace('": ', DELIMITER).replace(', "', " ")
+    return _parse_checked(line, where)
+
+
+def _parse_checked(line: str, where: str) -> tuple[str, str]:
+    """Id and delimited contents of a JSON vector, every part of which is checked."""
+    try:
+        data = json.loads(line)
+        id, vector = data["id"], data["vector"]
+        items = list(vector.items())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CaiError(f'{where}: expected {{"id": …, "contents": …, "vector": {{term: impact, …}}}}') from None
+    if not isinstance(id, str) or id.split() != [id]:
+        raise CaiError(f"{where}: the id {id!r} is no string, is empty or has white space")
+    for term, impact in items:
+        if term.split() != [term] or DELIMITER in term:
+            raise CaiError(f"{where}: the term {term!r} is empty or has white space, which an index cannot hold")
+        if len(term.encode()) > LONGEST_TERM:
+            raise CaiError(f"{where}: the term {term[:20]}… has {len(term.encode()):,} bytes; Lucene takes {LONGEST_TERM:,}")
+        if not isinstance(impact, int) or isinstance(impact, bool) or not 1 <= impact < 2**31:
+            raise CaiError(f"{where}: the impact of {term!r} is {impact!r}; it must be an integer from 1 to 2147483647")
+    return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in items])
+
+
+def _open_writer(folder: Path) -> tuple[Callable[[str, str], None], Callable[[], None]]:
+    """A Lucene index writer: a function that adds a document, and one that merges, commits and closes."""
+    from jnius import cast
+
+    java = jvm.java_class
+    # Analysis: the longest token is longer than the longest term, so that a term is refused and never split.
+    analyzer = (
+        java("org.apache.lucene.analysis.custom.CustomAnalyzer")
+        .builder()
+        .withTokenizer("whitespace", _java_map({"maxTokenLen": str(1 << 20)}))
+        .addTokenFilter("delimitedTermFrequency", _java_map({"delimiter": DELIMITER}))
+        .build()
+    )
+    config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
+    config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+    config.setRAMBufferSizeMB(RAM_BUFFER_MB)
+    directory = java("org.apache.lucene.store.FSDirectory").open(java("java.nio.file.Paths").get(str(folder)))
+    writer = java("org.apache.lucene.index.IndexWriter")(directory, config)
+
+    kind = java("org.apache.lucene.document.FieldType")()
+    kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
+    kind.setOmitNorms(True)
+    text = cast("java.lang.CharSequence", java("java.lang.String")(""))
+    bytes_of = java("org.apache.lucene.util.BytesRef")
+    contents_field = java("org.apache.lucene.document.Field")("contents", text, kind)
+    id_field = java("org.apache.lucene.document.StringField")("id", "", java("org.apache.lucene.document.Field$Store").YES)
+    id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", bytes_of(b""))
+    document = java("org.apache.lucene.document.Document")()
+    for field in (id_field, id_values, contents_field):
+        document.add(field)
+
+    def add(id: str, contents: str) -> None:
+        # One Document whose fields are set again: every new Java object costs a crossing into Java.
+        id_field.setStringValue(id)
+        id_values.setBytesValue(bytes_of(id.encode()))
+        contents_field.setStringValue(contents)
+        writer.addDocument(document)
+
+    def close() -> None:
+        writer.forceMerge(1)
+        writer.close()
+
+    return add, close
+
+
+def _java_map(items: dict[str, str]) -> Any:
+    """A java.util.HashMap that its receiver may change."""
+    result = jvm.java_class("java.util.HashMap")()
+    for key, value in items.items():
+        result.put(key, value)
+    return result
+
+
+def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
+    """Index the text of a collection with Anserini's IndexCollection and its default English analyzer, with positions,
+    document vectors and raw documents as in Anserini's BEIR recipes, unless the index is there already."""
+    recipe = {"stage": "index", "format": 1, "kind": "bm25", "documents": collection.fingerprint("documents")}
+    if artifact.is_fresh(output, recipe):
+        return output
+    java = jvm.find_java()
+    with artifact.building(output, recipe) as (partial, facts):
+        staging = partial / "staging"
+        index = partial / "index"
+        count = _stage_json(collection, staging)
+        command = [java.command, *jvm.options(java), "-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection"]
+        command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
+        command += ["-input", str(staging), "-index", str(index), "-threads", str(threads or os.cpu_count() or 1)]
+        command += ["-storePositions", "-storeDocvectors", "-storeRaw"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        counts = {key: int(value.replace(",", "")) for key, value in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
+        if done.returncode or counts.get("indexed", 0) + counts.get("empty", 0) != count:
+            tail = "\n  ".join(done.stdout.strip().splitlines()[-8:])
+            raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {tail}")
+        artifact.remove(staging)
+        for path in list(index.iterdir()):
+            path.rename(partial / path.name)
+        index.rmdir()
+        facts |= {"documents": counts["indexed"], "bytes": artifact.folder_bytes(partial)}
+    return output
+
+
+def _stage_json(collection: Collection, folder: Path) -> int:
+    """Write a collection as Anserini's JsonCollection reads it: {"id": …, "contents": …}, in several files."""
+    folder.mkdir()
+    count = 0
+    file = None
+    for document in cli.progress(collection.documents(), collection.size, "index bm25"):
+        if count % FILE_DOCUMENTS == 0:
+            if file:
+                file.close()
+            file = (folder / f"{count // FILE_DOCUMENTS:05d}.jsonl").open("w", encoding="utf-8")
+        file.write(json.dumps({"id": document.id, "contents": document.contents}) + "\n")
+        count += 1
+    file.close()
+    return count
+
+
+def main() -> None:
+    parser = cli.parser(
+        "Write a Lucene index that Pyserini and Anserini open: `impact` of JSON vectors, `bm25` of text.",
+        "python -m cai_pyserini.index impact --input impacts --output index",
+    )
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    impact = kinds.add_parser("impact", help="of JSON vectors, as the impact stage or pyserini.encode writes them")
+    impact.add_argument("--input", type=Path, required=True, help="folder with *.jsonl")
+    bm25 = kinds.add_parser("bm25", help="of the text of a collection, by Anserini")
+    bm25.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
+    bm25.add_argument("--threads", type=int, default=0, help="0: as many as there are processors")
+    for kind in (impact, bm25):
+        kind.add_argument("--output", type=Path, required=True, help="folder of the index")
+    args = parser.parse_args()
+    if args.kind == "impact":
+        index_impacts(args.input, args.output)
+    else:
+        index_bm25(open_collection(load_index_config(args.collection)), args.output, args.threads)
+    manifest = artifact.require_manifest(args.output, "index")
+    rate = manifest["documents"] / max(manifest["seconds"], 1e-3)
+    print(f"{args.output}: {manifest['documents']:,} documents, {manifest['bytes'] / 1e6:.1f} MB, {rate:,.0f} a second")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,241 @@
+"""SPLADE: text -> sparse vector over the vocabulary of a masked language model.
+
+    w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
+
+log1p and relu grow with the logit, and the decoder's bias does not depend on the token, so the maximum is taken over
+the bare products of hidden states and output embeddings, and the rest is done once per vocabulary entry:
+
+    w_v = log(1 + relu(max_i <h_i, e_v> + c_v))
+
+The products are made and reduced in blocks of the vocabulary, in one buffer that stays in the cache; the tensor
+(texts, tokens, vocabulary) never exists.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.cli import CaiError
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+BATCH_SIZE = {"cpu": 16, "cuda": 256}
+Precision = Literal["auto", "float32", "bfloat16"]
+BLOCK_BYTES = {"cpu": 1 << 23, "cuda": 1 << 28}  # of the buffer for a block of the vocabulary; on a CPU it fits the cache
+
+
+class Splade:
+    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer.
+
+    `precision` is that of the products; sums and everything after them are float32. `auto` is bfloat16 where the
+    hardware multiplies it faster than float32. Raises CaiError for a checkpoint that is none.
+    """
+
+    def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto"):
+        self.checkpoint = checkpoint
+        self.device = resolve_device(device)
+        self.precision = resolve_precision(precision, self.device)
+        self._dtype = getattr(torch, self.precision)
+        self.tokenizer = Tokenizer(checkpoint)
+        model, decoder = load_masked_lm(checkpoint)
+        if decoder.weight.shape[0] < len(self.tokenizer):
+            raise CaiError(
+                f"{checkpoint}: the tokenizer has {len(self.tokenizer)} entries but the model only "
+                f"{decoder.weight.shape[0]}; they do not belong together"
+            )
+        self._max_length = min(
+            self.tokenizer.max_length, getattr(model.config, "max_position_embeddings", self.tokenizer.max_length)
+        )
+        self._body = model.to(self.device)
+        size = len(self.tokenizer)  # a decoder may be padded beyond the vocabulary
+        self._embeddings = decoder.weight.detach()[:size].to(self.device, self._dtype).contiguous()
+        bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
+        self._bias = bias.to(self.device, torch.float32)
+        self._buffer = torch.empty(0, dtype=self._dtype, device=self.device)
+
+    @torch.inference_mode()
+    def encode(self, texts: Sequence[str], max_length: int, batch_size: int | None = None) -> csr_matrix:
+        """Encode texts, of which the first `max_length` tokens count, special tokens included.
+
+        `batch_size` is the number of texts of full length a batch; shorter ones make larger batches. Returns float32
+        weights (len(texts), vocabulary). A blank text has no weights.
+        """
+        batch_size = batch_size or BATCH_SIZE[self.device.type]
+        if max_length > self._max_length:
+            raise CaiError(f"{self.checkpoint} reads at most {self._max_length} tokens, not {max_length}")
+        tokens = self.tokenizer.encode(texts, max_length)
+        rows = [np.empty(0, np.int64)]
+        columns = [np.empty(0, np.int64)]
+        weights = [np.empty(0, np.float32)]
+        full = [i for i, text in enumerate(texts) if text.strip()]
+        for batch in batches([len(tokens[i]) for i in full], batch_size * max_length, 8 * batch_size):
+            logits = self._logits([tokens[full[i]] for i in batch])
+            row, column = logits.gt(0).nonzero(as_tuple=True)
+            rows.append(np.array(full)[batch][row.numpy(force=True)])
+            columns.append(column.numpy(force=True))
+            weights.append(torch.log1p(logits[row, column]).numpy(force=True))
+        entries = np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns))
+        return csr_matrix(entries, shape=(len(texts), len(self.tokenizer)))
+
+    def _logits(self, tokens: list[list[int]]) -> torch.Tensor:
+        """The largest logit of each vocabulary entry, (texts, vocabulary), of tokenized texts."""
+        lengths = torch.tensor([len(t) for t in tokens])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]  # (texts, tokens)
+        ids = torch.full(mask.shape, self.tokenizer.pad_id)
+        ids[mask] = torch.tensor([id for t in tokens for id in t])
+        ids, mask = ids.to(self.device), mask.to(self.device)
+        with torch.autocast(self.device.type, self._dtype, enabled=self.precision != "float32"):
+            hidden = self._body(input_ids=ids, attention_mask=mask.long()).logits  # the decoder is taken off
+        # Padding must not win the maximum: it takes the hidden state of the first token, which takes part anyway.
+        hidden = torch.where(mask[:, :, None], hidden, hidden[:, :1])
+        return self._maxima(hidden.to(self._dtype)).float() + self._bias
+
+    def _maxima(self, hidden: torch.Tensor) -> torch.Tensor:
+        """max over tokens of <h, e_v>: hidden (texts, tokens, dimensions) -> (texts, vocabulary)."""
+        texts, length, dimensions = hidden.shape
+        flat = hidden.reshape(texts * length, dimensions)
+        maxima = torch.empty(texts, len(self._embeddings), dtype=self._dtype, device=self.device)
+        block = max(256, BLOCK_BYTES[self.device.type] // (flat.shape[0] * self._dtype.itemsize) // 256 * 256)
+        if self._buffer.numel() < flat.shape[0] * block:
+            self._buffer = torch.empty(flat.shape[0] * block, dtype=self._dtype, device=self.device)
+        for start in range(0, len(self._embeddings), block):
+            embeddings = self._embeddings[start : start + block]
+            products = self._buffer[: flat.shape[0] * len(embeddings)].view(flat.shape[0], len(embeddings))
+            torch.mm(flat, embeddings.T, out=products)
+            torch.amax(products.view(texts, length, -1), dim=1, out=maxima[:, start : start + len(embeddings)])
+        return maxima
+
+
+class Tokenizer:
+    """The fast tokenizer of a checkpoint, and the names of its entries in indexes and JSON vectors."""
+
+    def __init__(self, checkpoint: Path):
+        from transformers import AutoTokenizer
+
+        if not any((checkpoint / name).is_file() for name in ("tokenizer.json", "vocab.txt", "tokenizer.model")):
+            raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+        loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        if not loaded.is_fast:
+            raise CaiError(f"{checkpoint}: its tokenizer has no fast version (tokenizer.json)")
+        self._backend = loaded.backend_tokenizer
+        self._backend.no_padding()
+        self.pad_id: int = loaded.pad_token_id or 0
+        self.max_length: int = loaded.model_max_length
+
+    def __len__(self) -> int:
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def terms(self) -> list[str]:
+        """What each entry is called in an index: itself, unless white space or emptiness would make it another."""
+        terms = [f"[{i}]" for i in range(len(self))]
+        for token, i in self._backend.get_vocab(with_added_tokens=True).items():
+            if token.split() == [token] and "\x01" not in token:
+                terms[i] = token
+        return terms
+
+    def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
+        """Token ids of each text, with or without special tokens; cut after `max_length`, or whole where it is None."""
+        if max_length is None:
+            self._backend.no_truncation()
+        else:
+            self._backend.enable_truncation(max_length)
+        return [e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=special)]
+
+    def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
+        """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""
+        # The model would read [CLS] and [SEP] too, so that many fewer word pieces.
+        tokens = self.encode(texts, max_length - 2, special=False)
+        indptr = np.cumsum([0] + [len(t) for t in tokens])
+        indices = np.array([id for t in tokens for id in t], np.int32)
+        counts = csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(len(texts), len(self)))
+        counts.sum_duplicates()
+        return counts
+
+
+def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:
+    """Positions in `lengths`, longest first so that memory peaks at once, grouped so that a batch, padded to its
+    longest text, has at most `max_tokens` tokens and `max_rows` texts."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        size = max(1, min(max_rows, max_tokens // max(1, lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
+    """A masked language model without its decoder, so that its `logits` are the decoder's input, and the decoder.
+
+    transformers' own heads are used, of whatever architecture. Raises CaiError where there is none.
+    """
+    from transformers import AutoModelForMaskedLM
+    from transformers.utils import logging
+
+    if not (checkpoint / "config.json").is_file():
+        raise CaiError(f"{checkpoint} is no checkpoint: it has no config.json")
+    if not any(checkpoint.glob("*.safetensors")):
+        raise CaiError(
+            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. "
+            "For a hub id, a revision with safetensors (often refs/pr/1) can be set in the encoder's YAML"
+        )
+    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # missing weights are an error here, and said below
+    try:
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            str(checkpoint), use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
+    except (ValueError, KeyError, OSError) as error:
+        raise CaiError(f"{checkpoint} has no masked-language-model head: {str(error).splitlines()[0][:200]}") from None
+    finally:
+        logging.set_verbosity(verbosity)
+    if missing := sorted(report["missing_keys"]):
+        raise CaiError(
+            f"{checkpoint} has no masked-language-model head: its weights lack {', '.join(missing[:3])}"
+            f"{' …' if len(missing) > 3 else ''}. SPLADE needs a checkpoint saved from AutoModelForMaskedLM"
+        )
+    model.eval()
+    decoder = model.get_output_embeddings()
+    name = next((name for name, module in model.named_modules() if module is decoder), None)
+    if not isinstance(decoder, torch.nn.Linear) or name is None:
+        raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder")
+    probe = torch.tensor([[1, 2, 3]])
+    with torch.inference_mode():
+        logits = model(input_ids=probe).logits
+        model.set_submodule(name, torch.nn.Identity())
+        hidden = model(input_ids=probe).logits
+        if hidden.shape[-1] != decoder.in_features or not torch.allclose(decoder(hidden), logits, atol=1e-3, rtol=1e-3):
+            raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end")
+    return model, decoder
+
+
+def resolve_device(device: str) -> torch.device:
+    """`device`, with `auto` settled: a GPU where there is one."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        resolved = torch.device(device)
+    except RuntimeError:
+        resolved = torch.device("meta")
+    if resolved.type not in BATCH_SIZE:
+        raise CaiError(f"no device {device!r}; known are auto, cpu, cuda, cuda:1, …")
+    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
+        raise CaiError(f"no device {device!r}: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs")
+    return resolved
+
+
+def resolve_precision(precision: Precision, device: torch.device) -> str:
+    """`precision`, with `auto` settled for the device."""
+    if precision != "auto":
+        return precision
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    capabilities = torch.cpu.get_capabilities()
+    return "bfloat16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "float32"
