@@ -25,7 +25,7 @@ class EncoderConfig:
     query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
     idf: str | None = None  # folder written by the idf stage; only a document encoder used on its own needs it
     idf_power: float = 1.0  # documents are weighted with idf ** idf_power; 0 is plain SPLADE
-    bits: int = 8  # impacts are integers from 0 to 2 ** bits - 1
+    bits: int = 10  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = None  # the weight that becomes the largest impact; None: the collection's largest weight
     query_scale: int = 100  # query weights are round(weight * query_scale)
     source: str | None = None  # where the checkpoint comes from, for people
