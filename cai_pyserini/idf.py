@@ -57,8 +57,6 @@ class Idf:
 
 def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
     """Write the IDF of a collection under a checkpoint's tokenizer to a folder, unless it is there already."""
-    from cai_pyserini.splade import Tokenizer
-
     recipe = {
         "stage": "idf",
         "format": 1,
@@ -66,6 +64,8 @@ def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
         "tokenizer": checkpoint_digest(checkpoint, tokenizer_only=True),
     }
     if not artifact.is_fresh(output, recipe):
+        from cai_pyserini.splade import Tokenizer
+
         with artifact.building(output, recipe) as (partial, facts):
             idf = Idf.of(collection, Tokenizer(checkpoint))
             np.savez(partial / "idf.npz", documents=np.array(idf.documents), frequencies=idf.frequencies)

@@ -172,8 +172,8 @@ def _java_map(items: dict[str, str]) -> Any:
 
 
 def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
-    """Index the text of a collection with Anserini's IndexCollection and its default English analyzer, with positions,
-    document vectors and raw documents as in Anserini's BEIR recipes, unless the index is there already."""
+    """Index the text of a collection with Anserini's IndexCollection and its default English analyzer, with positions
+    and document vectors (what RM3 needs; raw documents would have to be read for every hit), unless it is there already."""
     recipe = {"stage": "index", "format": 1, "kind": "bm25", "documents": collection.fingerprint("documents")}
     if artifact.is_fresh(output, recipe):
         return output
@@ -185,7 +185,7 @@ def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
         command = [java.command, *jvm.options(java), "-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection"]
         command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
         command += ["-input", str(staging), "-index", str(index), "-threads", str(threads or os.cpu_count() or 1)]
-        command += ["-storePositions", "-storeDocvectors", "-storeRaw"]
+        command += ["-storePositions", "-storeDocvectors"]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         counts = {key: int(value.replace(",", "")) for key, value in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
         if done.returncode or counts.get("indexed", 0) + counts.get("empty", 0) != count:

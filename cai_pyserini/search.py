@@ -18,9 +18,8 @@ from cai_pyserini import artifact, cli, jvm
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import open_collection
 from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder, load_index_config
+from cai_pyserini.trec import Hits, Run, write_run
 
-Hits = list[tuple[str, float]]  # document id and score, best first
-Run = dict[str, Hits]  # query id -> hits
 BATCH = 512  # queries a crossing
 
 
@@ -110,13 +109,6 @@ def query_impacts(vectors: Any, terms: Sequence[str], query_scale: int) -> list[
 def without_query(run: Run, hits: int) -> Run:
     """A run without the hits that are the query itself, by id (Anserini's -removeQuery), cut to `hits`."""
     return {query: [hit for hit in found if hit[0] != query][:hits] for query, found in run.items()}
-
-
-def write_run(run: Run, path: Path, tag: str) -> None:
-    """Write a run in TREC format: query Q0 document rank score tag."""
-    with path.open("w", encoding="utf-8") as file:
-        for query, hits in run.items():
-            file.writelines(f"{query} Q0 {document} {rank} {score:.6f} {tag}\n" for rank, (document, score) in enumerate(hits, 1))
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:

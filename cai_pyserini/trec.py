@@ -1,0 +1,43 @@
+"""TREC runs: query Q0 document rank score tag, a line a hit."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from cai_pyserini.cli import CaiError
+
+Hits = list[tuple[str, float]]  # document id and score, best first
+Run = dict[str, Hits]  # query id -> hits
+
+
+def write_run(run: Run, path: Path, tag: str) -> None:
+    """Write a run in TREC format."""
+    with path.open("w", encoding="utf-8") as file:
+        for query, hits in run.items():
+            file.writelines(f"{query} Q0 {doc} {rank} {score:.6f} {tag}\n" for rank, (doc, score) in enumerate(hits, 1))
+
+
+def read_run(path: Path) -> pd.DataFrame:
+    """A run of any origin as columns `query_id`, `doc_id` and `score`, best first within a query, ties by document id.
+
+    Raises CaiError for a line that is no hit, and for a document that a query has twice.
+    """
+    names = ["query_id", "q0", "doc_id", "rank", "score", "tag"]
+    try:
+        run = pd.read_csv(
+            path, sep=r"\s+", names=names, dtype=str, keep_default_na=False, na_values=[""], quoting=3, index_col=False
+        )
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise CaiError(f"{path}: not a TREC run ({str(error).strip()})") from None
+    scores = pd.to_numeric(run["score"], errors="coerce")
+    broken = run["tag"].isna() | scores.isna()
+    if broken.any():
+        raise CaiError(f"{path}:{int(broken.to_numpy().argmax()) + 1}: expected query Q0 document rank score tag")
+    if not len(run):
+        raise CaiError(f"{path}: the run is empty")
+    run = run[["query_id", "doc_id"]].assign(score=scores)
+    twice = run.duplicated(["query_id", "doc_id"])
+    if twice.any():
+        row = int(twice.to_numpy().argmax())
+        raise CaiError(f"{path}:{row + 1}: document {run.doc_id[row]!r} is there twice for query {run.query_id[row]!r}")
+    return run.sort_values(["query_id", "score", "doc_id"], ascending=[True, False, True], ignore_index=True)
