@@ -79,9 +79,14 @@ def write_manifest(artifact: Path, recipe: Recipe, facts: dict[str, Any]) -> Non
         "digest": digest(recipe),
         **facts,
         "versions": {"cai_pyserini": __version__} | {name: version(name) for name in packages},
-        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "created": now(),
     }
     write_text(manifest_path(artifact), json.dumps(manifest, indent=1) + "\n")
+
+
+def now() -> str:
+    """The time, UTC, in a form that sorts."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def write_text(path: Path, text: str) -> None:

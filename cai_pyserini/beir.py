@@ -132,10 +132,8 @@ class Line:
         from cai_pyserini.impact import write_impacts
         from cai_pyserini.vectors import Vectors
 
-        idf = name == "splade-idf"
-        config = self.encoder_config if idf else replace(self.encoder_config, idf_power=0.0)
-        vectors = Vectors(self.output / "vectors" / "documents")
-        return write_impacts(vectors, config, self.output / "idf" if idf else None, self.output / "impacts" / name)
+        config = replace(self.encoder_config, idf=str(self.output / "idf") if name == "splade-idf" else None)
+        return write_impacts(Vectors(self.output / "vectors" / "documents"), config, self.output / "impacts" / name)
 
     def index(self, name: str) -> Path:
         """A Lucene index: `bm25`, `splade` or `splade-idf`."""
@@ -290,13 +288,12 @@ def run_line(line: Line, names: list[str]) -> "Results":
         raise CaiError(f"encoder {line.encoder_config.name} has idf_power 0: it makes no system with idf in its name")
     line.output.mkdir(parents=True, exist_ok=True)
     timings: dict[str, float] = {}
+    started = artifact.now()
     with locked(line.output):
         for label, stage in stages(line, systems):
-            start = time.perf_counter()
-            path = stage()
-            manifest = artifact.read_manifest(path) or {}
-            timings[label] = manifest.get("seconds", 0.0)
-            if time.perf_counter() - start > 1:
+            manifest = artifact.read_manifest(stage()) or {}
+            timings[label] = manifest["seconds"]
+            if manifest["created"] >= started:
                 print(f"{label:<36} {timings[label]:8.1f} s", file=sys.stderr)
         results = Results.gather(line, systems, timings)
         results.write(line.output)

@@ -23,7 +23,7 @@ class EncoderConfig:
     max_document_length: int = 256  # word pieces, [CLS] and [SEP] included
     max_query_length: int = 256
     query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
-    idf: str | None = None  # folder written by the idf stage; only a document encoder used on its own needs it
+    idf: str | None = None  # folder written by the idf stage; where there is none, documents are not weighted
     idf_power: float = 1.0  # documents are weighted with idf ** idf_power; 0 is plain SPLADE
     bits: int = 10  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = None  # the weight that becomes the largest impact; None: the collection's largest weight

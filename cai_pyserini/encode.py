@@ -20,36 +20,44 @@ if TYPE_CHECKING:
     from cai_pyserini.splade import Precision, Splade
 
 
+Part = Literal["documents", "queries"]
+
+
 class LazySplade:
-    """A Splade that is loaded when it is first needed: where every vector is there already, it never is."""
+    """A Splade that is loaded when it is first needed: where every vector is there already, it never is.
+
+    `precision` is that of documents. Queries are always encoded in float32: they are short, and so a query has the same
+    impacts wherever and with whatever others it is encoded.
+    """
 
     def __init__(self, config: EncoderConfig, device: str = "auto", precision: "Precision" = "auto"):
         self.config = config
         self.checkpoint = checkpoint_folder(config)
         self.device = device
         self._precision = precision
-        self._splade: Splade | None = None
+        self._loaded: dict[str, Splade] = {}
 
-    @property
-    def precision(self) -> str:
-        """The precision it has or will have."""
+    def precision(self, part: Part) -> "Precision":
+        """The precision for documents or queries, `auto` settled."""
         from cai_pyserini.splade import resolve_device, resolve_precision
 
-        return resolve_precision(self._precision, resolve_device(self.device))
+        return "float32" if part == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
-    def load(self) -> "Splade":
-        """The encoder."""
+    def load(self, part: Part) -> "Splade":
+        """The encoder of documents or queries."""
         from cai_pyserini.splade import Splade
 
-        self._splade = self._splade or Splade(self.checkpoint, self.device, self._precision)
-        return self._splade
+        precision = self.precision(part)
+        if precision not in self._loaded:
+            self._loaded[precision] = Splade(self.checkpoint, self.device, precision)
+        return self._loaded[precision]
 
 
 def encode(
     collection: Collection,
     encoder: LazySplade,
     output: Path,
-    part: Literal["documents", "queries"] = "documents",
+    part: Part = "documents",
     split: str = "test",
     batch_size: int | None = None,
     shard_id: int = 0,
@@ -70,7 +78,7 @@ def encode(
         "texts": [collection.fingerprint(part), collection.fingerprint(split) if queries else None],
         "checkpoint": checkpoint_digest(encoder.checkpoint),
         "max_length": max_length,
-        "precision": encoder.precision,
+        "precision": encoder.precision(part),
     }
     if artifact.is_fresh(output, recipe):
         return output
@@ -88,7 +96,7 @@ def encode(
         path = shard_path(output, number)
         if number % shard_num != shard_id or shard_facts(path, recipe_digest):
             continue
-        splade = encoder.load()
+        splade = encoder.load(part)
         start = time.perf_counter()
         matrix = splade.encode([text.contents for text in slice_], max_length, batch_size)
         write_shard(path, Shard([text.id for text in slice_], matrix), recipe_digest, time.perf_counter() - start)
@@ -136,7 +144,7 @@ def main() -> None:
         raise cli.CaiError(f"--shard-id {args.shard_id} is not from 0 to {args.shard_num - 1}")
     collection = open_collection(load_index_config(args.collection))
     encoder = LazySplade(load_encoder(args.encoder), args.device, args.precision)
-    part: Literal["documents", "queries"] = "queries" if args.queries else "documents"
+    part: Part = "queries" if args.queries else "documents"
     encode(
         collection, encoder, args.output, part, args.queries or "", args.batch_size, args.shard_id, args.shard_num
     )

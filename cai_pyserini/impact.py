@@ -80,28 +80,24 @@ def weighted(vectors: csr_matrix, weights: np.ndarray | None) -> csr_matrix:
     return csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape)
 
 
-def idf_weights(config: EncoderConfig, idf: Idf | None) -> np.ndarray | None:
-    """What documents are weighted with under an encoder's settings; None for plain SPLADE."""
-    if config.idf_power == 0:
+def idf_weights(config: EncoderConfig, terms: Sequence[str]) -> np.ndarray | None:
+    """What an encoder weights documents with, (vocabulary,); None for plain SPLADE: no idf, or power 0."""
+    if config.idf is None or config.idf_power == 0:
         return None
-    if idf is None:
-        raise CaiError(
-            f"encoder {config.name} weights documents with IDF and has none: make one with `python -m cai_pyserini.idf` "
-            "and name its folder (key idf), or set idf_power to 0"
-        )
-    return idf.weights(config.idf_power)
+    weights = Idf.load(Path(config.idf)).weights(config.idf_power)
+    if len(weights) != len(terms):
+        raise CaiError(f"{config.idf} counts {len(weights):,} tokens, encoder {config.name} has {len(terms):,}; make it anew")
+    return weights
 
 
-def write_impacts(vectors: Vectors, config: EncoderConfig, idf_folder: Path | None, output: Path) -> Path:
+def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path:
     """Write the impacts of a collection as JSON vectors, a file a shard, unless they are there already."""
-    weighs = config.idf_power > 0 and idf_folder is not None
-    idf_manifest = artifact.require_manifest(idf_folder, "idf") if weighs and idf_folder else None
     recipe = {
         "stage": "impact",
         "format": 1,
         "vectors": vectors.manifest["digest"],
         "checkpoint": vectors.manifest["recipe"]["checkpoint"],
-        "idf": idf_manifest["digest"] if idf_manifest else None,
+        "idf": artifact.require_manifest(Path(config.idf), "idf")["digest"] if config.idf else None,
         "idf_power": config.idf_power,
         "bits": config.bits,
         "range": config.range,
@@ -111,11 +107,8 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, idf_folder: Path | No
         return output
     from cai_pyserini.splade import Tokenizer
 
-    checkpoint = checkpoint_folder(config)
-    weights = idf_weights(config, Idf.load(idf_folder) if weighs and idf_folder else None)
-    terms = Tokenizer(checkpoint).terms
-    if weights is not None and len(weights) != len(terms):
-        raise CaiError(f"{idf_folder} counts {len(weights):,} tokens, encoder {config.name} has {len(terms):,}; make it anew")
+    terms = Tokenizer(checkpoint_folder(config)).terms
+    weights = idf_weights(config, terms)
     range_ = config.range or max((weighted(shard.matrix, weights).data.max(initial=0) for shard in vectors), default=0)
     if not range_ > 0:
         raise CaiError(f"{vectors.folder}: no document has any weight; is this a SPLADE checkpoint?")
@@ -132,14 +125,8 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, idf_folder: Path | No
             nonzeros += impacts.nnz
             with (partial / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
                 file.writelines(json_vectors(shard.ids, impacts, terms))
-        settled = replace(
-            config,
-            checkpoint=config.checkpoint if config.checkpoint.startswith(PIP) or not Path(config.checkpoint).is_dir()
-            else str(Path(config.checkpoint).resolve()),
-            idf=os.path.relpath(idf_folder, output) if weighs and idf_folder else None,
-            range=float(range_),
-        )
-        artifact.write_text(partial / "encoder.yaml", encoder_yaml(settled))
+        settled = replace(config, range=float(range_))
+        artifact.write_text(partial / "encoder.yaml", encoder_yaml(settled, output))
         facts |= {"vectors": len(vectors), "nonzeros": nonzeros, "document_scale": quantizer.scale, "loss": loss.facts()}
     return output
 
@@ -156,14 +143,17 @@ def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) 
     return lines
 
 
-def encoder_yaml(config: EncoderConfig) -> str:
-    """An encoder as YAML: the keys that are not at their defaults."""
+def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
+    """An encoder as the text of an encoder.yaml in `folder`: the keys that are not at their defaults."""
     import yaml
 
+    if not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir():
+        config = replace(config, checkpoint=os.path.relpath(config.checkpoint, folder))
+    if config.idf:
+        config = replace(config, idf=os.path.relpath(config.idf, folder))
     defaults = asdict(EncoderConfig(name="", checkpoint=""))
-    return yaml.safe_dump(
-        {key: value for key, value in asdict(config).items() if value != defaults[key]}, sort_keys=False, allow_unicode=True
-    )
+    changed = {key: value for key, value in asdict(config).items() if value != defaults[key]}
+    return yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
 
 
 def main() -> None:
@@ -173,15 +163,15 @@ def main() -> None:
     )
     parser.add_argument("--vectors", type=Path, required=True, help="folder written by the encode stage")
     parser.add_argument("--encoder", required=True, help="the encoder that made them")
-    parser.add_argument("--idf", type=Path, help="folder written by the idf stage")
+    parser.add_argument("--idf", help="folder written by the idf stage; without one, vectors stay unweighted")
     parser.add_argument("--idf-power", type=float, help="weights are idf ** this; 0: plain SPLADE; default: the encoder's")
     parser.add_argument("--bits", type=int, help="bits an impact; default: the encoder's")
     parser.add_argument("--range", type=float, help="the weight with the largest impact; default: the collection's largest")
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
-    given = {key: getattr(args, key) for key in ("idf_power", "bits", "range") if getattr(args, key) is not None}
+    given = {key: getattr(args, key) for key in ("idf", "idf_power", "bits", "range") if getattr(args, key) is not None}
     config = replace(load_encoder(args.encoder), **given)
-    write_impacts(Vectors(args.vectors), config, args.idf, args.output)
+    write_impacts(Vectors(args.vectors), config, args.output)
     manifest = artifact.require_manifest(args.output, "impact")
     loss = manifest["loss"]
     print(

@@ -12,7 +12,6 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,7 @@ def index_impacts(impacts: Path, output: Path) -> Path:
         facts |= {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if manifest:  # whose queries fit, and how its scores are to be read
             config = load_encoder(str(impacts / "encoder.yaml"))
-            idf = os.path.relpath(config.idf, output) if config.idf else None
-            artifact.write_text(partial / "encoder.yaml", encoder_yaml(replace(config, idf=idf)))
+            artifact.write_text(partial / "encoder.yaml", encoder_yaml(config, output))
             facts |= {key: manifest["recipe"][key] for key in ("checkpoint", "idf_power", "query_scale")}
             facts["document_scale"] = manifest["document_scale"]
             facts["nonzeros"] = manifest["nonzeros"]

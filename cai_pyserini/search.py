@@ -149,7 +149,7 @@ def main() -> None:
         if (args.query or encoder.query) == "bow":
             vectors = Tokenizer(checkpoint).bag_of_words(texts, encoder.max_query_length)
         else:
-            vectors = Splade(checkpoint, args.device).encode(texts, encoder.max_query_length)
+            vectors = Splade(checkpoint, args.device, "float32").encode(texts, encoder.max_query_length)
         impacts = query_impacts(vectors, Tokenizer(checkpoint).terms, manifest["query_scale"])
         queries = dict(zip(topics, impacts, strict=True))
     k1, b = (config.k1 if args.k1 is None else args.k1), (config.b if args.b is None else args.b)

@@ -231,7 +231,7 @@ def resolve_device(device: str) -> torch.device:
     return resolved
 
 
-def resolve_precision(precision: Precision, device: torch.device) -> str:
+def resolve_precision(precision: Precision, device: torch.device) -> Precision:
     """`precision`, with `auto` settled for the device."""
     if precision != "auto":
         return precision
