@@ -3,7 +3,7 @@
 import runpy
 import sys
 
-from cai_pyserini import cli, plugin
+from cai_pyserini import cli, registration
 
 USAGE = """usage: python -m cai_pyserini -m MODULE [ARGUMENT ...]
 
@@ -24,7 +24,7 @@ def main() -> None:
     if sys.argv[1] != "-m" or len(sys.argv) < 3:
         print(USAGE, file=sys.stderr)
         sys.exit(2)
-    plugin.register()
+    registration.register()
     module = sys.argv[2]
     sys.argv[:] = [module, *sys.argv[3:]]
     try:

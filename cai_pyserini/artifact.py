@@ -52,7 +52,9 @@ def read_manifest(artifact: Path) -> dict[str, Any] | None:
     try:
         return json.loads(path.read_text())
     except json.JSONDecodeError as error:
-        raise CaiError(f"{path}:{error.lineno}: not a manifest ({error.msg}); delete {artifact} and make it again") from None
+        raise CaiError(
+            f"{path}:{error.lineno}: not a manifest ({error.msg}); delete {artifact} and make it again"
+        ) from None
 
 
 def require_manifest(artifact: Path, stage: str) -> dict[str, Any]:

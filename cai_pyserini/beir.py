@@ -46,8 +46,8 @@ class System:
             return cls(name)
         if not match or bool(match["fusion"]) > bool(match["hybrid"]):
             raise CaiError(
-                f"no system {name!r}: systems are bm25, splade, splade-doc, splade-idf, splade-doc-idf, and hybrid-<one of "
-                "the four> (the sum with bm25), to which -minmax, -rrf or -product can be appended"
+                f"no system {name!r}: systems are bm25, splade, splade-doc, splade-idf, splade-doc-idf, and "
+                "hybrid-<one of the four> (the sum with bm25), to which -minmax, -rrf or -product can be appended"
             )
         fusion = (match["fusion"] or "-sum")[1:] if match["hybrid"] else None
         return cls(name, bool(match["doc"]), bool(match["idf"]), fusion)
@@ -64,7 +64,7 @@ class System:
 
 
 def default_systems(config: EncoderConfig) -> list[str]:
-    """bm25, splade and splade-doc with and without IDF, and hybrids of those with IDF: of what the encoder is made for."""
+    """bm25, the four that the encoder is made for, and hybrids of those with IDF, as sum and minmax."""
     sparse = ["splade-doc", "splade-doc-idf"]
     if config.query == "splade":
         sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]
@@ -161,7 +161,9 @@ class Line:
             "format": 1,
             "index": manifest["digest"],
             "topics": [self.collection.fingerprint("queries"), self.collection.fingerprint(self.split)],
-            "settings": [self.config.k1, self.config.b] if bm25 else ["bow" if system.bow else self._query_vectors["digest"]],
+            "settings": [self.config.k1, self.config.b]
+            if bm25
+            else ["bow" if system.bow else self._query_vectors["digest"]],
             "max_query_length": None if bm25 else self.encoder_config.max_query_length,
             "hits": self.config.hits,
             "remove_query": self.config.remove_query,
@@ -316,16 +318,22 @@ def verify(results: "Results", config: IndexConfig) -> list[str]:
     wanted = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
     wanted = {name: score for name, score in wanted.items() if name in results.systems}
     if not wanted:
-        raise CaiError(f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify")
+        raise CaiError(
+            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
+        )
     lines, wrong = [], []
     for name, score in wanted.items():
         got = results.systems[name]["nDCG@10"]
         fits = abs(got - score) <= config.tolerance
-        lines.append(f"{'ok  ' if fits else 'FAIL'} {name}: nDCG@10 {got:.4f}, expected {score:.4f} ± {config.tolerance}")
+        lines.append(
+            f"{'ok  ' if fits else 'FAIL'} {name}: nDCG@10 {got:.4f}, expected {score:.4f} ± {config.tolerance}"
+        )
         wrong += [] if fits else [name]
     print("\n".join(lines))
     if wrong:
-        raise CaiError(f"{len(wrong)} of {len(wanted)} scores differ by more than {config.tolerance}: {', '.join(wrong)}")
+        raise CaiError(
+            f"{len(wrong)} of {len(wanted)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
+        )
     return lines
 
 
@@ -336,7 +344,9 @@ def main() -> None:
         "./run_beir.sh scifact --encoder splade-v3 --verify",
     )
     parser.prog = "run_beir.sh"
-    parser.add_argument("collection", nargs="?", default="hpo", help="a name in index_configs/, a YAML file, or a BEIR folder")
+    parser.add_argument(
+        "collection", nargs="?", default="hpo", help="a name in index_configs/, a YAML file, or a BEIR folder"
+    )
     parser.add_argument(
         "--encoder", default="splade-tiny", help="a name in encoders/, a YAML file, a checkpoint folder or a hub id"
     )

@@ -5,9 +5,7 @@ import errno
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from typing import NoReturn, TypeVar
-
-T = TypeVar("T")
+from typing import NoReturn
 
 
 class CaiError(Exception):
@@ -19,11 +17,13 @@ def parser(description: str, example: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         description=description,
         epilog=f"example:\n  {example}",
-        formatter_class=type("Help", (argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter), {}),
+        formatter_class=type(
+            "Help", (argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter), {}
+        ),
     )
 
 
-def progress(items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> Iterable[T]:
+def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> Iterable[T]:
     """`items`, with a progress bar on a terminal and none in a log file."""
     from tqdm import tqdm
 

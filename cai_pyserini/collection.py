@@ -53,7 +53,8 @@ class Collection(ABC):
         empty = 0
         first_empty = ""
         count = 0
-        for count, record in enumerate(self._documents(), 1):
+        for record in self._documents():
+            count += 1
             if seen.add(record.id):
                 self._require_first(record)
             contents = " ".join(getattr(record, field) for field in self.fields)
@@ -65,7 +66,9 @@ class Collection(ABC):
             raise CaiError(f"collection {self.name} has no documents ({self._place})")
         if empty and not self._warned:
             self._warned = True
-            logger.warning("%d of %d documents are empty (the first: %s); nothing finds them", empty, count, first_empty)
+            logger.warning(
+                "%d of %d documents are empty (the first: %s); nothing finds them", empty, count, first_empty
+            )
 
     def topics(self, split: str) -> dict[str, str]:
         """The queries that `split` judges: id -> text, in the collection's order."""
@@ -99,7 +102,8 @@ class Collection(ABC):
         topics, qrels = self.topics(split), self.qrels(split)
         unmet = {document for judgments in qrels.values() for document in judgments}
         count = 0
-        for count, document in enumerate(progress(self.documents(), self.size, "check"), 1):  # noqa: B007
+        for document in progress(self.documents(), self.size, "check"):
+            count += 1
             unmet.discard(document.id)
         if unmet:
             where, query, document_id = next(
@@ -121,7 +125,7 @@ class Collection(ABC):
         return None
 
     def _require_first(self, record: _Record) -> None:
-        """Raise unless `record` is the first with its id (the check by hash may err, about once in 10^5 collections)."""
+        """Raise unless `record` is the first with its id: the hashes of two ids can be equal, if hardly ever."""
         first = next(other for other in self._documents() if other.id == record.id)
         if first.where != record.where:
             raise CaiError(f"{record.where}: document id {record.id!r} is there twice (first: {first.where})")
@@ -204,7 +208,9 @@ class BeirFolder(Collection):
             where = f"{path}:{number}"
             columns = line.rstrip("\r\n").split("\t")
             if len(columns) != 3:
-                raise CaiError(f"{where}: {len(columns)} columns; expected query-id, corpus-id and score, tab-separated")
+                raise CaiError(
+                    f"{where}: {len(columns)} columns; expected query-id, corpus-id and score, tab-separated"
+                )
             query, document, grade = columns
             if number == 1:
                 if grade.lstrip("-").isdigit():
@@ -394,4 +400,6 @@ def _quoted(value: str) -> tuple[str, str]:
     end = value.index('"', 1)
     while value[end - 1] == "\\":
         end = value.index('"', end + 1)
-    return value[1:end].replace('\\"', '"').replace("\\n", " ").replace("\\,", ",").replace("\\\\", "\\"), value[end + 1 :]
+    return value[1:end].replace('\\"', '"').replace("\\n", " ").replace("\\,", ",").replace("\\\\", "\\"), value[
+        end + 1 :
+    ]

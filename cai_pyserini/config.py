@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -87,7 +87,7 @@ def load_encoder(spec: str) -> EncoderConfig:
 
 
 def is_encoder(spec: str) -> bool:
-    """Whether `spec` names an encoder of ours: a name in encoders/, an encoder YAML, or a folder with an encoder.yaml."""
+    """Whether `spec` is a name in encoders/, an encoder YAML, or a folder with an encoder.yaml."""
     return _find("encoders", spec) is not None or (Path(spec) / "encoder.yaml").is_file()
 
 
@@ -119,7 +119,7 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     files = ["*.json", "*.safetensors", "*.txt", "*.model"]
     try:
@@ -133,7 +133,9 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
 
 def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False) -> str:
     """Names the contents of a checkpoint folder: its configuration, tokenizer and weights, or its tokenizer alone."""
-    files = [path for path in sorted(checkpoint.iterdir()) if path.suffix in (".json", ".safetensors", ".txt", ".model")]
+    files = [
+        path for path in sorted(checkpoint.iterdir()) if path.suffix in (".json", ".safetensors", ".txt", ".model")
+    ]
     if tokenizer_only:
         files = [path for path in files if path.name.startswith(("tokenizer", "vocab", "merges", "added", "special"))]
     return digest({path.name: file_digest(path) for path in files if path.name != "manifest.json"})
@@ -173,10 +175,7 @@ def _beside(config: Path, value: str) -> str:
     return str(path) if not value.startswith(PIP) and path.exists() else value
 
 
-C = TypeVar("C", EncoderConfig, IndexConfig)
-
-
-def _read(kind: type[C], path: Path) -> C:
+def _read[C: (EncoderConfig, IndexConfig)](kind: type[C], path: Path) -> C:
     try:
         data = yaml.safe_load(path.read_text())
     except yaml.MarkedYAMLError as error:

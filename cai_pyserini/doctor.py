@@ -24,7 +24,9 @@ def packages() -> Finding:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    return not missing, ", ".join(found) + (f"; missing: {', '.join(missing)}: pip install cai-pyserini" if missing else "")
+    return not missing, ", ".join(found) + (
+        f"; missing: {', '.join(missing)}: pip install cai-pyserini" if missing else ""
+    )
 
 
 def demo() -> Finding:
@@ -47,7 +49,10 @@ def vector_module() -> Finding:
 
     if "jdk.incubator.vector" in jvm.find_java().modules:
         return True, "jdk.incubator.vector is there"
-    return None, "this Java lacks jdk.incubator.vector: dense search in Lucene is slower, sparse search is not; a full JDK has it"
+    return (
+        None,
+        "this Java lacks jdk.incubator.vector, which only dense search in Lucene gains from; a full JDK has it",
+    )
 
 
 def lucene() -> Finding:
@@ -64,7 +69,11 @@ def processor() -> Finding:
 
     precision = resolve_precision("auto", torch.device("cpu"))
     text = f"{os.cpu_count()} processors, {torch.backends.cpu.get_cpu_capability()}, encoding in {precision}"
-    return (True, text) if precision == "bfloat16" else (None, text + ": no bfloat16 instructions, so at about half the speed")
+    return (
+        (True, text)
+        if precision == "bfloat16"
+        else (None, text + ": no bfloat16 instructions, so at about half the speed")
+    )
 
 
 def gpu() -> Finding:
@@ -82,11 +91,9 @@ def disk() -> Finding:
 
 
 def plugin() -> Finding:
-    import sysconfig
+    from cai_pyserini.plugin import pth_path
 
-    from cai_pyserini.plugin import PTH
-
-    enabled = (Path(sysconfig.get_path("purelib")) / PTH).exists()
+    enabled = pth_path().exists()
     return True, "enabled" if enabled else "not enabled: Pyserini's modules run with `python -m cai_pyserini -m …`"
 
 

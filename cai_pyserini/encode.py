@@ -145,17 +145,15 @@ def main() -> None:
     collection = open_collection(load_index_config(args.collection))
     encoder = LazySplade(load_encoder(args.encoder), args.device, args.precision)
     part: Part = "queries" if args.queries else "documents"
-    encode(
-        collection, encoder, args.output, part, args.queries or "", args.batch_size, args.shard_id, args.shard_num
-    )
+    encode(collection, encoder, args.output, part, args.queries or "", args.batch_size, args.shard_id, args.shard_num)
     manifest = artifact.read_manifest(args.output)
     if manifest is None:
         print(f"{args.output}: the shards of process {args.shard_id} of {args.shard_num} are there, others are not yet")
     else:
-        print(
-            f"{args.output}: {manifest['vectors']:,} vectors, {manifest['nonzeros'] / manifest['vectors']:.1f} non-zeros "
-            f"each, {manifest['vectors'] / max(manifest['seconds'], 1e-3):,.0f} a second ({manifest['recipe']['precision']})"
-        )
+        nonzeros = manifest["nonzeros"] / manifest["vectors"]
+        rate = manifest["vectors"] / max(manifest["seconds"], 1e-3)
+        precision = manifest["recipe"]["precision"]
+        print(f"{args.output}: {manifest['vectors']:,} vectors, {nonzeros:.1f} non-zeros, {rate:,.0f}/s, {precision}")
 
 
 if __name__ == "__main__":

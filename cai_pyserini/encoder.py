@@ -6,15 +6,15 @@
     searcher = LuceneImpactSearcher("indexes/splade-idf", CaiQueryEncoder("splade-tiny"))
     hits = searcher.search("repeated bladder infections")
 
-Importing this module registers them, so that Pyserini also takes their names: see cai_pyserini.plugin.
+Importing this module registers them, so that Pyserini also takes their names: see cai_pyserini.registration.
 """
 
 from pathlib import Path
 from typing import Any, Literal
 
-from cai_pyserini import artifact, plugin
+from cai_pyserini import artifact, registration
 
-plugin.register()  # before Pyserini is imported: it also finds it a Java
+registration.register()  # before Pyserini is imported: it also finds it a Java
 
 from pyserini.encode import DocumentEncoder, QueryEncoder  # noqa: E402
 
@@ -52,7 +52,7 @@ class CaiQueryEncoder(QueryEncoder):
         return query_impacts(encode([query], length), self.tokenizer.terms, self.config.query_scale)[0]
 
     def require_fit(self, index: str | Path) -> None:
-        """Raise CaiError where an index of ours was built with another checkpoint. Indexes of others are not checked."""
+        """Raise CaiError where an index of ours was built with another checkpoint; others' indexes are not checked."""
         if artifact.read_manifest(Path(index)):
             require_fit(Path(index), self.checkpoint)
 
@@ -83,7 +83,9 @@ class CaiDocumentEncoder(DocumentEncoder):
         (default: the encoder's). There is no form with a separator: raises CaiError for `add_sep`."""
         if add_sep:
             raise CaiError("add_sep is not for SPLADE documents, which are a title, a space and a text")
-        contents = [f"{title or ''} {text or ''}" for title, text in zip(titles or [""] * len(texts), texts, strict=True)]
+        contents = [
+            f"{title or ''} {text or ''}" for title, text in zip(titles or [""] * len(texts), texts, strict=True)
+        ]
         vectors = self.model.encode(contents, max_length or self.config.max_document_length)
         impacts = self.quantizer.impacts(weighted(vectors, self.weights))
         return query_impacts(impacts, self.model.tokenizer.terms, 1)

@@ -43,7 +43,9 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
     splade = Splade(checkpoint_folder(config), device, "float32")
     texts = list(topics.values())
     queries: dict[Literal["splade", "splade-doc"], list[dict[str, int]]] = {
-        "splade": query_impacts(splade.encode(texts, config.max_query_length), splade.tokenizer.terms, config.query_scale),
+        "splade": query_impacts(
+            splade.encode(texts, config.max_query_length), splade.tokenizer.terms, config.query_scale
+        ),
         "splade-doc": query_impacts(
             splade.tokenizer.bag_of_words(texts, config.max_query_length), splade.tokenizer.terms, config.query_scale
         ),
@@ -60,8 +62,8 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
 def main() -> None:
     parser = cli.parser(
         "Write an encoder, or pre-encoded topics, for stock Pyserini without this package. Search with them as in\n"
-        "  python -m pyserini.search.lucene --index INDEX --topics topics/topics.json --encoder topics/splade.jsonl \\\n"
-        "      --impact --min-idf -1 --output run.trec",
+        "  python -m pyserini.search.lucene --index INDEX --topics topics/topics.json --impact --min-idf -1 \\\n"
+        "      --encoder topics/splade.jsonl --output run.trec",
         "python -m cai_pyserini.export topics --collection hpo --encoder splade-tiny --output topics",
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
@@ -71,7 +73,9 @@ def main() -> None:
     topics.add_argument("--split", help="whose queries; default: the collection's, test")
     topics.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto: cuda where there is one")
     for kind in (encoder, topics):
-        kind.add_argument("--encoder", required=True, help="a name in encoders/, a YAML file, a checkpoint folder or a hub id")
+        kind.add_argument(
+            "--encoder", required=True, help="a name in encoders/, a YAML file, a checkpoint folder or a hub id"
+        )
         kind.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
     config = load_encoder(args.encoder)
@@ -81,7 +85,9 @@ def main() -> None:
         from cai_pyserini.collection import open_collection
 
         collection = load_index_config(args.collection)
-        export_topics(open_collection(collection).topics(args.split or collection.split), config, args.output, args.device)
+        export_topics(
+            open_collection(collection).topics(args.split or collection.split), config, args.output, args.device
+        )
     print(args.output)
 
 

@@ -33,17 +33,25 @@ def fuse(
     if method not in METHODS:
         raise CaiError(f"no fusion method {method!r}; known are {', '.join(METHODS)}")
     if len(runs) < 2 or (method == "interpolation" and len(runs) != 2):
-        raise CaiError(f"{method} of {len(runs)} runs: it takes {'two' if method == 'interpolation' else 'two or more'}")
+        raise CaiError(
+            f"{method} of {len(runs)} runs: it takes {'two' if method == 'interpolation' else 'two or more'}"
+        )
     top = [run.groupby("query_id", sort=False).head(depth) for run in runs]
     if method == "product":
-        hits_of = pd.concat(top).groupby(["query_id", "doc_id"], as_index=False).agg(score=("score", "prod"), n=("score", "size"))
+        hits_of = (
+            pd.concat(top)
+            .groupby(["query_id", "doc_id"], as_index=False)
+            .agg(score=("score", "prod"), n=("score", "size"))
+        )
         fused = hits_of.assign(score=hits_of.score.where(hits_of.n == len(runs), 0.0)).drop(columns="n")
     else:
         trec = [
             TrecRun.from_dataframes(
-                [run.assign(q0="Q0", tag="-", rank=run.groupby("query_id", sort=False).cumcount() + 1).rename(
-                    columns={"query_id": "topic", "doc_id": "docid"}
-                )]
+                [
+                    run.assign(q0="Q0", tag="-", rank=run.groupby("query_id", sort=False).cumcount() + 1).rename(
+                        columns={"query_id": "topic", "doc_id": "docid"}
+                    )
+                ]
             )
             for run in top
         ]
@@ -55,7 +63,9 @@ def fuse(
             merged = reciprocal_rank_fusion(trec, rrf_k=rrf_k)
         else:
             merged = interpolation(trec, alpha=alpha)  # type: ignore[arg-type]
-        fused = merged.run_data.rename(columns={"topic": "query_id", "docid": "doc_id"})[["query_id", "doc_id", "score"]]
+        fused = merged.run_data.rename(columns={"topic": "query_id", "docid": "doc_id"})[
+            ["query_id", "doc_id", "score"]
+        ]
     fused = fused.sort_values(["query_id", "score", "doc_id"], ascending=[True, False, True], ignore_index=True)
     return fused.groupby("query_id", sort=False).head(hits)
 
@@ -63,7 +73,8 @@ def fuse(
 def as_run(frame: "pd.DataFrame") -> dict[str, list[tuple[str, float]]]:
     """A run in the form that write_run takes."""
     return {
-        str(query): list(zip(hits.doc_id, hits.score, strict=True)) for query, hits in frame.groupby("query_id", sort=False)
+        str(query): list(zip(hits.doc_id, hits.score, strict=True))
+        for query, hits in frame.groupby("query_id", sort=False)
     }
 
 

@@ -76,7 +76,9 @@ def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     """--collection and --encoder, as every stage that reads documents takes them."""
     parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
-    parser.add_argument("--encoder", required=True, help="a name in encoders/, a YAML file, a checkpoint folder or a hub id")
+    parser.add_argument(
+        "--encoder", required=True, help="a name in encoders/, a YAML file, a checkpoint folder or a hub id"
+    )
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ document, {"id": …, "contents": "", "vector": {term: impact, …}}; and an enc
 out, with which the Pyserini plugin gives any other document the impacts that it would have had here.
 """
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -63,7 +62,7 @@ class Loss:
         self._clipped += int((weights.data * self._quantizer.scale >= 2**self._quantizer.bits - 0.5).sum())
 
     def facts(self) -> dict[str, float]:
-        """`relative_error`: ||w - impact / scale|| / ||w|| over all documents; `dropped` and `clipped`: of the entries."""
+        """`relative_error`: ||w - impact / scale|| / ||w|| over all; `dropped`, `clipped`: fractions of the entries."""
         entries = max(self._entries, 1)
         return {
             "relative_error": float(np.sqrt(self._error / self._square)) if self._square else 0.0,
@@ -86,7 +85,9 @@ def idf_weights(config: EncoderConfig, terms: Sequence[str]) -> np.ndarray | Non
         return None
     weights = Idf.load(Path(config.idf)).weights(config.idf_power)
     if len(weights) != len(terms):
-        raise CaiError(f"{config.idf} counts {len(weights):,} tokens, encoder {config.name} has {len(terms):,}; make it anew")
+        raise CaiError(
+            f"{config.idf} counts {len(weights):,} tokens, encoder {config.name} has {len(terms):,}; make it anew"
+        )
     return weights
 
 
@@ -127,7 +128,12 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path
                 file.writelines(json_vectors(shard.ids, impacts, terms))
         settled = replace(config, range=float(range_))
         artifact.write_text(partial / "encoder.yaml", encoder_yaml(settled, output))
-        facts |= {"vectors": len(vectors), "nonzeros": nonzeros, "document_scale": quantizer.scale, "loss": loss.facts()}
+        facts |= {
+            "vectors": len(vectors),
+            "nonzeros": nonzeros,
+            "document_scale": quantizer.scale,
+            "loss": loss.facts(),
+        }
     return output
 
 
@@ -164,9 +170,13 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, required=True, help="folder written by the encode stage")
     parser.add_argument("--encoder", required=True, help="the encoder that made them")
     parser.add_argument("--idf", help="folder written by the idf stage; without one, vectors stay unweighted")
-    parser.add_argument("--idf-power", type=float, help="weights are idf ** this; 0: plain SPLADE; default: the encoder's")
+    parser.add_argument(
+        "--idf-power", type=float, help="weights are idf ** this; 0: plain SPLADE; default: the encoder's"
+    )
     parser.add_argument("--bits", type=int, help="bits an impact; default: the encoder's")
-    parser.add_argument("--range", type=float, help="the weight with the largest impact; default: the collection's largest")
+    parser.add_argument(
+        "--range", type=float, help="the weight with the largest impact; default: the collection's largest"
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
     given = {key: getattr(args, key) for key in ("idf", "idf_power", "bits", "range") if getattr(args, key) is not None}

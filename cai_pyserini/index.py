@@ -65,7 +65,8 @@ def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
     add, close = _open_writer(folder)
     seen = Ids()
     count = 0
-    for count, (where, line) in enumerate(cli.progress(_lines(files), total, f"index {folder.name.split('.')[1]}"), 1):
+    for where, line in cli.progress(_lines(files), total, "index impacts"):
+        count += 1
         id, contents = _parse(line, where)
         if seen.add(id):
             raise CaiError(f"{where}: document id {id!r} is there twice")
@@ -110,7 +111,9 @@ def _parse_checked(line: str, where: str) -> tuple[str, str]:
         if term.split() != [term] or DELIMITER in term:
             raise CaiError(f"{where}: the term {term!r} is empty or has white space, which an index cannot hold")
         if len(term.encode()) > LONGEST_TERM:
-            raise CaiError(f"{where}: the term {term[:20]}… has {len(term.encode()):,} bytes; Lucene takes {LONGEST_TERM:,}")
+            raise CaiError(
+                f"{where}: the term {term[:20]}… has {len(term.encode()):,} bytes; Lucene takes {LONGEST_TERM:,}"
+            )
         if not isinstance(impact, int) or isinstance(impact, bool) or not 1 <= impact < 2**31:
             raise CaiError(f"{where}: the impact of {term!r} is {impact!r}; it must be an integer from 1 to 2147483647")
     return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in items])
@@ -141,7 +144,9 @@ def _open_writer(folder: Path) -> tuple[Callable[[str, str], None], Callable[[],
     text = cast("java.lang.CharSequence", java("java.lang.String")(""))
     bytes_of = java("org.apache.lucene.util.BytesRef")
     contents_field = java("org.apache.lucene.document.Field")("contents", text, kind)
-    id_field = java("org.apache.lucene.document.StringField")("id", "", java("org.apache.lucene.document.Field$Store").YES)
+    id_field = java("org.apache.lucene.document.StringField")(
+        "id", "", java("org.apache.lucene.document.Field$Store").YES
+    )
     id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", bytes_of(b""))
     document = java("org.apache.lucene.document.Document")()
     for field in (id_field, id_values, contents_field):
@@ -171,7 +176,7 @@ def _java_map(items: dict[str, str]) -> Any:
 
 def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
     """Index the text of a collection with Anserini's IndexCollection and its default English analyzer, with positions
-    and document vectors (what RM3 needs; raw documents would have to be read for every hit), unless it is there already."""
+    and document vectors (for RM3; raw documents would have to be read for every hit), unless it is there already."""
     recipe = {"stage": "index", "format": 1, "kind": "bm25", "documents": collection.fingerprint("documents")}
     if artifact.is_fresh(output, recipe):
         return output
@@ -180,12 +185,20 @@ def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
         staging = partial / "staging"
         index = partial / "index"
         count = _stage_json(collection, staging)
-        command = [java.command, *jvm.options(java), "-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection"]
+        command = [
+            java.command,
+            *jvm.options(java),
+            "-cp",
+            str(jvm.anserini_jar()),
+            "io.anserini.index.IndexCollection",
+        ]
         command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
         command += ["-input", str(staging), "-index", str(index), "-threads", str(threads or os.cpu_count() or 1)]
         command += ["-storePositions", "-storeDocvectors"]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        counts = {key: int(value.replace(",", "")) for key, value in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
+        counts = {
+            key: int(value.replace(",", "")) for key, value in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)
+        }
         if done.returncode or counts.get("indexed", 0) + counts.get("empty", 0) != count:
             tail = "\n  ".join(done.stdout.strip().splitlines()[-8:])
             raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {tail}")

@@ -104,16 +104,29 @@ class Results:
             published = [["system", "nDCG@10", "source"]]
             published += [[score["system"], f"{score['score']:.4g}", score["source"]] for score in self.published]
             lines += ["## Published scores for this collection", "", *_markdown(published), ""]
-        lines += ["## What it took", "", *_markdown([["stage", "seconds"], *[[k, f"{v:.1f}"] for k, v in self.timings_s.items()]])]
-        lines += ["", "Indexes: " + ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in self.index_bytes.items()) + "."]
+        lines += [
+            "## What it took",
+            "",
+            *_markdown([["stage", "seconds"], *[[k, f"{v:.1f}"] for k, v in self.timings_s.items()]]),
+        ]
+        lines += [
+            "",
+            "Indexes: " + ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in self.index_bytes.items()) + ".",
+        ]
         if self.nonzeros_per_document is not None:
-            lines.append(f"Non-zeros a document: {self.nonzeros_per_document:.1f}. Products in {self.settings['precision']}.")
+            lines.append(
+                f"Non-zeros a document: {self.nonzeros_per_document:.1f}. Products in {self.settings['precision']}."
+            )
         for name, loss in self.settings["quantization_loss"].items():
             lines.append(
-                f"Quantization of {name}: relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the entries "
-                f"became 0, {loss['clipped']:.2%} were cut to the range."
+                f"Quantization of {name}: relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the "
+                f"entries became 0, {loss['clipped']:.2%} were cut to the range."
             )
-        lines += ["", "Versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".", ""]
+        lines += [
+            "",
+            "Versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".",
+            "",
+        ]
         return "\n".join(lines)
 
     def _rows(self, best: str, other: str) -> list[list[str]]:
@@ -124,7 +137,9 @@ class Results:
             cells = [(best if round(row[m], 4) == tops[m] else other).format(f"{row[m]:.4f}") for m in MEASURES]
             comparison = self.comparisons.get(name)
             difference = f"{comparison.difference:+.4f}{' †'[comparison.p < SIGNIFICANT]}" if comparison else ""
-            rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, f"{comparison.p:.3f}" if comparison else ""])
+            rows.append(
+                [name, *cells, f"{row['ms_per_query']:.2f}", difference, f"{comparison.p:.3f}" if comparison else ""]
+            )
         return rows
 
     def _legend(self, mark: str) -> str:
@@ -137,7 +152,10 @@ class Results:
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
-        "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     ]
     return [lines[0], "-" * len(lines[0]), *lines[1:]]

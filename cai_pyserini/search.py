@@ -89,7 +89,9 @@ def require_fit(index: Path, checkpoint: Path) -> None:
     """Raise CaiError where an index of ours was built with another checkpoint than the queries will be encoded with."""
     manifest = artifact.require_manifest(index, "index")
     if manifest["recipe"]["kind"] != "impact" or "checkpoint" not in manifest:
-        raise CaiError(f"{index} is no impact index of an encoder of ours; build one with `python -m cai_pyserini.index impact`")
+        raise CaiError(
+            f"{index} is no impact index of an encoder of ours; build one with `python -m cai_pyserini.index impact`"
+        )
     if manifest["checkpoint"] != checkpoint_digest(checkpoint):
         raise CaiError(
             f"{index} was built with another checkpoint than {checkpoint}: search it with --encoder {index}, "
@@ -101,7 +103,9 @@ def query_impacts(vectors: Any, terms: Sequence[str], query_scale: int) -> list[
     """Rows of a (queries, vocabulary) CSR matrix of weights as term -> round(weight * query_scale), without zeros."""
     impacts = []
     for start, end in zip(vectors.indptr, vectors.indptr[1:], strict=False):
-        entries = zip(vectors.indices[start:end].tolist(), (vectors.data[start:end] * query_scale).tolist(), strict=True)
+        entries = zip(
+            vectors.indices[start:end].tolist(), (vectors.data[start:end] * query_scale).tolist(), strict=True
+        )
         impacts.append({terms[column]: round(value) for column, value in entries if round(value)})
     return impacts
 
@@ -126,7 +130,9 @@ def main() -> None:
     parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
     parser.add_argument("--split", help="whose queries; default: the collection's, test")
     parser.add_argument("--encoder", help="for an impact index: the encoder of the queries; default: the index's own")
-    parser.add_argument("--query", choices=["splade", "bow"], help="SPLADE or bag-of-words queries; default: the encoder's")
+    parser.add_argument(
+        "--query", choices=["splade", "bow"], help="SPLADE or bag-of-words queries; default: the encoder's"
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto: cuda where there is one")
     parser.add_argument("--k1", type=float, help="of BM25; default: the collection's, 0.9")
     parser.add_argument("--b", type=float, help="of BM25; default: the collection's, 0.4")

@@ -27,7 +27,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 BATCH_SIZE = {"cpu": 16, "cuda": 256}
 Precision = Literal["auto", "float32", "bfloat16"]
-BLOCK_BYTES = {"cpu": 1 << 23, "cuda": 1 << 28}  # of the buffer for a block of the vocabulary; on a CPU it fits the cache
+BLOCK_BYTES = {
+    "cpu": 1 << 23,
+    "cuda": 1 << 28,
+}  # of the buffer for a block of the vocabulary; on a CPU it fits the cache
 
 
 class Splade:
@@ -190,7 +193,11 @@ def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
     logging.set_verbosity_error()  # missing weights are an error here, and said below
     try:
         model, report = AutoModelForMaskedLM.from_pretrained(
-            str(checkpoint), use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+            str(checkpoint),
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
         )
     except (ValueError, KeyError, OSError) as error:
         raise CaiError(f"{checkpoint} has no masked-language-model head: {str(error).splitlines()[0][:200]}") from None
@@ -212,7 +219,9 @@ def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
         model.set_submodule(name, torch.nn.Identity())
         hidden = model(input_ids=probe).logits
         if hidden.shape[-1] != decoder.in_features or not torch.allclose(decoder(hidden), logits, atol=1e-3, rtol=1e-3):
-            raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end")
+            raise CaiError(
+                f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end"
+            )
     return model, decoder
 
 
