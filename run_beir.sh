@@ -9,7 +9,7 @@ find_python() {
   local name
   for name in ${PYTHON:+"$PYTHON"} python3.12 python3.13 python3.14 python3 python; do
     # From the clone, where .python-version tells version managers what is meant.
-    (cd "$root" && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 12)); ' && "$name" -c 'import sys; print(sys.executable)') 2>/dev/null && return
+    (cd "$root" && "$name" -c 'import sys; sys.version_info < (3, 12) and sys.exit(1); print(sys.executable)') 2>/dev/null && return
   done
   echo "error: no Python 3.12 or later; install one, or name it: PYTHON=/path/to/python3.12 ./run_beir.sh" >&2
   return 1
@@ -37,6 +37,12 @@ set_up() {
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  for argument; do
+    if [ "$argument" = --help ] || [ "$argument" = -h ]; then # needs nothing but a Python
+      python=$(find_python) && PYTHONPATH="$root" exec "$python" -m cai_pyserini.beir --help
+      exit 1
+    fi
+  done
   set_up demo && exec "$root/.venv/bin/python" -m cai_pyserini.beir "$@"
   exit 1
 fi

@@ -12,14 +12,28 @@ class CaiError(Exception):
     """Something the caller can mend. The message names the file, the line and the remedy."""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps line breaks, and shows the defaults that are worth it."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        shown = action.default not in (None, False, "", 0, argparse.SUPPRESS)
+        return f"{action.help} (default: %(default)s)" if shown else action.help
+
+
 def parser(description: str, example: str) -> argparse.ArgumentParser:
     """An argument parser whose help ends with a command that can be copied."""
     return argparse.ArgumentParser(
         description=description,
         epilog=f"example:\n  {example}",
-        formatter_class=type(
-            "Help", (argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter), {}
-        ),
+        formatter_class=_Help,
+    )
+
+
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    """--collection and --encoder, as every stage that reads documents takes them."""
+    parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
+    parser.add_argument(
+        "--encoder", required=True, help="a name in encoders/, a YAML file, a checkpoint folder, a hub id"
     )
 
 

@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from cai_pyserini.artifact import digest, file_digest
 from cai_pyserini.cli import CaiError, progress
 from cai_pyserini.config import IndexConfig, pip_path
@@ -361,6 +359,8 @@ class Ids:
     """Whether an id was there before, in about 8 bytes an id: hashes, sorted but for the most recent."""
 
     def __init__(self) -> None:
+        import numpy as np
+
         self._sorted = np.empty(0, np.int64)
         self._recent: set[int] = set()
 
@@ -371,9 +371,11 @@ class Ids:
         met = value in self._recent or (place < len(self._sorted) and self._sorted[place] == value)
         self._recent.add(value)
         if len(self._recent) >= 1 << 16:
+            import numpy as np
+
             self._sorted = np.sort(np.concatenate([self._sorted, np.fromiter(self._recent, np.int64)]), kind="stable")
             self._recent.clear()
-        return met
+        return bool(met)
 
 
 def _id(value: object, where: str) -> str:
@@ -385,7 +387,7 @@ def _id(value: object, where: str) -> str:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a text file, gzipped or not; blank ones left out."""
-    with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:  # type: ignore[arg-type]
+    with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 text = line.decode()

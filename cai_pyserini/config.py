@@ -5,8 +5,6 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import yaml
-
 from cai_pyserini.artifact import digest, file_digest
 from cai_pyserini.cli import CaiError
 
@@ -83,7 +81,7 @@ def load_encoder(spec: str) -> EncoderConfig:
         return EncoderConfig(name=Path(spec).name, checkpoint=spec)
     config = _read(EncoderConfig, path)
     beside = {key: _beside(path, getattr(config, key)) for key in ("checkpoint", "idf") if getattr(config, key)}
-    return replace(config, **beside)
+    return replace(config, **beside)  # type: ignore[arg-type]
 
 
 def is_encoder(spec: str) -> bool:
@@ -176,6 +174,8 @@ def _beside(config: Path, value: str) -> str:
 
 
 def _read[C: (EncoderConfig, IndexConfig)](kind: type[C], path: Path) -> C:
+    import yaml
+
     try:
         data = yaml.safe_load(path.read_text())
     except yaml.MarkedYAMLError as error:

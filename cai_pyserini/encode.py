@@ -5,6 +5,7 @@ the first shard that is missing, and several processes (or GPUs, or machines tha
 shards that are theirs; the last one to end declares the folder complete.
 """
 
+import argparse
 import time
 from collections.abc import Iterable
 from itertools import batched
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from cai_pyserini import artifact, cli
 from cai_pyserini.collection import Collection, Document, open_collection
 from cai_pyserini.config import EncoderConfig, checkpoint_digest, checkpoint_folder, load_encoder, load_index_config
-from cai_pyserini.idf import add_input_arguments
 
 if TYPE_CHECKING:
     from cai_pyserini.splade import Precision, Splade
@@ -116,7 +116,7 @@ def encode(
     return output
 
 
-def add_model_arguments(parser: cli.argparse.ArgumentParser) -> None:
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """--device, --precision and --batch-size."""
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto: cuda where there is one")
     parser.add_argument(
@@ -133,7 +133,7 @@ def main() -> None:
         "Encode the documents or queries of a collection into raw SPLADE vectors. Run again to go on where it stopped.",
         "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors",
     )
-    add_input_arguments(parser)
+    cli.add_input_arguments(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
     parser.add_argument("--queries", metavar="SPLIT", help="encode the queries of this split instead of the documents")
     add_model_arguments(parser)

@@ -62,7 +62,7 @@ def fuse(
         elif method == "rrf":
             merged = reciprocal_rank_fusion(trec, rrf_k=rrf_k)
         else:
-            merged = interpolation(trec, alpha=alpha)  # type: ignore[arg-type]
+            merged = interpolation(trec, alpha=alpha)
         fused = merged.run_data.rename(columns={"topic": "query_id", "docid": "doc_id"})[
             ["query_id", "doc_id", "score"]
         ]

@@ -6,7 +6,6 @@ N is the number of documents and N_t the number of those that contain token t, i
 tokens left out. A weight of 1 leaves what SPLADE gave a token that the collection does not contain.
 """
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import batched
@@ -73,20 +72,12 @@ def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
     return output
 
 
-def add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    """--collection and --encoder, as every stage that reads documents takes them."""
-    parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
-    parser.add_argument(
-        "--encoder", required=True, help="a name in encoders/, a YAML file, a checkpoint folder or a hub id"
-    )
-
-
 def main() -> None:
     parser = cli.parser(
         "Count the document frequencies of an encoder's tokens in a collection.",
         "python -m cai_pyserini.idf --collection hpo --encoder splade-tiny --output idf",
     )
-    add_input_arguments(parser)
+    cli.add_input_arguments(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
     collection = open_collection(load_index_config(args.collection))

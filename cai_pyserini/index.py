@@ -12,6 +12,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ DELIMITER = "\x01"  # between term and impact: no vocabulary has it, and to Java
 LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
 FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # of a line as the impact stage writes it
 RAM_BUFFER_MB = 512.0
-FILE_DOCUMENTS = 50_000  # a file Anserini is given; each is a unit of work for its threads
+FILE_DOCUMENTS = 20_000  # a file Anserini is given; each is a unit of work for its threads
 
 
 def index_impacts(impacts: Path, output: Path) -> Path:
@@ -214,15 +215,11 @@ def _stage_json(collection: Collection, folder: Path) -> int:
     """Write a collection as Anserini's JsonCollection reads it: {"id": …, "contents": …}, in several files."""
     folder.mkdir()
     count = 0
-    file = None
-    for document in cli.progress(collection.documents(), collection.size, "index bm25"):
-        if count % FILE_DOCUMENTS == 0:
-            if file:
-                file.close()
-            file = (folder / f"{count // FILE_DOCUMENTS:05d}.jsonl").open("w", encoding="utf-8")
-        file.write(json.dumps({"id": document.id, "contents": document.contents}) + "\n")
-        count += 1
-    file.close()
+    documents = cli.progress(collection.documents(), collection.size, "index bm25")
+    for number, part in enumerate(batched(documents, FILE_DOCUMENTS)):
+        count += len(part)
+        with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"id": id, "contents": contents}) + "\n" for id, contents in part)
     return count
 
 

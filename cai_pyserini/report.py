@@ -63,7 +63,7 @@ class Results:
             comparisons=compare(baseline, others) if baseline and others else {},
             timings_s=timings,
             index_bytes={name: manifest["bytes"] for name, manifest in manifests.items()},
-            nonzeros_per_document=vectors and vectors["nonzeros"] / vectors["vectors"],
+            nonzeros_per_document=vectors["nonzeros"] / vectors["vectors"] if vectors else None,
             counts={key: check[key] for key in ("documents", "queries", "judgments")},
             settings={
                 "encoder": {key: value for key, value in asdict(line.encoder_config).items() if value is not None},

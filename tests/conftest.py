@@ -1,0 +1,69 @@
+"""What the tests share: a tiny collection, a real checkpoint, and commands run as a user runs them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.config import checkpoint_folder, load_encoder
+
+DATA = Path(__file__).parent / "data"
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Path:
+    """A hand-written BEIR folder: 12 documents, 5 test queries, of which one is a document."""
+    return DATA / "tiny"
+
+
+@pytest.fixture
+def broken(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny collection to break."""
+    return Path(shutil.copytree(tiny, tmp_path / "broken"))
+
+
+@pytest.fixture(scope="session")
+def checkpoint() -> Path:
+    """The folder of splade-tiny, a real SPLADE checkpoint."""
+    return checkpoint_folder(load_encoder("splade-tiny"))
+
+
+@pytest.fixture(scope="session")
+def command() -> Command:
+    """Run `python -m MODULE ARGUMENT …` in a process of its own, away from the clone's folder where cwd is given."""
+
+    def run(
+        module: str, *arguments: object, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"} | environment,
+            check=False,
+            timeout=600,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def line(tiny: Path, command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole run on the tiny collection, done once; not to be changed."""
+    output = tmp_path_factory.mktemp("line")
+    done = command("cai_pyserini.beir", tiny, "--output", output)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def json_lines(path: Path) -> list[dict]:
+    """The records of a JSONL file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
