@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from importlib.util import find_spec
 
 from cai_pyserini import cli, registration
 
@@ -26,13 +27,14 @@ def main() -> None:
         sys.exit(2)
     registration.register()
     module = sys.argv[2]
-    sys.argv[:] = [module, *sys.argv[3:]]
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except ImportError as error:
-        if error.name is None or not module.startswith(error.name.partition(".")[0]):
-            raise
-        raise cli.CaiError(f"{error}") from None
+        known = find_spec(module)
+    except ModuleNotFoundError:
+        known = None
+    if known is None:
+        raise cli.CaiError(f"no module named {module}")
+    sys.argv[:] = [module, *sys.argv[3:]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

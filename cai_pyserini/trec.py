@@ -1,10 +1,12 @@
 """TREC runs: query Q0 document rank score tag, a line a hit."""
 
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from cai_pyserini.cli import CaiError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Hits = list[tuple[str, float]]  # document id and score, best first
 Run = dict[str, Hits]  # query id -> hits
@@ -17,11 +19,13 @@ def write_run(run: Run, path: Path, tag: str) -> None:
             file.writelines(f"{query} Q0 {doc} {rank} {score:.6f} {tag}\n" for rank, (doc, score) in enumerate(hits, 1))
 
 
-def read_run(path: Path) -> pd.DataFrame:
+def read_run(path: Path) -> "pd.DataFrame":
     """A run of any origin as columns `query_id`, `doc_id` and `score`, best first within a query, ties by document id.
 
     Raises CaiError for a line that is no hit, and for a document that a query has twice.
     """
+    import pandas as pd
+
     names = ["query_id", "q0", "doc_id", "rank", "score", "tag"]
     try:
         run = pd.read_csv(
