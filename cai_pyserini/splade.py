@@ -14,6 +14,7 @@ The products are made and reduced in blocks of the vocabulary, in one buffer tha
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import batched
 from pathlib import Path
 from typing import Any, Literal
 
@@ -149,7 +150,8 @@ class Tokenizer:
             self._backend.no_truncation()
         else:
             self._backend.enable_truncation(max_length)
-        return [e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=special)]
+        encode = self._backend.encode_batch_fast  # its results are large: a few at a time
+        return [e.ids for part in batched(texts, 256) for e in encode(list(part), add_special_tokens=special)]
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
         """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""
