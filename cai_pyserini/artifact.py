@@ -50,11 +50,14 @@ def read_manifest(artifact: Path) -> dict[str, Any] | None:
     if not artifact.exists() or not path.exists():
         return None
     try:
-        return json.loads(path.read_text())
+        manifest = json.loads(path.read_text())
     except json.JSONDecodeError as error:
         raise CaiError(
             f"{path}:{error.lineno}: not a manifest ({error.msg}); delete {artifact} and make it again"
         ) from None
+    if not isinstance(manifest, dict) or not {"recipe", "digest"} <= manifest.keys():
+        raise CaiError(f"{path}: not a manifest (it lacks recipe or digest); delete {artifact} and make it again")
+    return manifest
 
 
 def require_manifest(artifact: Path, stage: str) -> dict[str, Any]:
@@ -94,8 +97,12 @@ def now() -> str:
 def write_text(path: Path, text: str) -> None:
     """Write a small file so that it is there whole or not at all."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

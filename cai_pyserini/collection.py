@@ -198,10 +198,7 @@ class BeirFolder(Collection):
             yield _Record(where, _id(data["_id"], where), title, text)
 
     def _qrels(self, split: str) -> Iterator[_Judgment]:
-        path = self.folder / "qrels" / f"{split}.tsv"
-        if not path.is_file():
-            splits = ", ".join(sorted(p.stem for p in self.folder.glob("qrels/*.tsv"))) or "none"
-            raise CaiError(f"no file {path}; splits of this collection: {splits}")
+        path = self._qrels_path(split)
         for number, line in _lines(path):
             where = f"{path}:{number}"
             columns = line.rstrip("\r\n").split("\t")
@@ -221,7 +218,14 @@ class BeirFolder(Collection):
 
     def _fingerprint(self, part: str) -> object:
         names = {"documents": "corpus.jsonl", "queries": "queries.jsonl"}
-        return file_digest(self._file(names[part]) if part in names else self.folder / "qrels" / f"{part}.tsv")
+        return file_digest(self._file(names[part]) if part in names else self._qrels_path(part))
+
+    def _qrels_path(self, split: str) -> Path:
+        path = self.folder / "qrels" / f"{split}.tsv"
+        if not path.is_file():
+            splits = ", ".join(sorted(p.stem for p in self.folder.glob("qrels/*.tsv"))) or "none"
+            raise CaiError(f"no file {path}; splits of this collection: {splits}")
+        return path
 
     def _file(self, name: str) -> Path:
         for path in (self.folder / name, self.folder / f"{name}.gz"):

@@ -181,6 +181,8 @@ def _read[C: (EncoderConfig, IndexConfig)](kind: type[C], path: Path) -> C:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise CaiError(f"{path}:{line}: not YAML ({error.problem})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CaiError(f"{path}: not YAML ({str(error).splitlines()[0]})") from None
     if not isinstance(data, dict):
         raise CaiError(f"{path}: expected `key: value` lines")
     data = {"name": path.parent.name if path.name == "encoder.yaml" else path.stem} | data

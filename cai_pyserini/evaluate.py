@@ -51,7 +51,7 @@ def compare(baseline: dict[str, float], systems: dict[str, dict[str, float]]) ->
         pvalues[name] = (
             float(ttest_rel([values[q] for q in queries], [baseline[q] for q in queries]).pvalue)
             if differs
-            else float(not any(differences))  # the same difference everywhere has no variance to test
+            else float(len(queries) == 1 or not any(differences))  # no variance: nothing to test, or all is said
         )
     corrected = holm(list(pvalues.values()))
     return {

@@ -110,6 +110,8 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path
 
     terms = Tokenizer(checkpoint_folder(config)).terms
     weights = idf_weights(config, terms)
+    if next(iter(vectors)).matrix.shape[1] != len(terms):
+        raise CaiError(f"{vectors.folder} was not encoded with {config.name}: the vocabularies differ")
     range_ = config.range or max((weighted(shard.matrix, weights).data.max(initial=0) for shard in vectors), default=0)
     if not range_ > 0:
         raise CaiError(f"{vectors.folder}: no document has any weight; is this a SPLADE checkpoint?")
@@ -118,8 +120,6 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path
     nonzeros = 0
     with artifact.building(output, recipe) as (partial, facts):
         for number, shard in enumerate(cli.progress(vectors, vectors.shards, f"impacts {output.name}", "shard")):
-            if shard.matrix.shape[1] != len(terms):
-                raise CaiError(f"{vectors.folder} was not encoded with {config.name}: the vocabularies differ")
             float_weights = weighted(shard.matrix, weights)
             impacts = quantizer.impacts(float_weights)
             loss.add(float_weights, impacts)

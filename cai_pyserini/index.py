@@ -63,39 +63,52 @@ def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
     """Write a Lucene index of JSON vectors and return the number of documents."""
     from jnius import JavaException
 
-    add, close = _open_writer(folder)
+    writer, add = _open_writer(folder)
     seen = Ids()
     count = 0
-    for where, line in cli.progress(_lines(files), total, "index impacts"):
-        count += 1
-        id, contents = _parse(line, where)
-        if seen.add(id):
-            raise CaiError(f"{where}: document id {id!r} is there twice")
-        try:
-            add(id, contents)
-        except JavaException:
-            _parse_checked(line, where)  # names what is wrong with the line; where it is sound, the fault is elsewhere
-            raise
-    if not count:
-        raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
-    close()
+    try:
+        for where, line in cli.progress(_lines(files), total, "index impacts"):
+            count += 1
+            id, contents = _parse(line, where)
+            if seen.add(id):
+                raise CaiError(f"{where}: document id {id!r} is there twice")
+            try:
+                add(id, contents)
+            except JavaException:
+                _parse_checked(
+                    line, where
+                )  # names what is wrong with the line; where nothing is, the fault is elsewhere
+                raise
+        if not count:
+            raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
+        writer.forceMerge(1)
+        writer.close()
+    except BaseException:
+        writer.rollback()  # closes its files
+        raise
     return count
 
 
 def _lines(files: list[Path]) -> Iterator[tuple[str, str]]:
     for file in files:
-        with file.open(encoding="utf-8") as lines:
+        with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
-                yield f"{file}:{number}", line
+                try:
+                    yield f"{file}:{number}", line.decode()
+                except UnicodeDecodeError as error:
+                    raise CaiError(f"{file}:{number}: not UTF-8 ({error.reason})") from None
 
 
 def _parse(line: str, where: str) -> tuple[str, str]:
     """Id and delimited contents of a JSON vector. A line just as the impact stage writes it is cut, not parsed."""
     middle = line.find(MIDDLE)
-    if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and "\\" not in line:
-        body = line[middle + len(MIDDLE) : -len(BACK) - 1]
+    if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and line.isascii() and "\\" not in line:
+        id = line[len(FRONT) : middle]
         # As many spaces as characters: replacing in place costs half of what moving the rest does.
-        return line[len(FRONT) : middle], body.replace(', "', "   ").replace('": ', DELIMITER)
+        body = line[middle + len(MIDDLE) : -len(BACK) - 1].replace(', "', "   ").replace('": ', DELIMITER)
+        regular = '"' not in body and body.count(" ") == 3 * (body.count(DELIMITER) - 1)
+        if regular and '"' not in id and id.split() == [id]:
+            return id, body  # impacts that are no positive integers are left for Lucene to refuse
     return _parse_checked(line, where)
 
 
@@ -121,8 +134,8 @@ def _parse_checked(line: str, where: str) -> tuple[str, str]:
     return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in items])
 
 
-def _open_writer(folder: Path) -> tuple[Callable[[str, str], None], Callable[[], None]]:
-    """A Lucene index writer: a function that adds a document, and one that merges, commits and closes."""
+def _open_writer(folder: Path) -> tuple[Any, Callable[[str, str], None]]:
+    """A Lucene IndexWriter, and a function that adds a document to it."""
     from jnius import cast
 
     java = jvm.java_class
@@ -161,11 +174,7 @@ def _open_writer(folder: Path) -> tuple[Callable[[str, str], None], Callable[[],
         contents_field.setStringValue(contents)
         writer.addDocument(document)
 
-    def close() -> None:
-        writer.forceMerge(1)
-        writer.close()
-
-    return add, close
+    return writer, add
 
 
 def _java_map(items: dict[str, str]) -> Any:
@@ -201,8 +210,10 @@ def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
         counts = {
             key: int(value.replace(",", "")) for key, value in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)
         }
-        if done.returncode or counts.get("indexed", 0) + counts.get("empty", 0) != count:
-            tail = "\n  ".join(done.stdout.strip().splitlines()[-8:])
+        lines = done.stdout.strip().splitlines()
+        errors = [line for line in lines if " ERROR " in line]
+        if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
+            tail = "\n  ".join(errors[:3] + lines[-5:])
             raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {tail}")
         artifact.remove(staging)
         for path in list(index.iterdir()):

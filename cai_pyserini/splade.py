@@ -53,9 +53,13 @@ class Splade:
                 f"{checkpoint}: the tokenizer has {len(self.tokenizer)} entries but the model only "
                 f"{decoder.weight.shape[0]}; they do not belong together"
             )
-        self._max_length = min(
-            self.tokenizer.max_length, getattr(model.config, "max_position_embeddings", self.tokenizer.max_length)
-        )
+        positions = [
+            m.num_embeddings - (m.padding_idx + 1 if m.padding_idx is not None else 0)
+            for name, m in model.named_modules()
+            if name.endswith("position_embeddings") and isinstance(m, torch.nn.Embedding)
+        ]
+        limit = getattr(model.config, "max_position_embeddings", self.tokenizer.max_length)
+        self._max_length = min([self.tokenizer.max_length, limit, *positions])
         self._body = model.to(self.device)
         size = len(self.tokenizer)  # a decoder may be padded beyond the vocabulary
         self._embeddings = decoder.weight.detach()[:size].to(self.device, self._dtype).contiguous()
@@ -124,7 +128,10 @@ class Tokenizer:
 
         if not any((checkpoint / name).is_file() for name in ("tokenizer.json", "vocab.txt", "tokenizer.model")):
             raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
-        loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        try:
+            loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        except ValueError as error:
+            raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
         if not loaded.is_fast:
             raise CaiError(f"{checkpoint}: its tokenizer has no fast version (tokenizer.json)")
         self._backend = loaded.backend_tokenizer
@@ -180,6 +187,7 @@ def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
 
     transformers' own heads are used, of whatever architecture. Raises CaiError where there is none.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForMaskedLM
     from transformers.utils import logging
 
@@ -201,6 +209,8 @@ def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
             dtype=torch.float32,
             output_loading_info=True,
         )
+    except SafetensorError as error:
+        raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
     except (ValueError, KeyError, OSError) as error:
         raise CaiError(f"{checkpoint} has no masked-language-model head: {str(error).splitlines()[0][:200]}") from None
     finally:

@@ -29,19 +29,28 @@ def read_run(path: Path) -> "pd.DataFrame":
     names = ["query_id", "q0", "doc_id", "rank", "score", "tag"]
     try:
         run = pd.read_csv(
-            path, sep=r"\s+", names=names, dtype=str, keep_default_na=False, na_values=[""], quoting=3, index_col=False
+            path,
+            sep=r"\s+",
+            names=[*names, "more"],
+            dtype=str,
+            keep_default_na=False,
+            na_values=[""],
+            quoting=3,
+            index_col=False,
+            skip_blank_lines=False,
         )
+        run = run[run.query_id.notna()]
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise CaiError(f"{path}: not a TREC run ({str(error).strip()})") from None
     scores = pd.to_numeric(run["score"], errors="coerce")
-    broken = run["tag"].isna() | scores.isna()
+    broken = run["tag"].isna() | scores.isna() | run["more"].notna()
     if broken.any():
-        raise CaiError(f"{path}:{int(broken.to_numpy().argmax()) + 1}: expected query Q0 document rank score tag")
+        raise CaiError(f"{path}:{run.index[broken][0] + 1}: expected query Q0 document rank score tag")
     if not len(run):
         raise CaiError(f"{path}: the run is empty")
     run = run[["query_id", "doc_id"]].assign(score=scores)
     twice = run.duplicated(["query_id", "doc_id"])
     if twice.any():
-        row = int(twice.to_numpy().argmax())
-        raise CaiError(f"{path}:{row + 1}: document {run.doc_id[row]!r} is there twice for query {run.query_id[row]!r}")
+        row, query, document = next(run[twice].itertuples())[:3]
+        raise CaiError(f"{path}:{row + 1}: document {document!r} is there twice for query {query!r}")
     return run.sort_values(["query_id", "score", "doc_id"], ascending=[True, False, True], ignore_index=True)
