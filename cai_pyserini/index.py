@@ -106,8 +106,9 @@ def _parse(line: str, where: str) -> tuple[str, str]:
         id = line[len(FRONT) : middle]
         # As many spaces as characters: replacing in place costs half of what moving the rest does.
         body = line[middle + len(MIDDLE) : -len(BACK) - 1].replace(', "', "   ").replace('": ', DELIMITER)
-        regular = '"' not in body and body.count(" ") == 3 * (body.count(DELIMITER) - 1)
-        if regular and '"' not in id and id.split() == [id]:
+        one_term_each = '"' not in body and body.count(" ") == 3 * (body.count(DELIMITER) - 1)
+        no_empty_term = body[:1] != DELIMITER and f" {DELIMITER}" not in body
+        if one_term_each and no_empty_term and '"' not in id and id.split() == [id]:
             return id, body  # impacts that are no positive integers are left for Lucene to refuse
     return _parse_checked(line, where)
 

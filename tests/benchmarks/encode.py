@@ -108,7 +108,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         checkpoint, mine, stock = (f"{folder}/{name}" for name in ("splade", "ours.npz", "pyserini.npz"))
         harness.stage("export", "encoder", encoder=args.encoder, output=checkpoint)  # Pyserini loads no safetensors
-        given = {"collection": args.collection, "encoder": args.encoder, "documents": args.documents}
+        collection = {"collection": args.collection, "encoder": args.encoder}
+        given = collection | {"documents": args.documents}
 
         def theirs(batch: int) -> harness.Result:
             return harness.fresh(pyserini, **given, batch=batch, folder=checkpoint, output=stock)
@@ -122,9 +123,9 @@ def main() -> None:
         }
         results = harness.rounds(args.repeats, peers)
         same = harness.fresh(agreement, first=mine, second=stock)
-        scores = args.quality and harness.fresh(
-            ndcg, collection=args.collection, encoder=args.encoder, device=DEVICE, folder=folder
-        )
+        scores: dict[str, dict[str, float]] = {}
+        if args.quality:
+            scores = harness.fresh(ndcg, **collection, device=DEVICE, folder=folder)["scores"]
     first = results["ours"][0]
     speedup = {name: harness.times(result, results["ours"]) for name, result in results.items()}
     rows = [
@@ -149,7 +150,7 @@ def main() -> None:
     )
     share = f"{same['same']:.3%} of {same['entries']:,}"
     harness.target("at least 99 % of the quantized entries as Pyserini's", share, same["same"] >= 0.99)
-    for name, by in (scores or {}).items():
+    for name, by in scores.items():
         difference = by["bfloat16"] - by["float32"]
         measured = f"{by['float32']:.4f}, bfloat16 {difference:+.4f}"
         harness.target(f"nDCG@10 of {name} within 0.002 of float32's", measured, abs(difference) <= 0.002)

