@@ -72,7 +72,7 @@ class Collection(ABC):
         """The queries that `split` judges: id -> text, in the collection's order."""
         judged = self.qrels(split)
         topics: dict[str, str] = {}
-        for record in self._queries():
+        for record in self._queries(split):
             if record.id in topics:
                 raise CaiError(f"{record.where}: query id {record.id!r} is there twice; ids must be unique")
             if record.id not in judged:
@@ -136,7 +136,7 @@ class Collection(ABC):
     def _documents(self) -> Iterator[_Record]: ...
 
     @abstractmethod
-    def _queries(self) -> Iterator[_Record]: ...
+    def _queries(self, split: str) -> Iterator[_Record]: ...
 
     @abstractmethod
     def _qrels(self, split: str) -> Iterator["_Judgment"]: ...
@@ -176,7 +176,7 @@ class BeirFolder(Collection):
     def _documents(self) -> Iterator[_Record]:
         return self._records("corpus.jsonl")
 
-    def _queries(self) -> Iterator[_Record]:
+    def _queries(self, split: str) -> Iterator[_Record]:
         return self._records("queries.jsonl")
 
     def _records(self, name: str) -> Iterator[_Record]:
@@ -257,8 +257,8 @@ class IrDataset(Collection):
             text = document.text if hasattr(document, "text") else document.default_text()
             yield _Record(where, _id(document.doc_id, where), title, text)
 
-    def _queries(self) -> Iterator[_Record]:
-        dataset = self.id.partition("/{split}")[0]
+    def _queries(self, split: str) -> Iterator[_Record]:
+        dataset = self.id.replace("{split}", split)
         for number, query in enumerate(self._load(dataset).queries_iter(), 1):
             where = f"{dataset}: query {number}"
             yield _Record(where, _id(query.query_id, where), "", query.default_text())
@@ -333,7 +333,7 @@ class Hpo(Collection):
             where = f"{self.path}: {term['id'][0]}"
             yield _Record(where, term["id"][0], term["name"][0], _quoted(term["def"][0])[0])
 
-    def _queries(self) -> Iterator[_Record]:
+    def _queries(self, split: str) -> Iterator[_Record]:
         for number, synonym in enumerate(self._synonyms, 1):
             yield _Record(f"{self.path}: synonym {synonym!r}", f"q{number}", "", synonym)
 

@@ -33,7 +33,7 @@ class EncoderConfig:
         _require(self, "max_query_length", self.max_query_length >= 3, "at least 3")
         _require(self, "idf_power", self.idf_power >= 0, "at least 0")
         _require(self, "bits", 1 <= self.bits <= 24, "from 1 to 24")
-        _require(self, "range", self.range is None or self.range > 0, "greater than 0")
+        _require(self, "range", self.range is None or 0 < self.range < float("inf"), "greater than 0")
         _require(self, "query_scale", self.query_scale >= 1, "at least 1")
 
 
