@@ -2,12 +2,12 @@
 
     w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
 
-log1p and relu grow with the logit, and the decoder's bias does not depend on the token, so the maximum is taken over
-the bare products of hidden states and output embeddings, and the rest is done once per vocabulary entry:
+log1p and relu grow with the logit, so the maximum is taken over the logits, the products of hidden states and output
+embeddings plus a bias, and the rest is done once per vocabulary entry:
 
-    w_v = log(1 + relu(max_i <h_i, e_v> + c_v))
+    w_v = log(1 + relu(max_i (<h_i, e_v> + c_v)))
 
-The products are made and reduced in blocks of the vocabulary, in one buffer that stays in the cache; the tensor
+The logits are made and reduced in blocks of the vocabulary, in one buffer that stays in the cache; the tensor
 (texts, tokens, vocabulary) never exists.
 """
 
@@ -27,6 +27,7 @@ from cai_pyserini.cli import CaiError
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 BATCH_SIZE = {"cpu": 16, "cuda": 256}
+BITS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 Precision = Literal["auto", "float32", "bfloat16"]
 BLOCK_BYTES = {
     "cpu": 1 << 23,
@@ -64,7 +65,7 @@ class Splade:
         size = len(self.tokenizer)  # a decoder may be padded beyond the vocabulary
         self._embeddings = decoder.weight.detach()[:size].to(self.device, self._dtype).contiguous()
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
-        self._bias = bias.to(self.device, torch.float32)
+        self._bias = bias.to(self.device, self._dtype)
         self._buffer = torch.empty(0, dtype=self._dtype, device=self.device)
 
     @torch.inference_mode()
@@ -102,10 +103,12 @@ class Splade:
             hidden = self._body(input_ids=ids, attention_mask=mask.long()).logits  # the decoder is taken off
         # Padding must not win the maximum: it takes the hidden state of the first token, which takes part anyway.
         hidden = torch.where(mask[:, :, None], hidden, hidden[:, :1])
-        return self._maxima(hidden.to(self._dtype)).float() + self._bias
+        return self._maxima(hidden.to(self._dtype)).float()
 
     def _maxima(self, hidden: torch.Tensor) -> torch.Tensor:
-        """max over tokens of <h, e_v>: hidden (texts, tokens, dimensions) -> (texts, vocabulary)."""
+        """max over tokens of <h, e_v> + c_v, where it is positive: hidden (texts, tokens, dimensions) -> (texts,
+        vocabulary). Elsewhere it is some negative number: floats are compared as the integers that their bits make,
+        which is several times as fast and the same order among positive ones."""
         texts, length, dimensions = hidden.shape
         flat = hidden.reshape(texts * length, dimensions)
         maxima = torch.empty(texts, len(self._embeddings), dtype=self._dtype, device=self.device)
@@ -115,8 +118,9 @@ class Splade:
         for start in range(0, len(self._embeddings), block):
             embeddings = self._embeddings[start : start + block]
             products = self._buffer[: flat.shape[0] * len(embeddings)].view(flat.shape[0], len(embeddings))
-            torch.mm(flat, embeddings.T, out=products)
-            torch.amax(products.view(texts, length, -1), dim=1, out=maxima[:, start : start + len(embeddings)])
+            torch.addmm(self._bias[start : start + len(embeddings)], flat, embeddings.T, out=products)
+            bits = products.view(BITS[self._dtype]).view(texts, length, -1)
+            torch.amax(bits, dim=1, out=maxima.view(BITS[self._dtype])[:, start : start + len(embeddings)])
         return maxima
 
 
