@@ -5,7 +5,10 @@ import errno
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
 class CaiError(Exception):
@@ -37,7 +40,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> Iterable[T]:
+def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> "tqdm[T]":
     """`items`, with a progress bar on a terminal and none in a log file."""
     from tqdm import tqdm
 

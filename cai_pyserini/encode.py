@@ -92,14 +92,16 @@ def encode(
         texts, total = (Document(*topic) for topic in topics.items()), len(topics)
     number = -1
     recipe_digest = artifact.digest(recipe)
-    for number, slice_ in enumerate(batched(cli.progress(texts, total, f"encode {part}"), SHARD)):
-        path = shard_path(output, number)
-        if number % shard_num != shard_id or shard_facts(path, recipe_digest):
-            continue
-        splade = encoder.load(part)
-        start = time.perf_counter()
-        matrix = splade.encode([text.contents for text in slice_], max_length, batch_size)
-        write_shard(path, Shard([text.id for text in slice_], matrix), recipe_digest, time.perf_counter() - start)
+    with cli.progress(texts, total, f"encode {part}") as bar:
+        for number, slice_ in enumerate(batched(texts, SHARD)):
+            path = shard_path(output, number)
+            if number % shard_num != shard_id or shard_facts(path, recipe_digest):
+                bar.update(len(slice_))
+                continue
+            splade = encoder.load(part)
+            start = time.perf_counter()
+            matrix = splade.encode([text.contents for text in slice_], max_length, batch_size, bar.update)
+            write_shard(path, Shard([text.id for text in slice_], matrix), recipe_digest, time.perf_counter() - start)
 
     shards = [shard_facts(shard_path(output, i), recipe_digest) for i in range(number + 1)]
     if all(shards):

@@ -7,12 +7,14 @@ embeddings plus a bias, and the rest is done once per vocabulary entry:
 
     w_v = log(1 + relu(max_i (<h_i, e_v> + c_v)))
 
-The logits are made and reduced in blocks of the vocabulary, in one buffer that stays in the cache; the tensor
-(texts, tokens, vocabulary) never exists.
+The logits are made and reduced in blocks of the vocabulary, in a buffer that stays in the cache; the tensor
+(texts, tokens, vocabulary) never exists. On a CPU every thread works on a batch of its own: threads that share each
+product wait for the slowest of them hundreds of times a batch, on a busy machine for most of the time.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import batched
 from pathlib import Path
@@ -29,10 +31,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 BATCH_SIZE = {"cpu": 16, "cuda": 256}
 BITS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 Precision = Literal["auto", "float32", "bfloat16"]
-BLOCK_BYTES = {
-    "cpu": 1 << 23,
-    "cuda": 1 << 28,
-}  # of the buffer for a block of the vocabulary; on a CPU it fits the cache
+BLOCK_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}  # of logits at a time and thread; on a CPU they fit the cache
 
 
 class Splade:
@@ -61,36 +60,67 @@ class Splade:
         ]
         limit = getattr(model.config, "max_position_embeddings", self.tokenizer.max_length)
         self._max_length = min([self.tokenizer.max_length, limit, *positions])
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.to(self._dtype)  # once, not in every batch
         self._body = model.to(self.device)
         size = len(self.tokenizer)  # a decoder may be padded beyond the vocabulary
         self._embeddings = decoder.weight.detach()[:size].to(self.device, self._dtype).contiguous()
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
         self._bias = bias.to(self.device, self._dtype)
-        self._buffer = torch.empty(0, dtype=self._dtype, device=self.device)
 
-    @torch.inference_mode()
-    def encode(self, texts: Sequence[str], max_length: int, batch_size: int | None = None) -> csr_matrix:
+    def encode(
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None = None,
+        done: Callable[[int], object] = lambda count: None,
+    ) -> csr_matrix:
         """Encode texts, of which the first `max_length` tokens count, special tokens included.
 
-        `batch_size` is the number of texts of full length a batch; shorter ones make larger batches. Returns float32
-        weights (len(texts), vocabulary). A blank text has no weights.
+        `batch_size` is the number of texts of full length a batch; shorter ones make larger batches. `done` is called
+        with the number of texts of every batch that is. Returns float32 weights (len(texts), vocabulary). A blank text
+        has no weights.
         """
         batch_size = batch_size or BATCH_SIZE[self.device.type]
         if max_length > self._max_length:
             raise CaiError(f"{self.checkpoint} reads at most {self._max_length} tokens, not {max_length}")
         tokens = self.tokenizer.encode(texts, max_length)
+        full = [i for i, text in enumerate(texts) if text.strip()]
+        grouped = list(batches([len(tokens[i]) for i in full], batch_size * max_length, 8 * batch_size))
         rows = [np.empty(0, np.int64)]
         columns = [np.empty(0, np.int64)]
         weights = [np.empty(0, np.float32)]
-        full = [i for i, text in enumerate(texts) if text.strip()]
-        for batch in batches([len(tokens[i]) for i in full], batch_size * max_length, 8 * batch_size):
-            logits = self._logits([tokens[full[i]] for i in batch])
-            row, column = logits.gt(0).nonzero(as_tuple=True)
-            rows.append(np.array(full)[batch][row.numpy(force=True)])
-            columns.append(column.numpy(force=True))
-            weights.append(torch.log1p(logits[row, column]).numpy(force=True))
+        found = self._each([[tokens[full[i]] for i in batch] for batch in grouped])
+        for batch, (row, column, weight) in zip(grouped, found, strict=True):
+            rows.append(np.array(full)[batch][row])
+            columns.append(column)
+            weights.append(weight)
+            done(len(batch))
+        done(len(texts) - len(full))
         entries = np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns))
         return csr_matrix(entries, shape=(len(texts), len(self.tokenizer)))
+
+    def _each(self, batches: list[list[list[int]]]) -> Iterator[tuple[np.ndarray, ...]]:
+        """The entries of every batch: on a CPU several at a time, which share the threads of torch evenly."""
+        threads = torch.get_num_threads()
+        workers = min(threads, len(batches)) if self.device.type == "cpu" else 1
+        if workers < 2:
+            yield from map(self._entries, batches)
+            return
+        try:
+            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
+                yield from pool.map(self._entries, batches)
+        finally:
+            torch.set_num_threads(threads)
+
+    @torch.inference_mode()
+    def _entries(self, tokens: list[list[int]]) -> tuple[np.ndarray, ...]:
+        """Rows, columns and weights of the non-zero entries of tokenized texts."""
+        logits = self._logits(tokens)
+        row, column = logits.gt(0).nonzero(as_tuple=True)
+        weights = torch.log1p(logits[row, column])
+        return row.numpy(force=True), column.numpy(force=True), weights.numpy(force=True)
 
     def _logits(self, tokens: list[list[int]]) -> torch.Tensor:
         """The largest logit of each vocabulary entry, (texts, vocabulary), of tokenized texts."""
@@ -113,11 +143,10 @@ class Splade:
         flat = hidden.reshape(texts * length, dimensions)
         maxima = torch.empty(texts, len(self._embeddings), dtype=self._dtype, device=self.device)
         block = max(256, BLOCK_BYTES[self.device.type] // (flat.shape[0] * self._dtype.itemsize) // 256 * 256)
-        if self._buffer.numel() < flat.shape[0] * block:
-            self._buffer = torch.empty(flat.shape[0] * block, dtype=self._dtype, device=self.device)
+        buffer = torch.empty(flat.shape[0] * block, dtype=self._dtype, device=self.device)
         for start in range(0, len(self._embeddings), block):
             embeddings = self._embeddings[start : start + block]
-            products = self._buffer[: flat.shape[0] * len(embeddings)].view(flat.shape[0], len(embeddings))
+            products = buffer[: flat.shape[0] * len(embeddings)].view(flat.shape[0], len(embeddings))
             torch.addmm(self._bias[start : start + len(embeddings)], flat, embeddings.T, out=products)
             bits = products.view(BITS[self._dtype]).view(texts, length, -1)
             torch.amax(bits, dim=1, out=maxima.view(BITS[self._dtype])[:, start : start + len(embeddings)])

@@ -26,7 +26,7 @@ from fidelity import agreement, ndcg
 
 WARM_UP = 8
 DEVICE = "cpu"
-TARGETS = {"Pyserini, batches of 64": 20, "Pyserini, batches of 32": 20, "sentence-transformers": 10}
+TARGETS = {"Pyserini, batches of 64": 20, "sentence-transformers": 10}
 
 
 def timed(encode: Callable[[list[str]], Any], collection: str, documents: int) -> tuple[Any, dict[str, Any]]:
