@@ -181,7 +181,7 @@ class BeirFolder(Collection):
 
     def _records(self, name: str) -> Iterator[_Record]:
         path = self._file(name)
-        for number, line in _lines(path):
+        for number, line in lines(path):
             where = f"{path}:{number}"
             try:
                 data = json.loads(line)
@@ -199,7 +199,7 @@ class BeirFolder(Collection):
 
     def _qrels(self, split: str) -> Iterator[_Judgment]:
         path = self._qrels_path(split)
-        for number, line in _lines(path):
+        for number, line in lines(path):
             where = f"{path}:{number}"
             columns = line.rstrip("\r\n").split("\t")
             if len(columns) != 3:
@@ -389,7 +389,7 @@ def _id(value: object, where: str) -> str:
     return id
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a text file, gzipped or not; blank ones left out."""
     with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, 1):

@@ -173,11 +173,14 @@ def _beside(config: Path, value: str) -> str:
     return str(path) if not value.startswith(PIP) and path.exists() else value
 
 
-def _read[C: (EncoderConfig, IndexConfig)](kind: type[C], path: Path) -> C:
+def read_values(kind: type, path: Path) -> dict[str, Any]:
+    """What a YAML file says of the fields of a dataclass, checked against their types; an unknown key is an error."""
     import yaml
 
     try:
         data = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise CaiError(f"no file {path}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise CaiError(f"{path}:{line}: not YAML ({error.problem})") from None
@@ -185,14 +188,16 @@ def _read[C: (EncoderConfig, IndexConfig)](kind: type[C], path: Path) -> C:
         raise CaiError(f"{path}: not YAML ({str(error).splitlines()[0]})") from None
     if not isinstance(data, dict):
         raise CaiError(f"{path}: expected `key: value` lines")
-    data = {"name": path.parent.name if path.name == "encoder.yaml" else path.stem} | data
     known = {f.name for f in fields(kind)}
     if unknown := sorted(set(map(str, data)) - known):
         raise CaiError(f"{path}: unknown key {', '.join(unknown)}; known keys: {', '.join(sorted(known))}")
     types = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        values[key] = _checked(value, types[key], f"{path}: {key}")
+    return {key: _checked(value, types[key], f"{path}: {key}") for key, value in data.items()}
+
+
+def _read[C: (EncoderConfig, IndexConfig)](kind: type[C], path: Path) -> C:
+    name = path.parent.name if path.name == "encoder.yaml" else path.stem
+    values = {"name": name} | read_values(kind, path)
     try:
         return kind(**values)
     except TypeError as error:  # a required key is missing

@@ -2,14 +2,9 @@
 
     w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
 
-log1p and relu grow with the logit, so the maximum is taken over the logits, the products of hidden states and output
-embeddings plus a bias, and the rest is done once per vocabulary entry:
-
-    w_v = log(1 + relu(max_i (<h_i, e_v> + c_v)))
-
-The logits are made and reduced in blocks of the vocabulary, in a buffer that stays in the cache; the tensor
-(texts, tokens, vocabulary) never exists. On a CPU every thread works on a batch of its own: threads that share each
-product wait for the slowest of them hundreds of times a batch, on a busy machine for most of the time.
+log1p and relu grow with the logit, so the maximum is taken over the logits, and the rest is done once per vocabulary
+entry. On a CPU every thread works on a batch of its own: threads that share each product wait for the slowest of them
+hundreds of times a batch, on a busy machine for most of the time.
 """
 
 import os
@@ -25,13 +20,12 @@ import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.cli import CaiError
+from cai_pyserini.head import max_logits
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 BATCH_SIZE = {"cpu": 16, "cuda": 256}
-BITS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 Precision = Literal["auto", "float32", "bfloat16"]
-BLOCK_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}  # of logits at a time and thread; on a CPU they fit the cache
 
 
 class Splade:
@@ -61,7 +55,7 @@ class Splade:
         limit = getattr(model.config, "max_position_embeddings", self.tokenizer.max_length)
         self._max_length = min([self.tokenizer.max_length, limit, *positions])
         for module in model.modules():
-            if isinstance(module, torch.nn.Linear):
+            if isinstance(module, torch.nn.Linear) and module is not decoder:
                 module.to(self._dtype)  # once, not in every batch
         self._body = model.to(self.device)
         size = len(self.tokenizer)  # a decoder may be padded beyond the vocabulary
@@ -131,26 +125,7 @@ class Splade:
         ids, mask = ids.to(self.device), mask.to(self.device)
         with torch.autocast(self.device.type, self._dtype, enabled=self.precision != "float32"):
             hidden = self._body(input_ids=ids, attention_mask=mask.long()).logits  # the decoder is taken off
-        # Padding must not win the maximum: it takes the hidden state of the first token, which takes part anyway.
-        hidden = torch.where(mask[:, :, None], hidden, hidden[:, :1])
-        return self._maxima(hidden.to(self._dtype)).float()
-
-    def _maxima(self, hidden: torch.Tensor) -> torch.Tensor:
-        """max over tokens of <h, e_v> + c_v, where it is positive: hidden (texts, tokens, dimensions) -> (texts,
-        vocabulary). Elsewhere it is some negative number: floats are compared as the integers that their bits make,
-        which is several times as fast and the same order among positive ones."""
-        texts, length, dimensions = hidden.shape
-        flat = hidden.reshape(texts * length, dimensions)
-        maxima = torch.empty(texts, len(self._embeddings), dtype=self._dtype, device=self.device)
-        block = max(256, BLOCK_BYTES[self.device.type] // (flat.shape[0] * self._dtype.itemsize) // 256 * 256)
-        buffer = torch.empty(flat.shape[0] * block, dtype=self._dtype, device=self.device)
-        for start in range(0, len(self._embeddings), block):
-            embeddings = self._embeddings[start : start + block]
-            products = buffer[: flat.shape[0] * len(embeddings)].view(flat.shape[0], len(embeddings))
-            torch.addmm(self._bias[start : start + len(embeddings)], flat, embeddings.T, out=products)
-            bits = products.view(BITS[self._dtype]).view(texts, length, -1)
-            torch.amax(bits, dim=1, out=maxima.view(BITS[self._dtype])[:, start : start + len(embeddings)])
-        return maxima
+        return max_logits(hidden, mask, self._embeddings, self._bias)
 
 
 class Tokenizer:
@@ -216,7 +191,8 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
 
 
 def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
-    """A masked language model without its decoder, so that its `logits` are the decoder's input, and the decoder.
+    """A masked language model, and its decoder, which passes its input through: `logits` of the model are what the
+    decoder would multiply.
 
     transformers' own heads are used, of whatever architecture. Raises CaiError where there is none.
     """
@@ -255,18 +231,16 @@ def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
         )
     model.eval()
     decoder = model.get_output_embeddings()
-    name = next((name for name, module in model.named_modules() if module is decoder), None)
-    if not isinstance(decoder, torch.nn.Linear) or name is None:
+    if not isinstance(decoder, torch.nn.Linear):
         raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder")
     probe = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():
         logits = model(input_ids=probe).logits
-        model.set_submodule(name, torch.nn.Identity())
+        decoder.forward = torch.nn.Identity().forward  # type: ignore[method-assign]
         hidden = model(input_ids=probe).logits
-        if hidden.shape[-1] != decoder.in_features or not torch.allclose(decoder(hidden), logits, atol=1e-3, rtol=1e-3):
-            raise CaiError(
-                f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end"
-            )
+        wanted = torch.nn.functional.linear(hidden, decoder.weight, decoder.bias)
+    if hidden.shape[-1] != decoder.in_features or not torch.allclose(wanted, logits, atol=1e-3, rtol=1e-3):
+        raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end")
     return model, decoder
 
 

@@ -64,7 +64,7 @@ def test_only_the_first_tokens_count(splade: Splade, checkpoint: Path, max_lengt
 def test_small_vocabulary_blocks_change_nothing(
     splade: Splade, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cai_pyserini.splade.BLOCK_BYTES", {"cpu": 1})  # the least block, of which the last is cut
+    monkeypatch.setattr("cai_pyserini.head.BLOCK_BYTES", {"cpu": 1})  # the least block, of which the last is cut
     np.testing.assert_allclose(splade.encode(TEXTS, 256).toarray(), expected, atol=1e-4)
 
 

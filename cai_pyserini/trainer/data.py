@@ -1,0 +1,68 @@
+"""Training files: JSONL of {"query", "positive", "negatives": [...], "margins": [...]}.
+
+A margin is the teacher's score of the positive less that of the negative; labelled pairs have none. One negative may be
+written as "negative" and "margin".
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import lines
+from cai_pyserini.trainer.corpus import record
+
+
+def examples(path: str, margins: bool, negatives: int) -> Iterator[dict[str, Any]]:
+    """The examples of a training file, each with `negatives` negatives: a line with more becomes several examples.
+
+    Raises CaiError for a line that is none, has too few negatives, or lacks the margins that are wanted.
+    """
+    for number, line in lines(Path(path)):
+        where = f"{path}:{number}"
+        data = record(line, where, ("query", "positive"))
+        texts, scores = _negatives(data, where)
+        if margins and len(scores) != len(texts):
+            raise CaiError(f"{where}: {len(texts)} negatives but {len(scores)} margins; Margin-MSE needs one for each")
+        if len(texts) < negatives:
+            raise CaiError(f"{where}: {len(texts)} negatives, fewer than the {negatives} of --negatives")
+        for start in range(0, len(texts) - negatives + 1, negatives) if negatives else (0,):
+            part = slice(start, start + negatives)
+            yield {
+                "query": data["query"],
+                "positive": data["positive"],
+                "negatives": texts[part],
+                "margins": scores[part] if margins else [],
+            }
+
+
+def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]]:
+    texts = data.get("negatives", [data["negative"]] if "negative" in data else [])
+    scores = data.get("margins", [data["margin"]] if "margin" in data else [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise CaiError(f"{where}: negatives must be a list of strings")
+    if not isinstance(scores, list) or not all(isinstance(s, int | float) and not isinstance(s, bool) for s in scores):
+        raise CaiError(f"{where}: margins must be a list of numbers")
+    return texts, [float(score) for score in scores]
+
+
+class Collator:
+    """Token ids of the queries, and of the documents: all positives, then all negatives, example by example."""
+
+    def __init__(self, tokenizer: Any, max_query_length: int, max_document_length: int):
+        self._tokenizer = tokenizer
+        self._lengths = max_query_length, max_document_length
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        import torch
+
+        documents = [e["positive"] for e in examples] + [text for e in examples for text in e["negatives"]]
+        return {
+            "queries": self._tokenize([e["query"] for e in examples], self._lengths[0]),
+            "documents": self._tokenize(documents, self._lengths[1]),
+            "margins": torch.tensor([e["margins"] for e in examples]),
+        }
+
+    def _tokenize(self, texts: list[str], max_length: int) -> dict[str, Any]:
+        tokens = self._tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+        return {key: tokens[key] for key in ("input_ids", "attention_mask")}

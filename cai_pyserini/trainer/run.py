@@ -1,0 +1,94 @@
+"""Running transformers.Trainer so that its result is an artifact: resumed after an interruption, whole or not there."""
+
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini import artifact
+from cai_pyserini.config import EncoderConfig
+from cai_pyserini.trainer import settings
+
+logger = logging.getLogger(__name__)
+RESUMABLE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # what a whole checkpoint has, at the least
+
+
+def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -> Any:
+    """TrainingArguments that work in `output`/training, where an earlier run of this recipe may have left off."""
+    import torch
+    from transformers import TrainingArguments
+    from transformers.utils import logging as transformers_logging
+
+    work = output / "training"
+    started = work / "recipe.json"
+    if not started.is_file() or started.read_text() != artifact.digest(recipe):
+        artifact.remove(output)
+        work.mkdir(parents=True)
+        artifact.write_text(started, artifact.digest(recipe))
+    transformers_logging.set_verbosity_error()
+    cuda = given.device == "auto" and torch.cuda.is_available()
+    precision = given.precision
+    if precision == "auto":
+        precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    return TrainingArguments(
+        output_dir=str(work),
+        per_device_train_batch_size=given.batch_size,
+        per_device_eval_batch_size=given.batch_size,
+        gradient_accumulation_steps=given.accumulate,
+        learning_rate=given.learning_rate,
+        num_train_epochs=given.epochs,
+        max_steps=given.max_steps or -1,
+        warmup_steps=given.warmup_steps,
+        weight_decay=given.weight_decay,
+        seed=given.seed,
+        bf16=precision == "bfloat16",
+        use_cpu=not cuda,
+        logging_steps=given.log_steps,
+        save_steps=given.save_steps,
+        save_total_limit=2,
+        report_to="none",
+        remove_unused_columns=False,
+        ddp_broadcast_buffers=False,
+        dataloader_drop_last=True,
+        disable_tqdm=not sys.stderr.isatty(),
+    )
+
+
+def run(
+    trainer: Any, encoder: EncoderConfig, tokenizer: Any, output: Path, recipe: artifact.Recipe, facts: dict[str, Any]
+) -> None:
+    """Train, from the last whole checkpoint on where there is one, and make `output` the result: model, tokenizer,
+    encoder.yaml, log.json and loss.png."""
+    work = Path(trainer.args.output_dir)
+    checkpoints = sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    whole = [path for path in checkpoints if all((path / name).is_file() for name in RESUMABLE)]
+    if trainer.eval_dataset is not None:
+        facts["held_out_loss_before"] = trainer.evaluate()["eval_loss"]
+    result = trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
+    if trainer.eval_dataset is not None:
+        facts["held_out_loss_after"] = trainer.evaluate()["eval_loss"]
+    if not trainer.is_world_process_zero():
+        return
+    trainer.model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    settings.write_encoder(encoder, output)
+    log = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
+    artifact.write_text(output / "log.json", json.dumps(log, indent=1) + "\n")
+    names = sorted({key for entry in log for key in entry if key.endswith("loss") or key.endswith("active")})
+    for name in ("loss", "active"):
+        lines = {
+            key: zip(*[(entry["step"], entry[key]) for entry in log if key in entry], strict=True)
+            for key in names
+            if key.endswith(name)
+        }
+        if lines:
+            settings.plot(output / f"{name}.png", "step", name, {key: tuple(points) for key, points in lines.items()})  # type: ignore[misc]
+    metrics = {
+        "steps": trainer.state.global_step,
+        "loss": result.training_loss,
+        "seconds": result.metrics["train_runtime"],
+    }
+    artifact.write_manifest(output, recipe, facts | metrics)
+    shutil.rmtree(work)

@@ -1,0 +1,97 @@
+"""What the steps of the trainer share: settings as dataclasses, from a YAML file and flags, and what goes beside a
+checkpoint."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from cai_pyserini import artifact, cli
+from cai_pyserini.config import EncoderConfig, read_values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How to train: what every training step can be told."""
+
+    batch_size: int = field(metadata={"help": "a device and step"})
+    learning_rate: float = field(metadata={"help": "of AdamW, at the end of the warm-up; it falls linearly after it"})
+    epochs: float = field(metadata={"help": "passes over the data"})
+    max_steps: int = field(default=0, metadata={"help": "at most so many steps; 0: as many as the epochs take"})
+    warmup_steps: int = field(default=1000, metadata={"help": "steps in which the learning rate rises from 0"})
+    weight_decay: float = field(default=0.0, metadata={"help": "of AdamW"})
+    accumulate: int = field(default=1, metadata={"help": "batches a step (gradient accumulation)"})
+    seed: int = field(default=42, metadata={"help": "of the order, dropout and masks"})
+    precision: Literal["auto", "float32", "bfloat16"] = field(
+        default="auto", metadata={"help": "of the products; auto: bfloat16 on a GPU that has it, else float32"}
+    )
+    device: Literal["auto", "cpu"] = field(default="auto", metadata={"help": "auto: all GPUs that there are"})
+    log_steps: int = field(default=50, metadata={"help": "steps between logged losses"})
+    save_steps: int = field(default=500, metadata={"help": "steps between points to resume from"})
+
+
+def parse[S](kind: type[S], description: str, example: str) -> S:
+    """Settings from the command line: a flag for each, and --config, a YAML file with those that differ from the
+    defaults. Flags win."""
+    parser = cli.parser(description, example)
+    parser.add_argument("--config", type=Path, help="YAML file of settings; flags win over it")
+    types = get_type_hints(kind)
+    for setting in fields(kind):  # type: ignore[arg-type]
+        _add(parser, setting, types[setting.name])
+    given = vars(parser.parse_args())
+    path = given.pop("config")
+    values = read_values(kind, path) if path else {}
+    values |= {key: value for key, value in given.items() if value is not None}
+    required = [s.name for s in fields(kind) if s.default is MISSING and s.default_factory is MISSING]  # type: ignore[arg-type]
+    if missing := [f"--{name.replace('_', '-')}" for name in required if name not in values]:
+        parser.error(f"{', '.join(missing)} must be given, as a flag or in the file of --config")
+    return kind(**values)
+
+
+def _add(parser: argparse.ArgumentParser, setting: Field[Any], wanted: Any) -> None:
+    flag = f"--{setting.name.replace('_', '-')}"
+    text = setting.metadata["help"]
+    if setting.default not in (MISSING, None, "", 0):
+        text += f" (default: {setting.default})"
+    wanted = (
+        next((a for a in get_args(wanted) if a is not type(None)), wanted)
+        if get_origin(wanted) is not Literal and get_origin(wanted) is not list
+        else wanted
+    )
+    if wanted is bool:
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+    elif get_origin(wanted) is Literal:
+        parser.add_argument(flag, choices=get_args(wanted), help=text)
+    elif get_origin(wanted) is list:
+        parser.add_argument(flag, nargs="+", help=text)
+    else:
+        parser.add_argument(flag, type=wanted, help=text)
+
+
+def recipe(given: Any, *without: str) -> dict[str, Any]:
+    """The settings that a result depends on."""
+    free = {*without, "output", "device", "log_steps", "save_steps"}
+    return {key: value for key, value in asdict(given).items() if key not in free}
+
+
+def write_encoder(base: EncoderConfig, folder: Path) -> None:
+    """An encoder.yaml in the folder of a checkpoint: that of its base, without weights of another vocabulary."""
+    from cai_pyserini.impact import encoder_yaml
+
+    config = replace(base, name="", checkpoint=str(folder), revision=None, idf=None, range=None, source=None)
+    artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
+
+
+def plot(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Lines through points, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot(xlabel=x, ylabel=y)
+    for label, points in lines.items():
+        axes.plot(*points, marker=".", label=label)
+    if len(lines) > 1:
+        axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,171 @@
+"""SPLADE training: Margin-MSE with a teacher's margins, or in-batch negatives for labelled pairs, and FLOPS.
+
+    L = L_ranking + lambda_Q L_FLOPS(queries) + lambda_D L_FLOPS(documents)        (Iida & Okazaki 2022, Appendix A)
+
+Lambdas are constant, as in the paper, or rise quadratically over `flops_warmup` steps (Formal et al. 2021). With `idf`
+the documents of the score, not those of the regularizer, are weighted with it.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cai_pyserini import artifact, cli
+from cai_pyserini.artifact import file_digest
+from cai_pyserini.cli import CaiError
+from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder
+from cai_pyserini.trainer import settings
+
+LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, query and document
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(settings.Training):
+    """What SPLADE training can be told. Defaults are the paper's."""
+
+    data: str = field(metadata={"help": 'JSONL of {"query", "positive", "negatives", "margins"}, .gz or not'})
+    base: str = field(metadata={"help": "the encoder or masked language model to train"})
+    output: str = field(metadata={"help": "folder for the checkpoint"})
+    loss: Literal["margin-mse", "in-batch"] = field(
+        default="margin-mse", metadata={"help": "Margin-MSE with the margins, or in-batch negatives (MNRL)"}
+    )
+    negatives: int = field(default=1, metadata={"help": "of an example; a line with more becomes several examples"})
+    lambda_q: float | None = field(default=None, metadata={"help": "FLOPS of queries; default: 0.08, in-batch 0.0006"})
+    lambda_d: float | None = field(default=None, metadata={"help": "FLOPS of documents; default: 0.1, in-batch 0.0008"})
+    flops_warmup: int = field(default=0, metadata={"help": "steps in which the lambdas rise quadratically from 0"})
+    idf: str | None = field(default=None, metadata={"help": "folder of the idf stage: weights documents in the score"})
+    max_document_length: int | None = field(default=None, metadata={"help": "tokens; default: the encoder's, 256"})
+    batch_size: int = field(default=40, metadata={"help": "queries a device and step"})
+    learning_rate: float = field(default=2e-5, metadata={"help": "of AdamW, at the end of the warm-up"})
+    epochs: float = field(default=30, metadata={"help": "passes over the data"})
+
+
+def make_trainer(*arguments: Any, decoder: Any, given: Settings, idf: Any) -> Any:
+    """A transformers.Trainer of a masked language model whose decoder passes its input through."""
+    import torch
+    from transformers import Trainer
+
+    from cai_pyserini.head import splade_weights
+    from cai_pyserini.trainer import loss
+
+    lambda_q, lambda_d = (
+        default if chosen is None else chosen
+        for chosen, default in zip((given.lambda_q, given.lambda_d), LAMBDAS[given.loss], strict=True)
+    )
+
+    terms: defaultdict[str, list[torch.Tensor]] = defaultdict(list)  # since the last log
+
+    class SpladeTrainer(Trainer):
+        def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> torch.Tensor:
+            queries, documents = (self.weights(model, inputs[side]) for side in ("queries", "documents"))
+            scored = documents if idf is None else documents * idf.to(documents)
+            positives, negatives = scored[: len(queries)], scored[len(queries) :].unflatten(0, (len(queries), -1))
+            if given.loss == "margin-mse":
+                ranking = loss.margin_mse(queries, positives, negatives, inputs["margins"])
+            else:
+                ranking = loss.in_batch_negatives(queries, positives, negatives)
+            flops_q, flops_d = loss.flops(queries), loss.flops(documents)
+            self.note(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
+            self.note(queries_active=(queries > 0).sum(1).float().mean())
+            self.note(documents_active=(documents > 0).sum(1).float().mean())
+            rise = min(1.0, self.state.global_step / given.flops_warmup) ** 2 if given.flops_warmup else 1.0
+            return ranking + rise * (lambda_q * flops_q + lambda_d * flops_d)
+
+        def weights(self, model: Any, tokens: dict[str, torch.Tensor]) -> torch.Tensor:
+            bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
+            return splade_weights(model(**tokens).logits, tokens["attention_mask"].bool(), decoder.weight, bias)
+
+        def note(self, **values: torch.Tensor) -> None:
+            for name, value in values.items():
+                terms[name].append(value.detach())
+
+        def log(self, logs: dict[str, float], *more: Any) -> None:
+            means = {name: float(torch.stack(values).mean()) for name, values in terms.items()}
+            terms.clear()
+            super().log(logs | means, *more)
+            if means:
+                refuse_collapse(
+                    means["documents_active"],
+                    means["queries_active"],
+                    len(decoder.weight),
+                    self.state.global_step > given.warmup_steps,
+                )
+
+    return SpladeTrainer(*arguments)
+
+
+def refuse_collapse(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
+    """Raise CaiError where vectors have become empty, or, after the warm-up, are not sparse at all."""
+    for side, active in (("documents", documents), ("queries", queries)):
+        if active < 1:
+            raise CaiError(
+                f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas, or --learning-rate, or "
+                "let the lambdas rise over --flops-warmup steps"
+            )
+        if warm and active > vocabulary / 2:
+            raise CaiError(
+                f"the {side} have {active:,.0f} of {vocabulary:,} dimensions active: not sparse. Raise the lambdas, "
+                "or shorten --flops-warmup"
+            )
+
+
+def train(given: Settings) -> Path:
+    """Write the trained checkpoint."""
+    encoder = load_encoder(given.base)
+    if given.max_document_length:
+        encoder = replace(encoder, max_document_length=given.max_document_length)
+    checkpoint = checkpoint_folder(encoder)
+    output = Path(given.output)
+    idf_manifest = artifact.require_manifest(Path(given.idf), "idf") if given.idf else None
+    recipe = {
+        "stage": "splade",
+        "format": 1,
+        "data": file_digest(Path(given.data)) if Path(given.data).is_file() else None,
+        "checkpoint": checkpoint_digest(checkpoint),
+        "idf": idf_manifest and idf_manifest["digest"],
+        "settings": settings.recipe(given, "data", "base", "idf"),
+    }
+    if artifact.is_fresh(output, recipe):
+        return output
+    import torch
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+
+    from cai_pyserini.idf import Idf
+    from cai_pyserini.splade import load_masked_lm
+    from cai_pyserini.trainer import run
+    from cai_pyserini.trainer.data import Collator, examples
+
+    model, decoder = load_masked_lm(checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+    weights = torch.from_numpy(Idf.load(Path(given.idf)).weights(encoder.idf_power)).float() if given.idf else None
+    if weights is not None and len(weights) != len(decoder.weight):
+        raise CaiError(f"{given.idf} was made with another vocabulary than that of {given.base}")
+    arguments = run.arguments(given, output, recipe)
+    with arguments.main_process_first():
+        data = Dataset.from_generator(
+            examples,
+            gen_kwargs={"path": given.data, "margins": given.loss == "margin-mse", "negatives": given.negatives},
+            cache_dir=arguments.output_dir,
+        )
+    collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length)
+    trainer = make_trainer(model, arguments, collator, data, decoder=decoder, given=given, idf=weights)
+    run.run(trainer, encoder, tokenizer, output, recipe, {"examples": len(data)})
+    return output
+
+
+def main() -> None:
+    given = settings.parse(
+        Settings,
+        "Train SPLADE on queries with positive and negative documents.",
+        "python -m cai_pyserini.trainer.splade --data triples.jsonl --base models/hpo-pretrained --output models/hpo",
+    )
+    manifest = artifact.require_manifest(train(given), "splade")
+    print(
+        f"{given.output}: {manifest['steps']:,} steps on {manifest['examples']:,} examples, loss {manifest['loss']:.4f}"
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main)

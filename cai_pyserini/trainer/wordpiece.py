@@ -1,0 +1,128 @@
+"""WordPiece vocabularies from a table of word counts.
+
+The vocabulary is trained as the tokenizers library trains it: all characters, first and continuing ("##x"), then the
+merges of the most frequent pair of pieces, again and again. Merges come in one order, so that the vocabulary of any
+size is the beginning of every larger one, and ties are broken by the order of the pieces: the same words, the same
+vocabulary. Words are counted, so the cost depends on how many different words there are, not on the corpus.
+"""
+
+import heapq
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordPiece
+
+from cai_pyserini.cli import CaiError
+
+PREFIX = "##"
+
+
+def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
+    """The vocabulary of a WordPiece tokenizer, token -> id, and its token for what it cannot spell."""
+    model = backend.model
+    if not isinstance(model, WordPiece) or model.continuing_subword_prefix != PREFIX:
+        raise CaiError(
+            f"{name}: its tokenizer is {type(model).__name__}; only WordPiece vocabularies (BERT's) can be expanded"
+        )
+    return backend.get_vocab(with_added_tokens=False), model.unk_token
+
+
+def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
+    """How often each word occurs, a word being what a tokenizer's normalizer and pre-tokenizer make of the texts."""
+    counts: Counter[str] = Counter()
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    for text in texts:
+        counts.update([word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normalize(text))])
+    return counts
+
+
+def characters(words: Iterable[str]) -> list[str]:
+    """The pieces that training starts from, in order: continuing characters, then all characters."""
+    words = list(words)
+    return sorted({PREFIX + c for word in words for c in word[1:]}) + sorted({c for word in words for c in word})
+
+
+def train(counts: Mapping[str, int]) -> Iterator[str]:
+    """The pieces of the words in the order of their making, until every word has become one piece."""
+    vocabulary = characters(counts)
+    yield from vocabulary
+    ids = {piece: i for i, piece in enumerate(vocabulary)}
+    words = [([ids[word[0]]] + [ids[PREFIX + c] for c in word[1:]], count) for word, count in counts.items()]
+    pairs: defaultdict[tuple[int, int], int] = defaultdict(int)
+    places: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+    for place, (pieces, count) in enumerate(words):
+        for pair in itertools.pairwise(pieces):
+            pairs[pair] += count
+            places[pair].add(place)
+    heap = [(-count, pair) for pair, count in pairs.items()]
+    heapq.heapify(heap)
+    while heap:
+        count, pair = heapq.heappop(heap)
+        if pairs[pair] != -count:  # it has changed since it was put there
+            if pairs[pair]:
+                heapq.heappush(heap, (-pairs[pair], pair))
+            continue
+        merged = vocabulary[pair[0]] + vocabulary[pair[1]].removeprefix(PREFIX)
+        new = ids.setdefault(merged, len(vocabulary))
+        if new == len(vocabulary):
+            vocabulary.append(merged)
+            yield merged
+        grown: set[tuple[int, int]] = set()
+        for place in sorted(places.pop(pair)):
+            old, occurrences = words[place]
+            pieces = _merge(old, pair, new)
+            words[place] = pieces, occurrences
+            for changed in itertools.pairwise(old):
+                pairs[changed] -= occurrences
+            for changed in itertools.pairwise(pieces):
+                pairs[changed] += occurrences
+                if new in changed:
+                    places[changed].add(place)
+                    grown.add(changed)
+        for changed in grown:
+            heapq.heappush(heap, (-pairs[changed], changed))
+
+
+def _merge(pieces: list[int], pair: tuple[int, int], new: int) -> list[int]:
+    merged = []
+    i = 0
+    while i < len(pieces):
+        if tuple(pieces[i : i + 2]) == pair:
+            merged.append(new)
+            i += 2
+        else:
+            merged.append(pieces[i])
+            i += 1
+    return merged
+
+
+def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[str, int], unknown: str) -> np.ndarray:
+    """How often each id of a vocabulary occurs, int64, where word i occurs counts[i] times and becomes the longest
+    pieces that fit, from its beginning on."""
+    backend = Backend(WordPiece(dict(vocabulary), unk_token=unknown))
+    total = np.zeros(max(vocabulary.values()) + 1, np.int64)
+    for start in range(0, len(words), 1 << 15):
+        part = slice(start, start + (1 << 15))
+        ids = [encoding.ids for encoding in backend.encode_batch_fast(words[part], add_special_tokens=False)]
+        weights = counts[part].repeat([len(i) for i in ids])
+        np.add.at(total, np.concatenate(ids).astype(np.int64), weights)
+    return total
+
+
+def pieces_of(token: str, vocabulary: Mapping[str, int], prefix: str = PREFIX) -> list[int] | None:
+    """The pieces of a token as ids, the longest first; those of a continuing token are all continuing. None where the
+    vocabulary cannot spell it."""
+    rest = token.removeprefix(prefix)
+    lead = prefix if token.startswith(prefix) and rest else ""
+    rest = rest if lead else token
+    ids = []
+    while rest:
+        end = next((end for end in range(len(rest), 0, -1) if lead + rest[:end] in vocabulary), None)
+        if end is None:
+            return None
+        ids.append(vocabulary[lead + rest[:end]])
+        rest, lead = rest[end:], prefix
+    return ids
