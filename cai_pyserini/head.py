@@ -50,7 +50,7 @@ class _MaxLogits(torch.autograd.Function):
         places = torch.stack([texts * hidden.shape[1] + winners, columns])
         flat = hidden.flatten(0, 1)
         values = gradient[texts, columns].float()
-        scatter = torch.sparse_coo_tensor(places, values, (len(flat), len(weight)), is_coalesced=False)
+        scatter = torch.sparse_coo_tensor(places, values, (len(flat), len(weight)), check_invariants=False)
         of_hidden = torch.sparse.mm(scatter, weight.float()).view_as(hidden).to(hidden.dtype)
         of_weight = torch.sparse.mm(scatter.t(), flat.float()).to(weight.dtype)
         return of_hidden, of_weight, gradient.sum(0), None
