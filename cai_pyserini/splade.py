@@ -236,12 +236,19 @@ def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
     probe = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():
         logits = model(input_ids=probe).logits
-        decoder.forward = torch.nn.Identity().forward  # type: ignore[method-assign]
+        pass_through(model)
         hidden = model(input_ids=probe).logits
         wanted = torch.nn.functional.linear(hidden, decoder.weight, decoder.bias)
     if hidden.shape[-1] != decoder.in_features or not torch.allclose(wanted, logits, atol=1e-3, rtol=1e-3):
         raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end")
     return model, decoder
+
+
+def pass_through(model: Any) -> torch.nn.Linear:
+    """Make the decoder of a masked language model give back its input; `del decoder.forward` undoes it."""
+    decoder = model.get_output_embeddings()
+    decoder.forward = torch.nn.Identity().forward
+    return decoder
 
 
 def resolve_device(device: str) -> torch.device:

@@ -5,6 +5,7 @@ written as "negative" and "margin".
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,16 @@ def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]
 
 
 class Collator:
-    """Token ids of the queries, and of the documents: all positives, then all negatives, example by example."""
+    """Token ids of the queries, and of the documents: all positives, then all negatives, example by example.
 
-    def __init__(self, tokenizer: Any, max_query_length: int, max_document_length: int):
+    The texts of a side come longest first, in parts of `part` texts padded to their longest, with `places`, where each
+    text of the side is in the parts. Padded lengths are multiples of 32: for every new shape kernels are made anew.
+    """
+
+    def __init__(self, tokenizer: Any, max_query_length: int, max_document_length: int, part: int):
         self._tokenizer = tokenizer
         self._lengths = max_query_length, max_document_length
+        self._part = part
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         import torch
@@ -64,5 +70,12 @@ class Collator:
         }
 
     def _tokenize(self, texts: list[str], max_length: int) -> dict[str, Any]:
-        tokens = self._tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-        return {key: tokens[key] for key in ("input_ids", "attention_mask")}
+        import torch
+
+        ids = self._tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        parts = [
+            self._tokenizer.pad({"input_ids": [ids[i] for i in part]}, pad_to_multiple_of=32, return_tensors="pt")
+            for part in batched(order, self._part)
+        ]
+        return {"parts": [dict(part) for part in parts], "places": torch.tensor(order).argsort()}

@@ -59,23 +59,15 @@ def pretrain(given: Settings) -> Path:
     }
     if artifact.is_fresh(output, recipe):
         return output
-    from datasets import Dataset
     from transformers import AutoTokenizer, Trainer
 
-    from cai_pyserini.splade import load_masked_lm
     from cai_pyserini.trainer import run
 
-    model, decoder = load_masked_lm(checkpoint)
-    del decoder.forward
+    model = run.load(checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
     arguments = run.arguments(given, output, recipe)
     text = {"corpora": given.corpus, "min_words": given.min_words}
-    with arguments.main_process_first():
-        sequences = Dataset.from_generator(
-            packed,
-            gen_kwargs={"tokenizer": tokenizer, "length": given.max_length} | text,
-            cache_dir=arguments.output_dir,
-        )
+    sequences = run.dataset(packed, {"tokenizer": tokenizer, "length": given.max_length} | text, arguments)
     if len(sequences) < 2:
         raise cli.CaiError(
             f"the corpus makes {len(sequences)} sequences of {given.max_length} tokens: give more, or --max-length"

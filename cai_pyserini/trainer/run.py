@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,32 @@ logger = logging.getLogger(__name__)
 RESUMABLE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # what a whole checkpoint has, at the least
 
 
+def load(checkpoint: Path) -> Any:
+    """A masked language model to train.
+
+    It is made anew: one that from_pretrained has made is saved with the parameter names of its checkpoint, which can be
+    old ones ("gamma"), and those a resumption of training would silently leave out.
+    """
+    from cai_pyserini.splade import load_masked_lm
+
+    loaded, decoder = load_masked_lm(checkpoint)
+    del decoder.forward
+    model = type(loaded)(loaded.config)
+    model.load_state_dict(loaded.state_dict())
+    return model
+
+
 def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -> Any:
     """TrainingArguments that work in `output`/training, where an earlier run of this recipe may have left off."""
-    import torch
     from transformers import TrainingArguments
     from transformers.utils import logging as transformers_logging
 
+    from cai_pyserini.splade import resolve_device, resolve_precision
+
     work = output / "training"
-    started = work / "recipe.json"
-    if not started.is_file() or started.read_text() != artifact.digest(recipe):
-        artifact.remove(output)
-        work.mkdir(parents=True)
-        artifact.write_text(started, artifact.digest(recipe))
     transformers_logging.set_verbosity_error()
-    cuda = given.device == "auto" and torch.cuda.is_available()
-    precision = given.precision
-    if precision == "auto":
-        precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    return TrainingArguments(
+    device = resolve_device(given.device)
+    arguments = TrainingArguments(
         output_dir=str(work),
         per_device_train_batch_size=given.batch_size,
         per_device_eval_batch_size=given.batch_size,
@@ -43,8 +52,8 @@ def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -
         warmup_steps=given.warmup_steps,
         weight_decay=given.weight_decay,
         seed=given.seed,
-        bf16=precision == "bfloat16",
-        use_cpu=not cuda,
+        bf16=resolve_precision(given.precision, device) == "bfloat16",
+        use_cpu=device.type == "cpu",
         logging_steps=given.log_steps,
         save_steps=given.save_steps,
         save_total_limit=2,
@@ -54,6 +63,28 @@ def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -
         dataloader_drop_last=True,
         disable_tqdm=not sys.stderr.isatty(),
     )
+    started = work / "recipe.txt"
+    with arguments.main_process_first(local=False):
+        known = started.is_file() and started.read_text() == artifact.digest(recipe)
+        if not known and arguments.process_index == 0:
+            artifact.remove(output)
+            work.mkdir(parents=True)
+            artifact.write_text(started, artifact.digest(recipe))
+    return arguments
+
+
+def dataset(generator: Callable[..., Iterator[dict[str, Any]]], given: dict[str, Any], arguments: Any) -> Any:
+    """What a generator yields, in a file in the folder of the training, so that it can be larger than memory."""
+    from datasets import Dataset, disable_progress_bars
+    from datasets.exceptions import DatasetGenerationError
+
+    if arguments.disable_tqdm:
+        disable_progress_bars()
+    try:
+        with arguments.main_process_first():
+            return Dataset.from_generator(generator, gen_kwargs=given, cache_dir=arguments.output_dir)
+    except DatasetGenerationError as error:
+        raise error.__cause__ or error from None
 
 
 def run(

@@ -24,7 +24,7 @@ class Training:
     accumulate: int = field(default=1, metadata={"help": "batches a step (gradient accumulation)"})
     seed: int = field(default=42, metadata={"help": "of the order, dropout and masks"})
     precision: Literal["auto", "float32", "bfloat16"] = field(
-        default="auto", metadata={"help": "of the products; auto: bfloat16 on a GPU that has it, else float32"}
+        default="auto", metadata={"help": "of the products; auto: bfloat16 where the hardware gains from it"}
     )
     device: Literal["auto", "cpu"] = field(default="auto", metadata={"help": "auto: all GPUs that there are"})
     log_steps: int = field(default=50, metadata={"help": "steps between logged losses"})

@@ -17,6 +17,7 @@ from cai_pyserini.cli import CaiError
 from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder
 from cai_pyserini.trainer import settings
 
+PART = {"cpu": 16, "cuda": 256}  # texts that go through the model together
 LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, query and document
 
 
@@ -58,7 +59,8 @@ def make_trainer(*arguments: Any, decoder: Any, given: Settings, idf: Any) -> An
 
     class SpladeTrainer(Trainer):
         def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> torch.Tensor:
-            queries, documents = (self.weights(model, inputs[side]) for side in ("queries", "documents"))
+            with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
+                queries, documents = (self.weights(model, inputs[side]) for side in ("queries", "documents"))
             scored = documents if idf is None else documents * idf.to(documents)
             positives, negatives = scored[: len(queries)], scored[len(queries) :].unflatten(0, (len(queries), -1))
             if given.loss == "margin-mse":
@@ -72,9 +74,13 @@ def make_trainer(*arguments: Any, decoder: Any, given: Settings, idf: Any) -> An
             rise = min(1.0, self.state.global_step / given.flops_warmup) ** 2 if given.flops_warmup else 1.0
             return ranking + rise * (lambda_q * flops_q + lambda_d * flops_d)
 
-        def weights(self, model: Any, tokens: dict[str, torch.Tensor]) -> torch.Tensor:
+        def weights(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
             bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
-            return splade_weights(model(**tokens).logits, tokens["attention_mask"].bool(), decoder.weight, bias)
+            parts = [
+                splade_weights(model(**part).logits, part["attention_mask"].bool(), decoder.weight, bias)
+                for part in texts["parts"]
+            ]
+            return torch.cat(parts)[texts["places"]]
 
         def note(self, **values: torch.Tensor) -> None:
             for name, value in values.items():
@@ -129,27 +135,23 @@ def train(given: Settings) -> Path:
     if artifact.is_fresh(output, recipe):
         return output
     import torch
-    from datasets import Dataset
     from transformers import AutoTokenizer
 
     from cai_pyserini.idf import Idf
-    from cai_pyserini.splade import load_masked_lm
+    from cai_pyserini.splade import pass_through
     from cai_pyserini.trainer import run
     from cai_pyserini.trainer.data import Collator, examples
 
-    model, decoder = load_masked_lm(checkpoint)
+    model = run.load(checkpoint)
+    decoder = pass_through(model)
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
     weights = torch.from_numpy(Idf.load(Path(given.idf)).weights(encoder.idf_power)).float() if given.idf else None
     if weights is not None and len(weights) != len(decoder.weight):
         raise CaiError(f"{given.idf} was made with another vocabulary than that of {given.base}")
     arguments = run.arguments(given, output, recipe)
-    with arguments.main_process_first():
-        data = Dataset.from_generator(
-            examples,
-            gen_kwargs={"path": given.data, "margins": given.loss == "margin-mse", "negatives": given.negatives},
-            cache_dir=arguments.output_dir,
-        )
-    collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length)
+    wanted = {"path": given.data, "margins": given.loss == "margin-mse", "negatives": given.negatives}
+    data = run.dataset(examples, wanted, arguments)
+    collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, PART[arguments.device.type])
     trainer = make_trainer(model, arguments, collator, data, decoder=decoder, given=given, idf=weights)
     run.run(trainer, encoder, tokenizer, output, recipe, {"examples": len(data)})
     return output
