@@ -6,7 +6,7 @@ N is the number of documents and N_t the number of those that contain token t, i
 tokens left out. A weight of 1 leaves what SPLADE gave a token that the collection does not contain.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
@@ -35,12 +35,11 @@ class Idf:
         return np.where(self.frequencies > 0, np.log(self.documents / met), 1.0) ** power
 
     @classmethod
-    def of(cls, collection: Collection, tokenizer: "Tokenizer") -> "Idf":
-        """Count a collection, streamed."""
+    def of(cls, contents: Iterable[str], tokenizer: "Tokenizer") -> "Idf":
+        """Count documents, streamed."""
         frequencies = np.zeros(len(tokenizer), np.int64)
         documents = 0
-        contents: Iterator[str] = (document.contents for document in collection.documents())
-        for texts in batched(cli.progress(contents, collection.size, "idf"), 1024):
+        for texts in batched(contents, 1024):
             documents += len(texts)
             for tokens in tokenizer.encode(texts, max_length=None, special=False):
                 frequencies[np.unique(np.array(tokens, np.int64))] += 1
@@ -66,7 +65,8 @@ def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
         from cai_pyserini.splade import Tokenizer
 
         with artifact.building(output, recipe) as (partial, facts):
-            idf = Idf.of(collection, Tokenizer(checkpoint))
+            documents = cli.progress(collection.documents(), collection.size, "idf")
+            idf = Idf.of((document.contents for document in documents), Tokenizer(checkpoint))
             np.savez(partial / "idf.npz", documents=np.array(idf.documents), frequencies=idf.frequencies)
             facts |= {"documents": idf.documents, "tokens": int((idf.frequencies > 0).sum())}
     return output

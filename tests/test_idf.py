@@ -14,6 +14,10 @@ from cai_pyserini.idf import Idf, compute
 from cai_pyserini.splade import Tokenizer
 
 
+def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:
+    return Idf.of((document.contents for document in collection.documents()), tokenizer)
+
+
 @pytest.fixture(scope="module")
 def tokenizer(checkpoint: Path) -> Tokenizer:
     return Tokenizer(checkpoint)
@@ -23,7 +27,7 @@ def idf_of(folder: Path, tokenizer: Tokenizer, *texts: str) -> Idf:
     """The IDF of a collection of these texts."""
     lines = [json.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)]
     (folder / "corpus.jsonl").write_text("\n".join(lines))
-    return Idf.of(BeirFolder(folder, "made"), tokenizer)
+    return counted_in(BeirFolder(folder, "made"), tokenizer)
 
 
 # How many of the twelve documents have the word, title and text together.
@@ -31,18 +35,18 @@ FREQUENCIES = {"the": 5, "of": 3, "blood": 3, "pressure": 2, "cancer": 3, "lower
 
 
 def test_document_frequencies_of_the_tiny_collection(tiny: Path, tokenizer: Tokenizer) -> None:
-    idf = Idf.of(BeirFolder(tiny, "tiny"), tokenizer)
+    idf = counted_in(BeirFolder(tiny, "tiny"), tokenizer)
     assert idf.documents == 12
     assert {term: int(idf.frequencies[tokenizer.terms.index(term)]) for term in FREQUENCIES} == FREQUENCIES
 
 
 def test_fields_that_are_not_searched_do_not_count(tiny: Path, tokenizer: Tokenizer) -> None:
-    only_text = Idf.of(BeirFolder(tiny, "tiny", ["text"]), tokenizer)
+    only_text = counted_in(BeirFolder(tiny, "tiny", ["text"]), tokenizer)
     assert only_text.frequencies[tokenizer.terms.index("cancer")] == 2  # d1 has it in its title
 
 
 def test_special_tokens_do_not_count(tiny: Path, tokenizer: Tokenizer) -> None:
-    frequencies = Idf.of(BeirFolder(tiny, "tiny"), tokenizer).frequencies
+    frequencies = counted_in(BeirFolder(tiny, "tiny"), tokenizer).frequencies
     assert [frequencies[tokenizer.terms.index(term)] for term in ("[CLS]", "[SEP]", "[PAD]")] == [0, 0, 0]
 
 
@@ -81,7 +85,7 @@ def test_more_documents_than_a_batch(tmp_path: Path, tokenizer: Tokenizer) -> No
 
 def test_what_is_written_is_what_is_read(tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     idf = Idf.load(compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf"))
-    counted = Idf.of(BeirFolder(tiny, "tiny"), tokenizer)
+    counted = counted_in(BeirFolder(tiny, "tiny"), tokenizer)
     assert idf.documents == counted.documents
     np.testing.assert_array_equal(idf.frequencies, counted.frequencies)
 

@@ -4,6 +4,7 @@ A margin is the teacher's score of the positive less that of the negative; label
 written as "negative" and "margin".
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import batched
 from pathlib import Path
@@ -47,8 +48,14 @@ def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]
     return texts, [float(score) for score in scores]
 
 
+def _name(text: str) -> int:
+    """A number of 63 bits for a text, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
 class Collator:
-    """Token ids of the queries, and of the documents: all positives, then all negatives, example by example.
+    """Token ids of the queries, and of the documents: all positives, all first negatives, and so on; the margins, and
+    names of the documents, example by example.
 
     The texts of a side come longest first, in parts of `part` texts padded to their longest, with `places`, where each
     text of the side is in the parts. Padded lengths are multiples of 32: for every new shape kernels are made anew.
@@ -62,11 +69,13 @@ class Collator:
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         import torch
 
-        documents = [e["positive"] for e in examples] + [text for e in examples for text in e["negatives"]]
+        negatives = zip(*[e["negatives"] for e in examples], strict=True)
+        documents = [e["positive"] for e in examples] + [text for each in negatives for text in each]
         return {
             "queries": self._tokenize([e["query"] for e in examples], self._lengths[0]),
             "documents": self._tokenize(documents, self._lengths[1]),
             "margins": torch.tensor([e["margins"] for e in examples]),
+            "names": torch.tensor([[_name(text) for text in (e["positive"], *e["negatives"])] for e in examples]),
         }
 
     def _tokenize(self, texts: list[str], max_length: int) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""What SPLADE is trained with (Iida & Okazaki 2022, Appendices A and G), over the texts of all processes.
+"""What SPLADE is trained with (Iida & Okazaki 2022, Appendices A and G).
 
     Margin-MSE:  mean over i of (delta_i - delta^_i)^2,  delta = score of the positive - score of the negative
     in-batch negatives (MNRL):  cross-entropy of each query's own positive among all documents of the batch
     FLOPS:  sum over v of (mean over texts of |w_v|)^2
 
-Every process of a distributed run computes the loss of its part so that the mean of the processes' gradients, which is
-what they then take, is the gradient of the loss of the whole batch.
+All are of the whole batch. On several processes each gathers the vectors of all, of which its own have gradients, and
+computes the loss of the whole; its gradient is then its share of the whole gradient, and the shares add up. Processes
+take the mean of their gradients, so each share counts as often as there are processes: see `shared`.
 """
 
 import torch
@@ -13,44 +14,45 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 
-def margin_mse(
-    queries: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, margins: torch.Tensor
-) -> torch.Tensor:
-    """Of queries and positives (texts, vocabulary), negatives (texts, n, vocabulary), teacher's margins (texts, n)."""
-    student = ((positives[:, None] - negatives) * queries[:, None]).sum(-1)
-    return F.mse_loss(student, margins)
+def margin_mse(queries: torch.Tensor, documents: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+    """Of queries (texts, vocabulary), of documents (texts, 1 + n, vocabulary), the positive first, and of the teacher's
+    margins (texts, n)."""
+    scores = (documents * queries[:, None]).sum(-1)
+    return F.mse_loss(scores[:, :1] - scores[:, 1:], margins)
 
 
-def in_batch_negatives(queries: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-    """MultipleNegativesRankingLoss (Henderson et al. 2017) of dot products: the negatives are all other documents."""
-    documents = gathered(torch.cat([positives, negatives.flatten(0, 1)]))
-    share = len(documents) // _processes()
-    own = _rank() * share + torch.arange(len(queries), device=queries.device)
-    return F.cross_entropy(queries @ documents.T, own)
+def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
+    """MultipleNegativesRankingLoss (Henderson et al. 2017) of dot products.
+
+    Of `documents` (texts, 1 + n, vocabulary) the first of each text is its positive. Negatives are all other documents
+    of the batch, except those that are the positive once more, by their `names` (texts, 1 + n).
+    """
+    own = torch.arange(len(queries), device=queries.device) * documents.shape[1]
+    again = names[:, :1] == names.flatten()
+    again[torch.arange(len(queries)), own] = False
+    scores = (queries @ documents.flatten(0, 1).T).masked_fill(again, -torch.inf)
+    return F.cross_entropy(scores, own)
 
 
 def flops(weights: torch.Tensor) -> torch.Tensor:
     """The FLOPS regularizer (Paria et al. 2020) of non-negative weights (texts, vocabulary)."""
-    mean = weights.mean(0)
-    if _processes() > 1:
-        from torch.distributed.nn.functional import all_reduce
-
-        mean = all_reduce(mean) / _processes()
-    return mean.square().sum()
+    return weights.mean(0).square().sum()
 
 
-def gathered(weights: torch.Tensor) -> torch.Tensor:
-    """The rows of all processes, one process after the other; gradients find their way back."""
+def gathered(rows: torch.Tensor) -> torch.Tensor:
+    """The rows of all processes, one process after the other; those of this one keep their gradients."""
     if _processes() == 1:
-        return weights
-    from torch.distributed.nn.functional import all_gather
+        return rows
+    parts = [torch.empty_like(rows) for _ in range(_processes())]
+    dist.all_gather(parts, rows.detach().contiguous())
+    parts[dist.get_rank()] = rows
+    return torch.cat(parts)
 
-    return torch.cat(all_gather(weights))
+
+def shared(loss: torch.Tensor) -> torch.Tensor:
+    """A loss of gathered rows with its gradient times the number of processes, so that their mean is their sum."""
+    return loss + (_processes() - 1) * (loss - loss.detach())
 
 
 def _processes() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0

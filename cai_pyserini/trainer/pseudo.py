@@ -1,5 +1,102 @@
-"""Training examples from nothing but a collection's documents.
+"""Pseudo queries: training pairs of a collection's own documents, without queries and labels.
 
-A pseudo query is a part of a document: its title, or a sentence of its text. Candidates are what BM25 and the encoder
-itself, with IDF, find for it. The teacher is the sum of both, each divided by its largest score for the query...
+A query is a part of a document, its title or a sentence of its text, and the document is its positive. The document
+keeps that part: SPLADE matches words, and a training in which it cannot unlearns that. Hard negatives are drawn from
+what BM25 and the encoder itself, its documents weighted with IDF, find for the query.
 """
+
+import json
+import logging
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import diags_array
+
+from cai_pyserini import cli
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import open_collection
+from cai_pyserini.config import EncoderConfig, IndexConfig, checkpoint_folder
+from cai_pyserini.idf import Idf
+from cai_pyserini.splade import Splade
+
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)")
+SHORTEST = 4  # words of a sentence that is a query
+DEPTH = 50  # a hard negative is among so many of the best of each system
+SAMPLE = 100_000  # documents: more would need much memory and teach little more
+
+
+def pseudo_queries(titles: Sequence[str], texts: Sequence[str], draw: random.Random) -> Iterator[tuple[int, str]]:
+    """Document and query: each title, and one sentence of each text."""
+    for document, (title, text) in enumerate(zip(titles, texts, strict=True)):
+        if title.strip():
+            yield document, title
+        sentences = [s for s in SENTENCE_END.split(text) if len(s.split()) >= SHORTEST]
+        if sentences:
+            yield document, draw.choice(sentences)
+
+
+def write_examples(
+    config: IndexConfig, encoder: EncoderConfig, path: Path, queries: int, negatives: int, seed: int, device: str
+) -> int:
+    """Write a training file of at most `queries` pseudo queries with `negatives` each. Returns how many there are."""
+    draw = random.Random(seed)
+    titles, texts, documents = (
+        [document.contents for document in open_collection(replace(config, fields=fields)).documents()]
+        for fields in (["title"], ["text"], config.fields)
+    )
+    if len(documents) > SAMPLE:
+        kept = draw.sample(range(len(documents)), SAMPLE)
+        titles, texts, documents = ([column[i] for i in kept] for column in (titles, texts, documents))
+    pairs = list(pseudo_queries(titles, texts, draw))
+    pairs = draw.sample(pairs, min(queries, len(pairs)))
+    systems = (
+        _bm25(documents, [query for _, query in pairs]),
+        _splade(documents, [q for _, q in pairs], encoder, device),
+    )
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for (document, query), *scores in zip(
+            cli.progress(pairs, len(pairs), "negatives", "query"), *systems, strict=True
+        ):
+            found = {int(i) for s in scores for i in np.argsort(-s)[:DEPTH] if s[i] > 0} - {document}
+            if len(found) >= negatives:
+                drawn = [documents[i] for i in draw.sample(sorted(found), negatives)]
+                line = {"query": query, "positive": documents[document], "negatives": drawn}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                count += 1
+    if not count:
+        raise CaiError(
+            f"collection {config.name} gives no training examples: no title, and no sentence of {SHORTEST} words"
+        )
+    return count
+
+
+def _bm25(documents: list[str], queries: list[str]) -> Iterator[np.ndarray]:
+    """Scores of all documents, query by query."""
+    import bm25s
+    import Stemmer
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    words = partial(
+        bm25s.tokenize, stopwords="en", stemmer=Stemmer.Stemmer("english"), return_ids=False, show_progress=False
+    )
+    index = bm25s.BM25(k1=0.9, b=0.4)
+    index.index(words(documents), show_progress=False)
+    for query in words(queries):
+        yield index.get_scores(query) if query else np.zeros(len(documents), np.float32)
+
+
+def _splade(documents: list[str], queries: list[str], encoder: EncoderConfig, device: str) -> Iterator[np.ndarray]:
+    """Scores of all documents, weighted with the IDF of their own, query by query."""
+    splade = Splade(checkpoint_folder(encoder), device)
+    idf = Idf.of(documents, splade.tokenizer).weights(encoder.idf_power)
+    with cli.progress(documents, len(documents), "encode documents") as bar:
+        vectors = splade.encode(documents, encoder.max_document_length, done=bar.update)
+    weighted = (vectors @ diags_array(idf)).T.tocsr()
+    for query in splade.encode(queries, encoder.max_query_length):
+        yield (query.reshape(1, -1) @ weighted).toarray()[0]

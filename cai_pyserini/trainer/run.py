@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini import artifact
+from cai_pyserini.cli import CaiError
 from cai_pyserini.config import EncoderConfig
 from cai_pyserini.trainer import settings
 
@@ -60,6 +61,7 @@ def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -
         report_to="none",
         remove_unused_columns=False,
         ddp_broadcast_buffers=False,
+        ddp_find_unused_parameters=False,
         dataloader_drop_last=True,
         disable_tqdm=not sys.stderr.isatty(),
     )
@@ -76,6 +78,7 @@ def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -
 def dataset(generator: Callable[..., Iterator[dict[str, Any]]], given: dict[str, Any], arguments: Any) -> Any:
     """What a generator yields, in a file in the folder of the training, so that it can be larger than memory."""
     from datasets import Dataset, disable_progress_bars
+    from datasets.arrow_writer import SchemaInferenceError
     from datasets.exceptions import DatasetGenerationError
 
     if arguments.disable_tqdm:
@@ -84,6 +87,8 @@ def dataset(generator: Callable[..., Iterator[dict[str, Any]]], given: dict[str,
         with arguments.main_process_first():
             return Dataset.from_generator(generator, gen_kwargs=given, cache_dir=arguments.output_dir)
     except DatasetGenerationError as error:
+        if isinstance(error.__cause__, SchemaInferenceError):
+            raise CaiError("no training example: there is too little text, or the file is empty") from None
         raise error.__cause__ or error from None
 
 
@@ -100,8 +105,20 @@ def run(
     result = trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
     if trainer.eval_dataset is not None:
         facts["held_out_loss_after"] = trainer.evaluate()["eval_loss"]
-    if not trainer.is_world_process_zero():
-        return
+    if trainer.is_world_process_zero():
+        _finish(trainer, result, encoder, tokenizer, output, recipe, facts)
+    trainer.accelerator.wait_for_everyone()
+
+
+def _finish(
+    trainer: Any,
+    result: Any,
+    encoder: EncoderConfig,
+    tokenizer: Any,
+    output: Path,
+    recipe: artifact.Recipe,
+    facts: dict[str, Any],
+) -> None:
     trainer.model.save_pretrained(output)
     tokenizer.save_pretrained(output)
     settings.write_encoder(encoder, output)
@@ -122,4 +139,4 @@ def run(
         "seconds": result.metrics["train_runtime"],
     }
     artifact.write_manifest(output, recipe, facts | metrics)
-    shutil.rmtree(work)
+    shutil.rmtree(trainer.args.output_dir)

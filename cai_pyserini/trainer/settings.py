@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from cai_pyserini import artifact, cli
+from cai_pyserini.cli import CaiError
 from cai_pyserini.config import EncoderConfig, read_values
 
 
@@ -49,6 +50,14 @@ def parse[S](kind: type[S], description: str, example: str) -> S:
     return kind(**values)
 
 
+def load[S](kind: type[S], path: str | None, fixed: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> S:
+    """Settings of a step that another one runs: the defaults, `usual`, those of a YAML file, and what is fixed."""
+    values = read_values(kind, Path(path)) if path else {}
+    if clash := sorted(values.keys() & fixed.keys()):
+        raise CaiError(f"{path}: {', '.join(clash)} cannot be set here")
+    return kind(**{**(usual or {}), **values, **fixed})
+
+
 def _add(parser: argparse.ArgumentParser, setting: Field[Any], wanted: Any) -> None:
     flag = f"--{setting.name.replace('_', '-')}"
     text = setting.metadata["help"]
@@ -75,11 +84,12 @@ def recipe(given: Any, *without: str) -> dict[str, Any]:
     return {key: value for key, value in asdict(given).items() if key not in free}
 
 
-def write_encoder(base: EncoderConfig, folder: Path) -> None:
-    """An encoder.yaml in the folder of a checkpoint: that of its base, without weights of another vocabulary."""
+def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) -> None:
+    """An encoder.yaml in the folder of a checkpoint: that of its base, with an IDF of its own or none."""
     from cai_pyserini.impact import encoder_yaml
 
-    config = replace(base, name="", checkpoint=str(folder), revision=None, idf=None, range=None, source=None)
+    config = replace(base, name="", checkpoint=str(folder), revision=None, range=None, source=None)
+    config = replace(config, idf=str(idf) if idf else None)
     artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
 
 

@@ -6,6 +6,7 @@ Lambdas are constant, as in the paper, or rise quadratically over `flops_warmup`
 the documents of the score, not those of the regularizer, are weighted with it.
 """
 
+import os
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,18 +62,19 @@ def make_trainer(*arguments: Any, decoder: Any, given: Settings, idf: Any) -> An
         def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> torch.Tensor:
             with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
                 queries, documents = (self.weights(model, inputs[side]) for side in ("queries", "documents"))
+            documents = documents.unflatten(0, (-1, len(queries))).transpose(0, 1)  # (texts, 1 + negatives, vocabulary)
+            queries, documents = loss.gathered(queries), loss.gathered(documents)
             scored = documents if idf is None else documents * idf.to(documents)
-            positives, negatives = scored[: len(queries)], scored[len(queries) :].unflatten(0, (len(queries), -1))
             if given.loss == "margin-mse":
-                ranking = loss.margin_mse(queries, positives, negatives, inputs["margins"])
+                ranking = loss.margin_mse(queries, scored, loss.gathered(inputs["margins"]))
             else:
-                ranking = loss.in_batch_negatives(queries, positives, negatives)
-            flops_q, flops_d = loss.flops(queries), loss.flops(documents)
+                ranking = loss.in_batch_negatives(queries, scored, loss.gathered(inputs["names"]))
+            flops_q, flops_d = loss.flops(queries), loss.flops(documents.flatten(0, 1))
             self.note(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
-            self.note(queries_active=(queries > 0).sum(1).float().mean())
-            self.note(documents_active=(documents > 0).sum(1).float().mean())
+            self.note(queries_active=(queries > 0).sum(-1).float().mean())
+            self.note(documents_active=(documents > 0).sum(-1).float().mean())
             rise = min(1.0, self.state.global_step / given.flops_warmup) ** 2 if given.flops_warmup else 1.0
-            return ranking + rise * (lambda_q * flops_q + lambda_d * flops_d)
+            return loss.shared(ranking + rise * (lambda_q * flops_q + lambda_d * flops_d))
 
         def weights(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
             bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
@@ -164,6 +166,8 @@ def main() -> None:
         "python -m cai_pyserini.trainer.splade --data triples.jsonl --base models/hpo-pretrained --output models/hpo",
     )
     manifest = artifact.require_manifest(train(given), "splade")
+    if os.environ.get("RANK", "0") != "0":
+        return  # one of several processes speaks
     print(
         f"{given.output}: {manifest['steps']:,} steps on {manifest['examples']:,} examples, loss {manifest['loss']:.4f}"
     )

@@ -7,7 +7,7 @@ corpus under the expanded vocabulary (Appendix F)
 
     I(C) = sum over the corpus of log p(x),    p(x) = relative frequency of token x,
 
-with --stop relative where |I_i - I_{i-1}| < epsilon * |I_{i-1}|, with --stop first where it is < epsilon * (I_1 - I_0).
+with --stop relative where I_i - I_{i-1} < epsilon * |I_{i-1}|, with --stop first where it is < epsilon * (I_1 - I_0).
 
 The corpus is read once, into a table of word counts; all steps work on that table, and on one training of word pieces,
 whose smaller vocabularies are the beginnings of its larger ones. The result is reproducible.
@@ -80,7 +80,7 @@ def expand(
         expanded = dict(base) | {token: i for i, token in enumerate(added, max(base.values()) + 1)}
         tokens, entropy = _entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
         steps.append(Step(len(expanded), len(added), tokens, entropy))
-        gain = abs(entropy - steps[-2].entropy)
+        gain = entropy - steps[-2].entropy
         limit = {
             "exhausted": 0.0,
             "relative": abs(steps[-2].entropy),

@@ -33,7 +33,8 @@ def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, A
     topics, qrels = opened.topics(index_config.split), opened.qrels(index_config.split)
     splade = LazySplade(config, device).load("queries")
     queries = splade.encode(list(topics.values()), config.max_query_length)
-    weightings = {"splade": None, "splade-idf": Idf.of(opened, splade.tokenizer).weights()}
+    contents = (document.contents for document in opened.documents())
+    weightings = {"splade": None, "splade-idf": Idf.of(contents, splade.tokenizer).weights()}
     scores: dict[str, Any] = {}
     for precision in ("float32", "bfloat16"):
         shards = list(Vectors(encode(opened, LazySplade(config, device, precision), Path(folder, precision))))

@@ -1,0 +1,33 @@
+"""What the tests of the trainer share."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection import BeirFolder
+
+
+@pytest.fixture(scope="session")
+def steady(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """splade-tiny without dropout, so that a step depends on its batch alone."""
+    folder = Path(shutil.copytree(checkpoint, tmp_path_factory.mktemp("steady") / "checkpoint"))
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def triples(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 examples with margins: first words of a document, the document, and two others."""
+    texts = [document.contents for document in BeirFolder(tiny, "tiny").documents() if document.contents.strip()]
+    path = tmp_path_factory.mktemp("triples") / "triples.jsonl"
+    with path.open("w") as file:
+        for i, text in enumerate(texts):
+            for width in (4, 8):
+                others = [texts[(i + 1) % len(texts)], texts[(i + 5) % len(texts)]]
+                line = {"query": " ".join(text.split()[:width]), "positive": text, "negatives": others}
+                file.write(json.dumps(line | {"margins": [8.0, 6.0]}) + "\n")
+    return path
