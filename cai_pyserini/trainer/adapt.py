@@ -108,9 +108,9 @@ def _mean(old: Path, new: Path, weight: float, output: Path) -> None:
     from cai_pyserini.trainer import run
 
     first, model = run.load(old).state_dict(), run.load(new)
-    for name, value in model.state_dict().items():  # views of the model's own
-        if value.is_floating_point():
-            value.lerp_(first[name], 1 - weight)
+    second = model.state_dict()
+    floats = [name for name, value in second.items() if value.is_floating_point()]
+    model.load_state_dict(second | {name: first[name].lerp(second[name], weight) for name in floats})
     model.save_pretrained(output)
     AutoTokenizer.from_pretrained(str(new)).save_pretrained(output)
 

@@ -62,7 +62,6 @@ def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -
         remove_unused_columns=False,
         ddp_broadcast_buffers=False,
         ddp_find_unused_parameters=False,
-        dataloader_drop_last=True,
         disable_tqdm=not sys.stderr.isatty(),
     )
     started = work / "recipe.txt"
