@@ -21,7 +21,7 @@ from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encod
 from cai_pyserini.idf import compute
 from cai_pyserini.trainer import pretrain, settings, splade, vocabulary
 
-PSEUDO = {"loss": "in-batch", "batch_size": 24, "learning_rate": 5e-5, "warmup_steps": 50, "max_steps": 200}
+PSEUDO = {"loss": "in-batch", "batch_size": 24, "learning_rate": 5e-5, "warmup_steps": 50, "max_steps": 400}
 NEGATIVES = 4  # of a pseudo query, each in an example of its own
 
 
