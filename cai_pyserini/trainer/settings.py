@@ -4,12 +4,16 @@ checkpoint."""
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from cai_pyserini import artifact, cli
 from cai_pyserini.cli import CaiError
 from cai_pyserini.config import EncoderConfig, read_values
+
+PACKAGES = ("accelerate", "bm25s", "datasets", "matplotlib", "Stemmer")  # of the extra `trainer`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +42,15 @@ def parse[S](kind: type[S], description: str, example: str) -> S:
     parser = cli.parser(description, example)
     parser.add_argument("--config", type=Path, help="YAML file of settings; flags win over it")
     types = get_type_hints(kind)
-    for setting in fields(kind):  # type: ignore[arg-type]
+    for setting in sorted(fields(kind), key=lambda setting: not _required(setting)):  # type: ignore[arg-type]
         _add(parser, setting, types[setting.name])
     given = vars(parser.parse_args())
+    if lacking := [name for name in PACKAGES if find_spec(name) is None]:
+        raise CaiError(f"{', '.join(lacking)} not installed: pip install 'cai-pyserini[trainer]'")
     path = given.pop("config")
     values = read_values(kind, path) if path else {}
     values |= {key: value for key, value in given.items() if value is not None}
-    required = [s.name for s in fields(kind) if s.default is MISSING and s.default_factory is MISSING]  # type: ignore[arg-type]
+    required = [setting.name for setting in fields(kind) if _required(setting)]  # type: ignore[arg-type]
     if missing := [f"--{name.replace('_', '-')}" for name in required if name not in values]:
         parser.error(f"{', '.join(missing)} must be given, as a flag or in the file of --config")
     return kind(**values)
@@ -58,24 +64,18 @@ def load[S](kind: type[S], path: str | None, fixed: Mapping[str, Any], usual: Ma
     return kind(**{**(usual or {}), **values, **fixed})
 
 
+def _required(setting: Field[Any]) -> bool:
+    return setting.default is MISSING and setting.default_factory is MISSING
+
+
 def _add(parser: argparse.ArgumentParser, setting: Field[Any], wanted: Any) -> None:
-    flag = f"--{setting.name.replace('_', '-')}"
     text = setting.metadata["help"]
-    if setting.default not in (MISSING, None, "", 0):
+    if setting.default not in (MISSING, None, 0):
         text += f" (default: {setting.default})"
-    wanted = (
-        next((a for a in get_args(wanted) if a is not type(None)), wanted)
-        if get_origin(wanted) is not Literal and get_origin(wanted) is not list
-        else wanted
-    )
-    if wanted is bool:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
-    elif get_origin(wanted) is Literal:
-        parser.add_argument(flag, choices=get_args(wanted), help=text)
-    elif get_origin(wanted) is list:
-        parser.add_argument(flag, nargs="+", help=text)
-    else:
-        parser.add_argument(flag, type=wanted, help=text)
+    kind = get_args(wanted)[0] if get_origin(wanted) is UnionType else wanted  # X | None
+    how = {"choices": get_args(kind)} if get_origin(kind) is Literal else {"type": kind}
+    how = {"nargs": "+"} if get_origin(kind) is list else how
+    parser.add_argument(f"--{setting.name.replace('_', '-')}", help=text, **how)
 
 
 def recipe(given: Any, *without: str) -> dict[str, Any]:
