@@ -113,6 +113,7 @@ def building(artifact: Path, recipe: Recipe, folder: bool = True) -> Iterator[tu
     with facts for the manifest. Where the body fails, nothing is left behind and the artifact is what it was before.
     """
     partial = artifact.with_name(f".{artifact.name}.partial")
+    refuse_foreign(artifact)
     remove(partial)
     (partial if folder else partial.parent).mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {}
@@ -131,6 +132,12 @@ def building(artifact: Path, recipe: Recipe, folder: bool = True) -> Iterator[tu
     except BaseException:
         remove(partial)
         raise
+
+
+def refuse_foreign(path: Path, own: str = "manifest.json") -> None:
+    """Raise CaiError for a folder that would be replaced but has files and not the one that marks ours."""
+    if path.is_dir() and any(path.iterdir()) and not (path / own).exists() and not (path / "manifest.json").exists():
+        raise CaiError(f"{path} has files that this command has not made: choose another --output, or empty it")
 
 
 def remove(path: Path) -> None:

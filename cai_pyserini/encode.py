@@ -112,7 +112,7 @@ def encode(
             "nonzeros": total_of["nonzeros"],
             "seconds": round(total_of["seconds"], 3),
         }
-        for stale in sorted(output.glob("*.npz"))[len(shards) :]:
+        for stale in sorted(output.glob("[0-9]" * 5 + ".npz"))[len(shards) :]:
             stale.unlink()
         artifact.write_manifest(output, recipe, facts)
     return output

@@ -228,3 +228,20 @@ def test_a_text_index_onto_a_full_disk(small_disk, tiny: Path) -> None:
     assert "no space left on" in done.stderr.lower()
     assert "Traceback" not in done.stderr
     assert left == []
+
+
+def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with (
+        pytest.raises(
+            CaiError, match="mine has files that this command has not made: choose another --output"
+        ),
+        artifact.building(tmp_path / "mine", {"stage": "test"}),
+    ):
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
+    (tmp_path / "empty").mkdir()
+    with artifact.building(tmp_path / "empty", {"stage": "test"}) as (partial, _):
+        (partial / "made").touch()
+    assert (tmp_path / "empty" / "made").exists()

@@ -1,7 +1,6 @@
 """Running transformers.Trainer so that its result is an artifact: resumed after an interruption, whole or not there."""
 
 import json
-import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from cai_pyserini.cli import CaiError
 from cai_pyserini.config import EncoderConfig
 from cai_pyserini.trainer import settings
 
-logger = logging.getLogger(__name__)
 RESUMABLE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # what a whole checkpoint has, at the least
 
 
@@ -68,6 +66,7 @@ def arguments(given: settings.Training, output: Path, recipe: artifact.Recipe) -
     with arguments.main_process_first(local=False):
         known = started.is_file() and started.read_text() == artifact.digest(recipe)
         if not known and arguments.process_index == 0:
+            artifact.refuse_foreign(output, started.parent.name)
             artifact.remove(output)
             work.mkdir(parents=True)
             artifact.write_text(started, artifact.digest(recipe))
