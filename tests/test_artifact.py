@@ -234,9 +234,7 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with (
-        pytest.raises(
-            CaiError, match="mine has files that this command has not made: choose another --output"
-        ),
+        pytest.raises(CaiError, match="mine has files that this command has not made: choose another --output"),
         artifact.building(tmp_path / "mine", {"stage": "test"}),
     ):
         pass
