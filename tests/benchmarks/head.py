@@ -75,7 +75,7 @@ def difference(first: str, second: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = harness.parser(__doc__, "head")
-    parser.add_argument("--texts", type=int, default=32, help="documents of a step")
+    parser.add_argument("--texts", type=int, default=48, help="documents of a step")
     parser.add_argument("--steps", type=int, default=3, help="timed steps of a process")
     args = parser.parse_args()
     rows, outcomes = [], []
