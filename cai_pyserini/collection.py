@@ -391,14 +391,17 @@ def _id(value: object, where: str) -> str:
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a text file, gzipped or not; blank ones left out."""
-    with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise CaiError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from None
-            if text.strip():
-                yield number, text
+    try:
+        with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError as error:
+                    raise CaiError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+                if text.strip():
+                    yield number, text
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise CaiError(f"{path}: not a gzip file, or cut off ({error})") from None
 
 
 def _quoted(value: str) -> tuple[str, str]:

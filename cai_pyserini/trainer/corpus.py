@@ -1,13 +1,12 @@
 """The texts of a domain, streamed: collections, BEIR folders, text and JSONL files."""
 
-import gzip
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cai_pyserini.artifact import file_digest
 from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import open_collection
+from cai_pyserini.collection import lines, open_collection
 from cai_pyserini.config import load_index_config
 
 HELP = (
@@ -63,17 +62,6 @@ def _texts(corpus: str) -> Iterator[str]:
         elif line.strip():
             data = record(line, f"{path}:{number}", ("text",))
             yield " ".join(part for part in (data.get("title"), data["text"]) if part)
-
-
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a text file, gzipped or not. Raises CaiError where it is not UTF-8 or is cut off."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            yield from enumerate(file, 1)
-    except FileNotFoundError:
-        raise CaiError(f"no file {path}") from None
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise CaiError(f"{path}: not a text file in UTF-8, or cut off ({error})") from None
 
 
 def record(line: str, where: str, strings: Sequence[str]) -> dict:

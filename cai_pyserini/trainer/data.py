@@ -5,13 +5,13 @@ written as "negative" and "margin".
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import batched
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import lines
+from cai_pyserini.cli import CaiError, progress
+from cai_pyserini.collection import Collection, lines
 from cai_pyserini.trainer.corpus import record
 
 
@@ -46,6 +46,15 @@ def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]
     if not isinstance(scores, list) or not all(isinstance(s, int | float) and not isinstance(s, bool) for s in scores):
         raise CaiError(f"{where}: margins must be a list of numbers")
     return texts, [float(score) for score in scores]
+
+
+def contents_of(collection: Collection, ids: Set[str], source: str) -> dict[str, str]:
+    """The contents of these documents by id. Raises CaiError for one that `source` names and the collection lacks."""
+    documents = progress(collection.documents(), collection.size, "texts")
+    contents = {document.id: document.contents for document in documents if document.id in ids}
+    if unknown := sorted(ids - contents.keys()):
+        raise CaiError(f"{source}: document {unknown[0]!r} is not in collection {collection.name}")
+    return contents
 
 
 def _name(text: str) -> int:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from cai_pyserini import artifact, cli
 from cai_pyserini.artifact import file_digest
-from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import open_collection
 from cai_pyserini.config import load_index_config
 from cai_pyserini.trainer import settings
+from cai_pyserini.trainer.data import contents_of
 from cai_pyserini.trec import read_run
 
 
@@ -59,9 +59,7 @@ def mine(given: Settings) -> Path:
         for positive in relevant:
             chosen.append((query, positive, draw.sample(others, min(given.negatives, len(others)))))
     wanted = {id for _, positive, negatives in chosen for id in (positive, *negatives)}
-    texts = {d.id: d.contents for d in cli.progress(collection.documents(), collection.size, "texts") if d.id in wanted}
-    if unknown := sorted(wanted - texts.keys()):
-        raise CaiError(f"document {unknown[0]!r} of the runs or qrels is not in collection {config.name}")
+    texts = contents_of(collection, wanted, "the runs and qrels")
     output.parent.mkdir(parents=True, exist_ok=True)
     with artifact.building(output, recipe, folder=False) as (partial, facts):
         with partial.open("w", encoding="utf-8") as file:

@@ -20,6 +20,7 @@ from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import lines, open_collection
 from cai_pyserini.config import load_index_config
 from cai_pyserini.trainer import settings
+from cai_pyserini.trainer.data import contents_of
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,7 @@ def make(given: Settings) -> Path:
     chosen = _draw(given, topics)
     margins = _margins(given, chosen)
     wanted = {id for query, negatives in margins.items() for id in (chosen[query][0], *negatives)}
-    texts = {d.id: d.contents for d in cli.progress(collection.documents(), collection.size, "texts") if d.id in wanted}
-    if unknown := sorted(wanted - texts.keys()):
-        raise CaiError(f"{given.hard_negatives}: passage {unknown[0]!r} is not in collection {config.name}")
+    texts = contents_of(collection, wanted, given.hard_negatives)
     output.parent.mkdir(parents=True, exist_ok=True)
     with artifact.building(output, recipe, folder=False) as (partial, facts):
         with partial.open("w", encoding="utf-8") as file:

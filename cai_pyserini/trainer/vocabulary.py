@@ -111,7 +111,7 @@ def build(given: Settings) -> Path:
         "format": 1,
         "corpus": corpus.fingerprint(given.corpus),
         "checkpoint": checkpoint_digest(checkpoint),
-        "settings": settings.recipe(given, "corpus", "base", "output"),
+        "settings": settings.recipe(given, "corpus", "base"),
     }
     if artifact.is_fresh(output, recipe):
         return output

@@ -112,11 +112,11 @@ def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[st
     return total
 
 
-def pieces_of(token: str, vocabulary: Mapping[str, int], prefix: str = PREFIX) -> list[int] | None:
+def pieces_of(token: str, vocabulary: Mapping[str, int]) -> list[int] | None:
     """The pieces of a token as ids, the longest first; those of a continuing token are all continuing. None where the
     vocabulary cannot spell it."""
-    rest = token.removeprefix(prefix)
-    lead = prefix if token.startswith(prefix) and rest else ""
+    rest = token.removeprefix(PREFIX)
+    lead = PREFIX if token.startswith(PREFIX) and rest else ""
     rest = rest if lead else token
     ids = []
     while rest:
@@ -124,5 +124,5 @@ def pieces_of(token: str, vocabulary: Mapping[str, int], prefix: str = PREFIX) -
         if end is None:
             return None
         ids.append(vocabulary[lead + rest[:end]])
-        rest, lead = rest[end:], prefix
+        rest, lead = rest[end:], PREFIX
     return ids
