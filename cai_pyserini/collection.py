@@ -4,8 +4,9 @@ import gzip
 import io
 import json
 import logging
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -67,6 +68,14 @@ class Collection(ABC):
             logger.warning(
                 "%d of %d documents are empty (the first: %s); nothing finds them", empty, count, first_empty
             )
+
+    def contents(self, ids: Set[str], source: str) -> dict[str, str]:
+        """The contents of these documents by id. Raises CaiError for one that `source` names and is not there."""
+        documents = progress(self.documents(), self.size, "texts")
+        contents = {document.id: document.contents for document in documents if document.id in ids}
+        if unknown := sorted(ids - contents.keys()):
+            raise CaiError(f"{source}: document {unknown[0]!r} is not in collection {self.name}")
+        return contents
 
     def topics(self, split: str) -> dict[str, str]:
         """The queries that `split` judges: id -> text, in the collection's order."""
@@ -400,7 +409,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                     raise CaiError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from None
                 if text.strip():
                     yield number, text
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise CaiError(f"{path}: not a gzip file, or cut off ({error})") from None
 
 

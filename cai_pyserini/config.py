@@ -17,12 +17,13 @@ class EncoderConfig:
 
     name: str
     checkpoint: str  # a folder, a hub id, or pip:PACKAGE/PATH
+    kind: Literal["splade", "dense"] = "splade"  # dense: the mean of token vectors, for Faiss
     revision: str | None = None  # of a hub id
     max_document_length: int = 256  # word pieces, [CLS] and [SEP] included
     max_query_length: int = 256
     query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
     idf: str | None = None  # folder written by the idf stage; where there is none, documents are not weighted
-    idf_power: float = 1.0  # documents are weighted with idf ** idf_power; 0 is plain SPLADE
+    idf_power: float = 1.0  # SPLADE's documents, or the tokens of a dense mean, are weighted with idf ** idf_power
     bits: int = 10  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = None  # the weight that becomes the largest impact; None: the collection's largest weight
     query_scale: int = 100  # query weights are round(weight * query_scale)

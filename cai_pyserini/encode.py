@@ -1,4 +1,4 @@
-"""Encode a collection, once: documents or queries -> raw, float, unweighted SPLADE vectors in shards.
+"""Encode a collection, once: documents or queries -> raw, float vectors in shards, of SPLADE unweighted.
 
 A shard is the unit of work: a pure function of a slice of the collection. Encoding goes on after an interruption with
 the first shard that is missing, and several processes (or GPUs, or machines that share a folder) can each make the
@@ -17,14 +17,14 @@ from cai_pyserini.collection import Collection, Document, open_collection
 from cai_pyserini.config import EncoderConfig, checkpoint_digest, checkpoint_folder, load_encoder, load_index_config
 
 if TYPE_CHECKING:
-    from cai_pyserini.splade import Precision, Splade
+    from cai_pyserini.splade import Precision, TextEncoder
 
 
 Part = Literal["documents", "queries"]
 
 
-class LazySplade:
-    """A Splade that is loaded when it is first needed: where every vector is there already, it never is.
+class LazyEncoder:
+    """A Splade or Dense that is loaded when it is first needed: where every vector is there already, it never is.
 
     `precision` is that of documents. Queries are always encoded in float32: they are short, and so a query has the same
     impacts wherever and with whatever others it is encoded.
@@ -35,7 +35,7 @@ class LazySplade:
         self.checkpoint = checkpoint_folder(config)
         self.device = device
         self._precision = precision
-        self._loaded: dict[str, Splade] = {}
+        self._loaded: dict[str, TextEncoder] = {}
 
     def precision(self, part: Part) -> "Precision":
         """The precision for documents or queries, `auto` settled."""
@@ -43,19 +43,31 @@ class LazySplade:
 
         return "float32" if part == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
-    def load(self, part: Part) -> "Splade":
+    @property
+    def idf(self) -> Path | None:
+        """The IDF that its vectors depend on: that of a dense mean. SPLADE's vectors are weighted later."""
+        weighted = self.config.kind == "dense" and self.config.idf and self.config.idf_power
+        return Path(self.config.idf) if weighted and self.config.idf else None
+
+    def load(self, part: Part) -> "TextEncoder":
         """The encoder of documents or queries."""
+        from cai_pyserini.dense import Dense
+        from cai_pyserini.idf import Idf
         from cai_pyserini.splade import Splade
 
         precision = self.precision(part)
         if precision not in self._loaded:
-            self._loaded[precision] = Splade(self.checkpoint, self.device, precision)
+            if self.config.kind == "splade":
+                self._loaded[precision] = Splade(self.checkpoint, self.device, precision)
+            else:
+                weights = Idf.load(self.idf).weights(self.config.idf_power) if self.idf else None
+                self._loaded[precision] = Dense(self.checkpoint, self.device, precision, weights)
         return self._loaded[precision]
 
 
 def encode(
     collection: Collection,
-    encoder: LazySplade,
+    encoder: LazyEncoder,
     output: Path,
     part: Part = "documents",
     split: str = "test",
@@ -79,6 +91,10 @@ def encode(
         "checkpoint": checkpoint_digest(encoder.checkpoint),
         "max_length": max_length,
         "precision": encoder.precision(part),
+        "kind": encoder.config.kind,
+        "idf": [artifact.require_manifest(encoder.idf, "idf")["digest"], encoder.config.idf_power]
+        if encoder.idf
+        else None,
     }
     if artifact.is_fresh(output, recipe):
         return output
@@ -98,9 +114,9 @@ def encode(
             if number % shard_num != shard_id or shard_facts(path, recipe_digest):
                 bar.update(len(slice_))
                 continue
-            splade = encoder.load(part)
+            model = encoder.load(part)
             start = time.perf_counter()
-            matrix = splade.encode([text.contents for text in slice_], max_length, batch_size, bar.update)
+            matrix = model.encode([text.contents for text in slice_], max_length, batch_size, bar.update)
             write_shard(path, Shard([text.id for text in slice_], matrix), recipe_digest, time.perf_counter() - start)
 
     shards = [shard_facts(shard_path(output, i), recipe_digest) for i in range(number + 1)]
@@ -132,7 +148,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     parser = cli.parser(
-        "Encode the documents or queries of a collection into raw SPLADE vectors. Run again to go on where it stopped.",
+        "Encode the documents or queries of a collection into raw vectors. Run again to go on where it stopped.",
         "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors",
     )
     cli.add_input_arguments(parser)
@@ -145,7 +161,7 @@ def main() -> None:
     if not 0 <= args.shard_id < args.shard_num:
         raise cli.CaiError(f"--shard-id {args.shard_id} is not from 0 to {args.shard_num - 1}")
     collection = open_collection(load_index_config(args.collection))
-    encoder = LazySplade(load_encoder(args.encoder), args.device, args.precision)
+    encoder = LazyEncoder(load_encoder(args.encoder), args.device, args.precision)
     part: Part = "queries" if args.queries else "documents"
     encode(collection, encoder, args.output, part, args.queries or "", args.batch_size, args.shard_id, args.shard_num)
     manifest = artifact.read_manifest(args.output)

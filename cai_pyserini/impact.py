@@ -110,7 +110,7 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path
 
     terms = Tokenizer(checkpoint_folder(config)).terms
     weights = idf_weights(config, terms)
-    if next(iter(vectors)).matrix.shape[1] != len(terms):
+    if vectors.width != len(terms):
         raise CaiError(f"{vectors.folder} was not encoded with {config.name}: the vocabularies differ")
     range_ = config.range or max((weighted(shard.matrix, weights).data.max(initial=0) for shard in vectors), default=0)
     if not range_ > 0:

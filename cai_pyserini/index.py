@@ -1,4 +1,5 @@
-"""Lucene indexes: of impacts, written with Lucene's own IndexWriter, and of text for BM25, written by Anserini.
+"""Indexes: of impacts, written with Lucene's own IndexWriter, of text for BM25, written by Anserini, and of dense
+vectors, written by Faiss.
 
 Anserini's JsonVectorCollection repeats a term as often as its impact says, so that indexing costs the sum of the
 impacts. Here a document is `term␁impact term␁impact …`, analyzed by white space and DelimitedTermFrequencyTokenFilter,
@@ -20,6 +21,7 @@ from cai_pyserini import artifact, cli, jvm
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import Collection, Ids, open_collection
 from cai_pyserini.config import load_encoder, load_index_config
+from cai_pyserini.vectors import Vectors
 
 DELIMITER = "\x01"  # between term and impact: no vocabulary has it, and to Java it is no white space
 LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
@@ -186,17 +188,54 @@ def _java_map(items: dict[str, str]) -> Any:
     return result
 
 
-def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
+def index_dense(vectors: Vectors, output: Path) -> Path:
+    """Index dense vectors for exact search by dot product, in the form of Pyserini's FaissSearcher: a file `index` and
+    a file `docid`, unless it is there already."""
+    import faiss
+
+    recipe = {"stage": "index", "format": 1, "kind": "dense", "source": vectors.manifest["digest"]}
+    if vectors.manifest["recipe"]["kind"] != "dense":
+        raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
+    if artifact.is_fresh(output, recipe):
+        return output
+    with artifact.building(output, recipe) as (partial, facts):
+        index = faiss.IndexFlatIP(vectors.width)
+        with (partial / "docid").open("w", encoding="utf-8") as ids:
+            for shard in cli.progress(vectors, vectors.shards, f"index {output.name}", "shard"):
+                index.add(shard.matrix.toarray())
+                ids.writelines(f"{id}\n" for id in shard.ids)
+        faiss.write_index(index, str(partial / "index"))
+        facts |= {
+            "documents": len(vectors),
+            "bytes": artifact.folder_bytes(partial),
+            "checkpoint": vectors.manifest["recipe"]["checkpoint"],
+        }
+    return output
+
+
+def index_bm25(collection: Collection, output: Path, threads: int = 0, generated: Path | None = None) -> Path:
     """Index the text of a collection with Anserini's IndexCollection and its default English analyzer, with positions
-    and document vectors (for RM3; raw documents would have to be read for every hit), unless it is there already."""
+    and document vectors (for RM3; raw documents would have to be read for every hit), unless it is there already.
+
+    With `generated`, a BEIR folder of generated queries, each document has those appended that its qrels give it
+    (docT5query, Nogueira & Lin 2019).
+    """
     recipe = {"stage": "index", "format": 1, "kind": "bm25", "documents": collection.fingerprint("documents")}
+    queries: dict[str, list[str]] = {}
+    if generated:
+        source = open_collection(load_index_config(str(generated)))
+        recipe["generated"] = [source.fingerprint(part) for part in ("queries", "train")]
+        topics = source.topics("train")
+        for query, judged in source.qrels("train").items():
+            for document in judged:
+                queries.setdefault(document, []).append(topics[query])
     if artifact.is_fresh(output, recipe):
         return output
     java = jvm.find_java()
     with artifact.building(output, recipe) as (partial, facts):
         staging = partial / "staging"
         index = partial / "index"
-        count = _stage_json(collection, staging)
+        count = _stage_json(collection, staging, queries)
         command = [
             java.command,
             *jvm.options(java),
@@ -224,21 +263,24 @@ def index_bm25(collection: Collection, output: Path, threads: int = 0) -> Path:
     return output
 
 
-def _stage_json(collection: Collection, folder: Path) -> int:
-    """Write a collection as Anserini's JsonCollection reads it: {"id": …, "contents": …}, in several files."""
+def _stage_json(collection: Collection, folder: Path, more: dict[str, list[str]]) -> int:
+    """Write a collection as Anserini's JsonCollection reads it: {"id": …, "contents": …}, in several files. `more` is
+    appended to the contents of its documents."""
     folder.mkdir()
     count = 0
     documents = cli.progress(collection.documents(), collection.size, "index bm25")
     for number, part in enumerate(batched(documents, FILE_DOCUMENTS)):
         count += len(part)
         with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps({"id": id, "contents": contents}) + "\n" for id, contents in part)
+            for id, contents in part:
+                text = " ".join([contents, *more.get(id, ())])
+                file.write(json.dumps({"id": id, "contents": text}) + "\n")
     return count
 
 
 def main() -> None:
     parser = cli.parser(
-        "Write a Lucene index that Pyserini and Anserini open: `impact` of JSON vectors, `bm25` of text.",
+        "Write an index that Pyserini opens: `impact` of JSON vectors, `bm25` of text, `dense` of dense vectors.",
         "python -m cai_pyserini.index impact --input impacts --output index",
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
@@ -247,13 +289,18 @@ def main() -> None:
     bm25 = kinds.add_parser("bm25", help="of the text of a collection, by Anserini")
     bm25.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
     bm25.add_argument("--threads", type=int, default=0, help="0: as many as there are processors")
-    for kind in (impact, bm25):
+    bm25.add_argument("--generated", type=Path, help="BEIR folder of generated queries to append (docT5query)")
+    dense = kinds.add_parser("dense", help="of dense vectors, by Faiss")
+    dense.add_argument("--vectors", type=Path, required=True, help="folder written by the encode stage")
+    for kind in (impact, bm25, dense):
         kind.add_argument("--output", type=Path, required=True, help="folder of the index")
     args = parser.parse_args()
     if args.kind == "impact":
         index_impacts(args.input, args.output)
+    elif args.kind == "dense":
+        index_dense(Vectors(args.vectors), args.output)
     else:
-        index_bm25(open_collection(load_index_config(args.collection)), args.output, args.threads)
+        index_bm25(open_collection(load_index_config(args.collection)), args.output, args.threads, args.generated)
     manifest = artifact.require_manifest(args.output, "index")
     rate = manifest["documents"] / max(manifest["seconds"], 1e-3)
     print(f"{args.output}: {manifest['documents']:,} documents, {manifest['bytes'] / 1e6:.1f} MB, {rate:,.0f} a second")

@@ -45,14 +45,14 @@ class Results:
         main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
         baseline = main_measure.get(BASELINE)
         others = {name: value for name, value in main_measure.items() if name != BASELINE}
-        names = sorted({part for system in systems for part in (system.parts or (system.name,))})
-        indexes = sorted({index for index in ("bm25", "splade", "splade-idf") if f"index {index}" in timings})
+        kinds = {system.kind for system in systems}
+        indexes = [label.removeprefix("index ") for label in timings if label.startswith("index ")]
         manifests = {name: artifact.require_manifest(line.output / "indexes" / name, "index") for name in indexes}
-        vectors = artifact.read_manifest(line.output / "vectors" / "documents") if set(names) - {BASELINE} else None
+        vectors = artifact.read_manifest(line.output / "vectors" / "documents") if "splade" in kinds else None
         losses = {
             name: artifact.require_manifest(line.output / "impacts" / name, "impact")["loss"]
             for name in indexes
-            if name != BASELINE
+            if name.startswith("splade")
         }
         check = artifact.require_manifest(line.output / "collection.json", "check")
         return cls(
@@ -84,7 +84,7 @@ class Results:
 
     def table(self) -> str:
         """The table for a terminal: the best of each column is marked *, a significant difference †."""
-        return "\n".join(_aligned(self._rows("*{}", " {}"))) + f"\n{self._legend('*')}"
+        return "\n".join(aligned(self._rows("*{}", " {}"))) + f"\n{self._legend('*')}"
 
     def markdown(self) -> str:
         """The report."""
@@ -149,7 +149,8 @@ class Results:
         )
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
+    """The lines of a table for a terminal; the first row is its header, the first column is aligned left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(

@@ -1,4 +1,5 @@
-"""Search Lucene indexes with Anserini's searchers, many queries at a time, into TREC runs.
+"""Search Lucene indexes with Anserini's searchers, and Faiss indexes with Pyserini's, many queries at a time, into TREC
+runs.
 
 Queries go into Java and results come out as one JSON text a batch: a crossing for each term and each hit would cost
 more than the search. Scores of impacts are divided by the scales of documents and queries, so that a run has the
@@ -14,10 +15,13 @@ from itertools import batched
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from cai_pyserini import artifact, cli, jvm
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import open_collection
 from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder, load_index_config
+from cai_pyserini.encode import LazyEncoder
 from cai_pyserini.trec import Hits, Run, write_run
 
 BATCH = 512  # queries a crossing
@@ -28,7 +32,13 @@ class Searcher:
 
     def __init__(self, index: Path, k1: float = 0.9, b: float = 0.4):
         self.manifest = artifact.require_manifest(index, "index")
-        self.kind: Literal["bm25", "impact"] = self.manifest["recipe"]["kind"]
+        self.kind: Literal["bm25", "impact", "dense"] = self.manifest["recipe"]["kind"]
+        if self.kind == "dense":
+            jvm.start()  # before Pyserini is imported
+            from pyserini.search.faiss import FaissSearcher
+
+            self._faiss = FaissSearcher(str(index), None)
+            return
         self._json = _json_mapper()
         with jvm.java_errors(f"opening {index}"):
             if self.kind == "bm25":
@@ -48,9 +58,16 @@ class Searcher:
             return self._hits(json.loads(self._json.writeValueAsString(self.java.search(argument, hits))))
 
     def search_many(self, queries: dict[str, Any], hits: int = 1000, threads: int = 0, label: str = "search") -> Run:
-        """The best documents for many queries, by id."""
+        """The best documents for many queries, by id: text for BM25, term -> impact for impacts, vectors (width,) for
+        dense indexes."""
         run: Run = {}
         threads = threads or os.cpu_count() or 1
+        if self.kind == "dense":
+            for batch in cli.progress(list(batched(queries.items(), BATCH)), None, label, f"{BATCH} queries"):
+                ids, vectors = [id for id, _ in batch], np.stack([vector for _, vector in batch])
+                results = self._faiss.batch_search(vectors, ids, hits, threads)
+                run |= {id: [(hit.docid, float(hit.score)) for hit in results[id]] for id in ids}
+            return run
         bar = cli.progress(range(0, len(queries), BATCH), None, label, f"{BATCH} queries")
         for _, batch in zip(bar, batched(queries.items(), BATCH), strict=True):
             ids = [id for id, _ in batch]
@@ -62,9 +79,27 @@ class Searcher:
             run |= {id: self._hits(results[id]) for id in ids}
         return run
 
+    def scores(self, query: str, ids: Sequence[str]) -> dict[str, float]:
+        """BM25 scores of these documents for a query; 0 where no word matches."""
+        java = jvm.java_class
+        with jvm.java_errors("scoring"):
+            words = java("io.anserini.search.query.BagOfWordsQueryGenerator")().buildQuery(
+                "contents", self.java.get_analyzer(), query
+            )
+            terms = java("java.util.ArrayList")()
+            for id in ids:
+                terms.add(java("org.apache.lucene.util.BytesRef")(id.encode()))
+            occur = java("org.apache.lucene.search.BooleanClause$Occur")
+            both = java("org.apache.lucene.search.BooleanQuery$Builder")()
+            both.add(words, occur.MUST)
+            both.add(java("org.apache.lucene.search.TermInSetQuery")("id", terms), occur.FILTER)
+            found = json.loads(self._json.writeValueAsString(self.java.search(both.build(), len(ids))))
+        return dict.fromkeys(ids, 0.0) | dict(self._hits(found))
+
     def close(self) -> None:
         """Close the index."""
-        self.java.close()
+        if self.kind != "dense":
+            self.java.close()
 
     def _java(self, value: object, kind: str) -> Any:
         return self._json.readValue(json.dumps(value), _class(kind))
@@ -88,9 +123,9 @@ def _json_mapper() -> Any:
 def require_fit(index: Path, checkpoint: Path) -> None:
     """Raise CaiError where an index of ours was built with another checkpoint than the queries will be encoded with."""
     manifest = artifact.require_manifest(index, "index")
-    if manifest["recipe"]["kind"] != "impact" or "checkpoint" not in manifest:
+    if "checkpoint" not in manifest:
         raise CaiError(
-            f"{index} is no impact index of an encoder of ours; build one with `python -m cai_pyserini.index impact`"
+            f"{index} is no index of an encoder of ours; build one with `python -m cai_pyserini.index impact`"
         )
     if manifest["checkpoint"] != checkpoint_digest(checkpoint):
         raise CaiError(
@@ -145,7 +180,14 @@ def main() -> None:
     hits = args.hits or config.hits
     start = time.perf_counter()
     queries: dict[str, Any] = topics
-    if manifest["recipe"]["kind"] == "impact":
+    if manifest["recipe"]["kind"] == "dense":
+        if not args.encoder:
+            parser.error("--encoder: a dense index does not say which encoder its queries need")
+        dense = LazyEncoder(load_encoder(args.encoder), args.device)
+        require_fit(args.index, dense.checkpoint)
+        vectors = dense.load("queries").encode(list(topics.values()), dense.config.max_query_length)
+        queries = dict(zip(topics, vectors.toarray(), strict=True))
+    elif manifest["recipe"]["kind"] == "impact":
         from cai_pyserini.splade import Splade, Tokenizer
 
         encoder = load_encoder(args.encoder or str(args.index))

@@ -28,12 +28,14 @@ BATCH_SIZE = {"cpu": 16, "cuda": 256}
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
-class Splade:
-    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer.
+class TextEncoder:
+    """A transformer that makes a vector of each text, in batches. What kind of vector, its subclasses say.
 
     `precision` is that of the products; sums and everything after them are float32. `auto` is bfloat16 where the
     hardware multiplies it faster than float32. Raises CaiError for a checkpoint that is none.
     """
+
+    width: int  # of the vectors
 
     def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto"):
         self.checkpoint = checkpoint
@@ -41,12 +43,9 @@ class Splade:
         self.precision = resolve_precision(precision, self.device)
         self._dtype = getattr(torch, self.precision)
         self.tokenizer = Tokenizer(checkpoint)
-        model, decoder = load_masked_lm(checkpoint)
-        if decoder.weight.shape[0] < len(self.tokenizer):
-            raise CaiError(
-                f"{checkpoint}: the tokenizer has {len(self.tokenizer)} entries but the model only "
-                f"{decoder.weight.shape[0]}; they do not belong together"
-            )
+
+    def _take(self, model: Any, without: Any = None) -> None:
+        """Take a loaded model; its products are made in our precision, except those of the layer `without`."""
         positions = [
             m.num_embeddings - (m.padding_idx + 1 if m.padding_idx is not None else 0)
             for name, m in model.named_modules()
@@ -55,13 +54,13 @@ class Splade:
         limit = getattr(model.config, "max_position_embeddings", self.tokenizer.max_length)
         self._max_length = min([self.tokenizer.max_length, limit, *positions])
         for module in model.modules():
-            if isinstance(module, torch.nn.Linear) and module is not decoder:
+            if isinstance(module, torch.nn.Linear) and module is not without:
                 module.to(self._dtype)  # once, not in every batch
         self._body = model.to(self.device)
-        size = len(self.tokenizer)  # a decoder may be padded beyond the vocabulary
-        self._embeddings = decoder.weight.detach()[:size].to(self.device, self._dtype).contiguous()
-        bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
-        self._bias = bias.to(self.device, self._dtype)
+
+    def _entries(self, tokens: list[Any]) -> tuple[np.ndarray, ...]:
+        """Rows, columns and values of the vectors of tokenized texts."""
+        raise NotImplementedError
 
     def encode(
         self,
@@ -73,8 +72,8 @@ class Splade:
         """Encode texts, of which the first `max_length` tokens count, special tokens included.
 
         `batch_size` is the number of texts of full length a batch; shorter ones make larger batches. `done` is called
-        with the number of texts of every batch that is. Returns float32 weights (len(texts), vocabulary). A blank text
-        has no weights.
+        with the number of texts of every batch that is. Returns float32 vectors (len(texts), width). That of a blank
+        text is empty.
         """
         batch_size = batch_size or BATCH_SIZE[self.device.type]
         if max_length > self._max_length:
@@ -93,10 +92,10 @@ class Splade:
             done(len(batch))
         done(len(texts) - len(full))
         entries = np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns))
-        return csr_matrix(entries, shape=(len(texts), len(self.tokenizer)))
+        return csr_matrix(entries, shape=(len(texts), self.width))
 
-    def _each(self, batches: list[list[list[int]]]) -> Iterator[tuple[np.ndarray, ...]]:
-        """The entries of every batch: on a CPU several at a time, which share the threads of torch evenly."""
+    def _each(self, batches: list[list[Any]]) -> Iterator[tuple[np.ndarray, ...]]:
+        """What `_entries` gives for every batch: on a CPU several at a time, which share torch's threads evenly."""
         threads = torch.get_num_threads()
         workers = min(threads, len(batches)) if self.device.type == "cpu" else 1
         if workers < 2:
@@ -108,24 +107,47 @@ class Splade:
         finally:
             torch.set_num_threads(threads)
 
+    def _padded(self, tokens: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and mask, (texts, tokens) each, on the device."""
+        lengths = torch.tensor([len(t) for t in tokens])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = torch.full(mask.shape, self.tokenizer.pad_id)
+        ids[mask] = torch.tensor([id for t in tokens for id in t])
+        return ids.to(self.device), mask.to(self.device)
+
+    def _run(self, ids: torch.Tensor, mask: torch.Tensor, **more: torch.Tensor) -> Any:
+        """What the model gives for padded tokens."""
+        with torch.autocast(self.device.type, self._dtype, enabled=self.precision != "float32"):
+            return self._body(input_ids=ids, attention_mask=mask.long(), **more)
+
+
+class Splade(TextEncoder):
+    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer."""
+
+    def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto"):
+        super().__init__(checkpoint, device, precision)
+        model, decoder = load_masked_lm(checkpoint)
+        self.width = size = len(self.tokenizer)
+        if decoder.weight.shape[0] < size:
+            raise CaiError(
+                f"{checkpoint}: the tokenizer has {size} entries but the model only {decoder.weight.shape[0]}; they do "
+                "not belong together"
+            )
+        self._take(model, without=decoder)
+        # a decoder may be padded beyond the vocabulary
+        self._embeddings = decoder.weight.detach()[:size].to(self.device, self._dtype).contiguous()
+        bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
+        self._bias = bias.to(self.device, self._dtype)
+
     @torch.inference_mode()
     def _entries(self, tokens: list[list[int]]) -> tuple[np.ndarray, ...]:
-        """Rows, columns and weights of the non-zero entries of tokenized texts."""
-        logits = self._logits(tokens)
+        """Rows, columns and weights of the non-zero entries."""
+        ids, mask = self._padded(tokens)
+        hidden = self._run(ids, mask).logits  # the decoder is taken off
+        logits = max_logits(hidden, mask, self._embeddings, self._bias)
         row, column = logits.gt(0).nonzero(as_tuple=True)
         weights = torch.log1p(logits[row, column])
         return row.numpy(force=True), column.numpy(force=True), weights.numpy(force=True)
-
-    def _logits(self, tokens: list[list[int]]) -> torch.Tensor:
-        """The largest logit of each vocabulary entry, (texts, vocabulary), of tokenized texts."""
-        lengths = torch.tensor([len(t) for t in tokens])
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]  # (texts, tokens)
-        ids = torch.full(mask.shape, self.tokenizer.pad_id)
-        ids[mask] = torch.tensor([id for t in tokens for id in t])
-        ids, mask = ids.to(self.device), mask.to(self.device)
-        with torch.autocast(self.device.type, self._dtype, enabled=self.precision != "float32"):
-            hidden = self._body(input_ids=ids, attention_mask=mask.long()).logits  # the decoder is taken off
-        return max_logits(hidden, mask, self._embeddings, self._bias)
 
 
 class Tokenizer:
@@ -146,6 +168,7 @@ class Tokenizer:
         self._backend.no_padding()
         self.pad_id: int = loaded.pad_token_id or 0
         self.max_length: int = loaded.model_max_length
+        self.has_types = "token_type_ids" in loaded.model_input_names
 
     def __len__(self) -> int:
         return self._backend.get_vocab_size(with_added_tokens=True)
@@ -167,6 +190,11 @@ class Tokenizer:
             self._backend.enable_truncation(max_length)
         encode = self._backend.encode_batch_fast  # its results are large: a few at a time
         return [e.ids for part in batched(texts, 256) for e in encode(list(part), add_special_tokens=special)]
+
+    def pairs(self, first: Sequence[str], second: Sequence[str], max_length: int) -> list[Any]:
+        """Encodings (`ids`, `type_ids`) of pairs of texts with special tokens, the longer text of each cut first."""
+        self._backend.enable_truncation(max_length)
+        return self._backend.encode_batch_fast(list(zip(first, second, strict=True)))
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
         """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""
@@ -190,14 +218,13 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
         start += size
 
 
-def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
-    """A masked language model, and its decoder, which passes its input through: `logits` of the model are what the
-    decoder would multiply.
+def load_pretrained(kind: str, checkpoint: Path, wanted: str, **options: Any) -> Any:
+    """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
 
-    transformers' own heads are used, of whatever architecture. Raises CaiError where there is none.
+    Raises CaiError, which says that the checkpoint has no `wanted`, where there is none.
     """
+    import transformers
     from safetensors import SafetensorError
-    from transformers import AutoModelForMaskedLM
     from transformers.utils import logging
 
     if not (checkpoint / "config.json").is_file():
@@ -211,25 +238,36 @@ def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # missing weights are an error here, and said below
     try:
-        model, report = AutoModelForMaskedLM.from_pretrained(
+        model, report = getattr(transformers, kind).from_pretrained(
             str(checkpoint),
             use_safetensors=True,
             trust_remote_code=False,
             dtype=torch.float32,
             output_loading_info=True,
+            **options,
         )
     except SafetensorError as error:
         raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
     except (ValueError, KeyError, OSError) as error:
-        raise CaiError(f"{checkpoint} has no masked-language-model head: {str(error).splitlines()[0][:200]}") from None
+        raise CaiError(f"{checkpoint} has no {wanted}: {str(error).splitlines()[0][:200]}") from None
     finally:
         logging.set_verbosity(verbosity)
-    if missing := sorted(report["missing_keys"]):
+    # A bare transformer's pooler is never used here, and masked language models come without one.
+    if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
         raise CaiError(
-            f"{checkpoint} has no masked-language-model head: its weights lack {', '.join(missing[:3])}"
-            f"{' …' if len(missing) > 3 else ''}. SPLADE needs a checkpoint saved from AutoModelForMaskedLM"
+            f"{checkpoint} has no {wanted}: its weights lack {', '.join(missing[:3])}"
+            f"{' …' if len(missing) > 3 else ''}. It takes a checkpoint saved from {kind}"
         )
-    model.eval()
+    return model.eval()
+
+
+def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
+    """A masked language model, and its decoder, which passes its input through: `logits` of the model are what the
+    decoder would multiply.
+
+    transformers' own heads are used, of whatever architecture. Raises CaiError where there is none.
+    """
+    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
     decoder = model.get_output_embeddings()
     if not isinstance(decoder, torch.nn.Linear):
         raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder")

@@ -40,6 +40,8 @@ def read_run(path: Path) -> "pd.DataFrame":
             skip_blank_lines=False,
         )
         run = run[run.query_id.notna()]
+    except FileNotFoundError:
+        raise CaiError(f"no run {path}") from None
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise CaiError(f"{path}: not a TREC run ({str(error).strip()})") from None
     scores = pd.to_numeric(run["score"], errors="coerce")

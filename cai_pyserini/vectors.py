@@ -83,6 +83,10 @@ class Vectors:
     def __len__(self) -> int:
         return self.manifest["vectors"]
 
+    @property
+    def width(self) -> int:
+        return next(iter(self)).matrix.shape[1]
+
     def __iter__(self) -> Iterator[Shard]:
         for number in range(self.shards):
             path = shard_path(self.folder, number)

@@ -36,6 +36,19 @@ def checkpoint() -> Path:
 
 
 @pytest.fixture(scope="session")
+def cross_encoder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder with splade-tiny's transformer and a head that nobody has trained."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("cross-encoder")
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_pretrained(str(checkpoint), num_labels=1).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(str(checkpoint)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def command() -> Command:
     """Run `python -m MODULE ARGUMENT …` in a process of its own, away from the clone's folder where cwd is given."""
 

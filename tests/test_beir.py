@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini import artifact, vectors
-from cai_pyserini.beir import System, default_systems
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import BeirFolder
 from cai_pyserini.config import EncoderConfig, load_encoder
-from cai_pyserini.encode import LazySplade, encode
+from cai_pyserini.encode import LazyEncoder, encode
+from cai_pyserini.systems import System, default_systems
 from tests.conftest import Command, json_lines
 
 DEFAULT = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [
@@ -128,7 +128,7 @@ def test_encoding_goes_on_with_the_first_missing_shard(
 ) -> None:
     monkeypatch.setattr(vectors, "SHARD", 5)  # of 12 documents
     collection = BeirFolder(tiny, "tiny")
-    encoder = LazySplade(load_encoder("splade-tiny"), "cpu", "float32")
+    encoder = LazyEncoder(load_encoder("splade-tiny"), "cpu", "float32")
     whole = encode(collection, encoder, tmp_path / "whole")
 
     written = 0
@@ -157,7 +157,7 @@ def test_encoding_goes_on_with_the_first_missing_shard(
 def test_several_processes_share_the_shards(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "SHARD", 5)
     collection = BeirFolder(tiny, "tiny")
-    encoder = LazySplade(load_encoder("splade-tiny"), "cpu", "float32")
+    encoder = LazyEncoder(load_encoder("splade-tiny"), "cpu", "float32")
     output = tmp_path / "vectors"
     encode(collection, encoder, output, shard_id=1, shard_num=2)
     assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
@@ -170,7 +170,7 @@ def test_a_smaller_collection_leaves_no_stale_shard(
     broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vectors, "SHARD", 5)
-    encoder = LazySplade(load_encoder("splade-tiny"), "cpu", "float32")
+    encoder = LazyEncoder(load_encoder("splade-tiny"), "cpu", "float32")
     output = encode(BeirFolder(broken, "tiny"), encoder, tmp_path / "vectors")
     lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
     (broken / "corpus.jsonl").write_text("".join(lines[:4]))
@@ -182,17 +182,25 @@ def test_a_smaller_collection_leaves_no_stale_shard(
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("bm25", System("bm25")),
-        ("splade-doc-idf", System("splade-doc-idf", bow=True, idf=True)),
-        ("hybrid-splade", System("hybrid-splade", fusion="sum")),
-        ("hybrid-splade-doc-rrf", System("hybrid-splade-doc-rrf", bow=True, fusion="rrf")),
+        ("bm25", System("bm25", "bm25")),
+        ("doct5query", System("doct5query", "doct5query")),
+        ("cross-encoder", System("cross-encoder", "cross-encoder")),
+        ("dense-idf", System("dense-idf", "dense", idf=True)),
+        ("splade-doc-idf", System("splade-doc-idf", "splade", bow=True, idf=True)),
+        ("hybrid-splade", System("hybrid-splade", "splade", fusion="sum")),
+        ("hybrid-splade-doc-rrf", System("hybrid-splade-doc-rrf", "splade", bow=True, fusion="rrf")),
+        ("hybrid-dense-product", System("hybrid-dense-product", "dense", fusion="product")),
+        ("hybrid-dense-minmax-exact", System("hybrid-dense-minmax-exact", "dense", fusion="minmax", exact=True)),
     ],
 )
 def test_system_names(name: str, expected: System) -> None:
     assert System.parse(name) == expected
 
 
-@pytest.mark.parametrize("name", ["splade-rrf", "bm25-idf", "hybrid-bm25", "splade-idf-doc", "dense", ""])
+REFUSED = ["splade-rrf", "bm25-idf", "hybrid-bm25", "splade-idf-doc", "dense-doc", "splade-exact"]
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "hybrid-dense-rrf-exact", ""])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(CaiError, match="no system"):
         System.parse(name)

@@ -13,7 +13,7 @@ from cai_pyserini import artifact, jvm
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import BeirFolder
 from cai_pyserini.config import EncoderConfig, checkpoint_folder, load_encoder
-from cai_pyserini.encode import LazySplade, encode
+from cai_pyserini.encode import LazyEncoder, encode
 from cai_pyserini.export import export_encoder
 from cai_pyserini.idf import Idf, compute
 from cai_pyserini.impact import Loss, Quantizer, json_vectors, weighted, write_impacts
@@ -121,7 +121,7 @@ def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     config = load_encoder("splade-tiny")
     collection = BeirFolder(tiny, "tiny")
-    encode(collection, LazySplade(config, "cpu", "float32"), folder / "vectors")
+    encode(collection, LazyEncoder(config, "cpu", "float32"), folder / "vectors")
     compute(collection, checkpoint_folder(config), folder / "idf")
     return folder
 

@@ -5,14 +5,28 @@ written as "negative" and "margin".
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from itertools import batched
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.cli import CaiError, progress
-from cai_pyserini.collection import Collection, lines
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import lines
 from cai_pyserini.trainer.corpus import record
+
+
+def read(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The lines of a training file, each with its place, for messages, and `query`, `positive`, `negatives` and
+    `margins`, which may be empty.
+
+    Raises CaiError for a line that is none.
+    """
+    for number, line in lines(Path(path)):
+        where = f"{path}:{number}"
+        data = record(line, where, ("query", "positive"))
+        negatives, margins = _negatives(data, where)
+        texts = {"query": data["query"], "positive": data["positive"]}
+        yield where, texts | {"negatives": negatives, "margins": margins}
 
 
 def examples(path: str, margins: bool, negatives: int) -> Iterator[dict[str, Any]]:
@@ -20,22 +34,15 @@ def examples(path: str, margins: bool, negatives: int) -> Iterator[dict[str, Any
 
     Raises CaiError for a line that is none, has too few negatives, or lacks the margins that are wanted.
     """
-    for number, line in lines(Path(path)):
-        where = f"{path}:{number}"
-        data = record(line, where, ("query", "positive"))
-        texts, scores = _negatives(data, where)
+    for where, line in read(path):
+        texts, scores = line["negatives"], line["margins"]
         if margins and len(scores) != len(texts):
             raise CaiError(f"{where}: {len(texts)} negatives but {len(scores)} margins; Margin-MSE needs one for each")
         if len(texts) < negatives:
             raise CaiError(f"{where}: {len(texts)} negatives, fewer than the {negatives} of --negatives")
         for start in range(0, len(texts) - negatives + 1, negatives) if negatives else (0,):
             part = slice(start, start + negatives)
-            yield {
-                "query": data["query"],
-                "positive": data["positive"],
-                "negatives": texts[part],
-                "margins": scores[part] if margins else [],
-            }
+            yield line | {"negatives": texts[part], "margins": scores[part] if margins else []}
 
 
 def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]]:
@@ -46,15 +53,6 @@ def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]
     if not isinstance(scores, list) or not all(isinstance(s, int | float) and not isinstance(s, bool) for s in scores):
         raise CaiError(f"{where}: margins must be a list of numbers")
     return texts, [float(score) for score in scores]
-
-
-def contents_of(collection: Collection, ids: Set[str], source: str) -> dict[str, str]:
-    """The contents of these documents by id. Raises CaiError for one that `source` names and the collection lacks."""
-    documents = progress(collection.documents(), collection.size, "texts")
-    contents = {document.id: document.contents for document in documents if document.id in ids}
-    if unknown := sorted(ids - contents.keys()):
-        raise CaiError(f"{source}: document {unknown[0]!r} is not in collection {collection.name}")
-    return contents
 
 
 def _name(text: str) -> int:

@@ -9,6 +9,8 @@ computes the loss of the whole; its gradient is then its share of the whole grad
 take the mean of their gradients, so each share counts as often as there are processes: see `shared`.
 """
 
+from typing import Any, Literal
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -32,6 +34,15 @@ def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, names: to
     again[torch.arange(len(queries)), own] = False
     scores = (queries @ documents.flatten(0, 1).T).masked_fill(again, -torch.inf)
     return F.cross_entropy(scores, own)
+
+
+def ranking(
+    name: Literal["margin-mse", "in-batch"], queries: torch.Tensor, documents: torch.Tensor, inputs: dict[str, Any]
+) -> torch.Tensor:
+    """The ranking loss of this name of gathered vectors; `inputs` have this process's margins and names."""
+    if name == "margin-mse":
+        return margin_mse(queries, documents, gathered(inputs["margins"]))
+    return in_batch_negatives(queries, documents, gathered(inputs["names"]))
 
 
 def flops(weights: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,6 @@ from cai_pyserini.artifact import file_digest
 from cai_pyserini.collection import open_collection
 from cai_pyserini.config import load_index_config
 from cai_pyserini.trainer import settings
-from cai_pyserini.trainer.data import contents_of
 from cai_pyserini.trec import read_run
 
 
@@ -59,7 +58,7 @@ def mine(given: Settings) -> Path:
         for positive in relevant:
             chosen.append((query, positive, draw.sample(others, min(given.negatives, len(others)))))
     wanted = {id for _, positive, negatives in chosen for id in (positive, *negatives)}
-    texts = contents_of(collection, wanted, "the runs and qrels")
+    texts = collection.contents(wanted, "the runs and qrels")
     output.parent.mkdir(parents=True, exist_ok=True)
     with artifact.building(output, recipe, folder=False) as (partial, facts):
         with partial.open("w", encoding="utf-8") as file:

@@ -20,7 +20,6 @@ from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import lines, open_collection
 from cai_pyserini.config import load_index_config
 from cai_pyserini.trainer import settings
-from cai_pyserini.trainer.data import contents_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def make(given: Settings) -> Path:
     chosen = _draw(given, topics)
     margins = _margins(given, chosen)
     wanted = {id for query, negatives in margins.items() for id in (chosen[query][0], *negatives)}
-    texts = contents_of(collection, wanted, given.hard_negatives)
+    texts = collection.contents(wanted, given.hard_negatives)
     output.parent.mkdir(parents=True, exist_ok=True)
     with artifact.building(output, recipe, folder=False) as (partial, facts):
         with partial.open("w", encoding="utf-8") as file:

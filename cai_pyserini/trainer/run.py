@@ -16,16 +16,23 @@ RESUMABLE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # what a who
 
 
 def load(checkpoint: Path) -> Any:
-    """A masked language model to train.
-
-    It is made anew: one that from_pretrained has made is saved with the parameter names of its checkpoint, which can be
-    old ones ("gamma"), and those a resumption of training would silently leave out.
-    """
+    """A masked language model to train."""
     from cai_pyserini.splade import load_masked_lm
 
     loaded, decoder = load_masked_lm(checkpoint)
     del decoder.forward
+    return anew(loaded)
+
+
+def anew(loaded: Any) -> Any:
+    """A loaded model, made anew.
+
+    One that from_pretrained has made is saved with the parameter names of its checkpoint, which can be old ones
+    ("gamma"), and those a resumption of training would silently leave out.
+    """
     model = type(loaded)(loaded.config)
+    if hasattr(model, "pooler"):
+        model.pooler = loaded.pooler  # perhaps None
     model.load_state_dict(loaded.state_dict())
     return model
 

@@ -65,10 +65,7 @@ def make_trainer(*arguments: Any, decoder: Any, given: Settings, idf: Any) -> An
             documents = documents.unflatten(0, (-1, len(queries))).transpose(0, 1)  # (texts, 1 + negatives, vocabulary)
             queries, documents = loss.gathered(queries), loss.gathered(documents)
             scored = documents if idf is None else documents * idf.to(documents)
-            if given.loss == "margin-mse":
-                ranking = loss.margin_mse(queries, scored, loss.gathered(inputs["margins"]))
-            else:
-                ranking = loss.in_batch_negatives(queries, scored, loss.gathered(inputs["names"]))
+            ranking = loss.ranking(given.loss, queries, scored, inputs)
             flops_q, flops_d = loss.flops(queries), loss.flops(documents.flatten(0, 1))
             self.note(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
             self.note(queries_active=(queries > 0).sum(-1).float().mean())

@@ -73,7 +73,7 @@ def expand(
         frequencies = wordpiece.frequencies(
             words, occurrences, {unknown: 0} | {p: i for i, p in enumerate(pieces, 1)}, unknown
         )
-        new = [i for i in np.flatnonzero(frequencies) if i and pieces[i - 1] not in base and _is_word(pieces[i - 1])]
+        new = [i for i in np.flatnonzero(frequencies) if i and pieces[i - 1] not in base and is_word(pieces[i - 1])]
         new = sorted(new, key=lambda i: (-frequencies[i], i))[:wanted]
         grown = len(new) - len(added)
         added = [pieces[i - 1] for i in new]
@@ -91,7 +91,7 @@ def expand(
     return added, steps
 
 
-def _is_word(piece: str) -> bool:
+def is_word(piece: str) -> bool:
     return any(character.isalpha() for character in piece)
 
 

@@ -21,7 +21,7 @@ def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, A
 
     from cai_pyserini.collection import open_collection
     from cai_pyserini.config import load_encoder, load_index_config
-    from cai_pyserini.encode import LazySplade, encode
+    from cai_pyserini.encode import LazyEncoder, encode
     from cai_pyserini.evaluate import evaluate, mean
     from cai_pyserini.idf import Idf
     from cai_pyserini.impact import weighted
@@ -31,13 +31,13 @@ def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, A
     config, index_config = load_encoder(encoder), load_index_config(collection)
     opened = open_collection(index_config)
     topics, qrels = opened.topics(index_config.split), opened.qrels(index_config.split)
-    splade = LazySplade(config, device).load("queries")
+    splade = LazyEncoder(config, device).load("queries")
     queries = splade.encode(list(topics.values()), config.max_query_length)
     contents = (document.contents for document in opened.documents())
     weightings = {"splade": None, "splade-idf": Idf.of(contents, splade.tokenizer).weights()}
     scores: dict[str, Any] = {}
     for precision in ("float32", "bfloat16"):
-        shards = list(Vectors(encode(opened, LazySplade(config, device, precision), Path(folder, precision))))
+        shards = list(Vectors(encode(opened, LazyEncoder(config, device, precision), Path(folder, precision))))
         ids = np.array([id for shard in shards for id in shard.ids])
         for name, weights in weightings.items():
             documents = weighted(vstack([shard.matrix for shard in shards], format="csr"), weights).T.tocsr()

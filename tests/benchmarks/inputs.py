@@ -23,12 +23,12 @@ def write_queries(collection: str, encoder: str, limit: int | None, output: str)
     """The impacts of a collection's first queries, to a JSON file; those without any are left out."""
     from cai_pyserini.collection import open_collection
     from cai_pyserini.config import load_encoder, load_index_config
-    from cai_pyserini.encode import LazySplade
+    from cai_pyserini.encode import LazyEncoder
     from cai_pyserini.search import query_impacts
 
     index_config, config = load_index_config(collection), load_encoder(encoder)
     topics = list(open_collection(index_config).topics(index_config.split).items())[:limit]
-    splade = LazySplade(config).load("queries")
+    splade = LazyEncoder(config).load("queries")
     vectors = splade.encode([text for _, text in topics], config.max_query_length)
     impacts = query_impacts(vectors, splade.tokenizer.terms, config.query_scale)
     queries: Queries = {id: vector for (id, _), vector in zip(topics, impacts, strict=True) if vector}

@@ -1,0 +1,90 @@
+"""Finished runs of the line, opened again: what was encoded, indexed and searched."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cai_pyserini import artifact
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import Collection, open_collection
+from cai_pyserini.config import checkpoint_folder, load_encoder, load_index_config
+from cai_pyserini.systems import System
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    from cai_pyserini.impact import Quantizer
+    from cai_pyserini.splade import Tokenizer
+    from cai_pyserini.vectors import Vectors
+
+
+class FinishedRun:
+    """A folder that `python -m cai_pyserini.beir` has finished, and what it was run on.
+
+    That is the one of `collections` that has its documents and queries; without any, what results.json names. Raises
+    CaiError where the folder has no finished run of a SPLADE encoder, and where no collection fits.
+    """
+
+    def __init__(self, folder: Path, collections: Sequence[str] = ()):
+        settings = sorted(folder.glob("indexes/splade*/encoder.yaml"))
+        if not (folder / "results.json").is_file() or not settings:
+            raise CaiError(f"{folder} has no finished run of SPLADE: make one with `python -m cai_pyserini.beir`")
+        self.folder = folder
+        self.encoder = load_encoder(str(settings[0].parent))
+        results = json.loads((folder / "results.json").read_text())
+        self.split: str = results["split"]
+        inputs = artifact.require_manifest(folder / "collection.json", "check")["recipe"]["inputs"]
+        names = collections or [results["collection"]]
+        opened = (open_collection(load_index_config(name)) for name in names)
+        fitting = (c for c in opened if [c.fingerprint("documents"), c.fingerprint("queries")] == inputs[:2])
+        found = next(fitting, None)
+        if found is None:
+            raise CaiError(f"{folder} was not run on {' or '.join(names)} as it is now; give --collection")
+        self.collection: Collection = found
+        self.topics = found.topics(self.split)
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        from cai_pyserini.splade import Tokenizer
+
+        return Tokenizer(checkpoint_folder(self.encoder))
+
+    def run_path(self, system: System) -> Path:
+        return self.folder / "runs" / f"{system.name}.trec"
+
+    def index(self, system: System) -> Path:
+        return self.folder / "indexes" / system.index
+
+    @property
+    def document_vectors(self) -> "Vectors":
+        """Raw vectors of the documents."""
+        from cai_pyserini.vectors import Vectors
+
+        return Vectors(self.folder / "vectors" / "documents")
+
+    def quantization(self, system: System) -> "tuple[Quantizer, np.ndarray | None]":
+        """What raw vectors became impacts with: the quantizer, and IDF weights (vocabulary,) where there are any."""
+        from cai_pyserini.impact import Quantizer, idf_weights
+
+        config = load_encoder(str(self.index(system)))
+        scale = artifact.require_manifest(self.index(system), "index")["document_scale"]
+        return Quantizer(scale, config.bits), idf_weights(config, self.tokenizer.terms)
+
+    def query_impacts(self, system: System) -> "csr_matrix":
+        """Integer weights of the queries as the system has them, (queries, vocabulary), in the order of the topics."""
+        from scipy.sparse import vstack
+
+        from cai_pyserini.vectors import Vectors
+
+        if system.bow:
+            weights = self.tokenizer.bag_of_words(list(self.topics.values()), self.encoder.max_query_length)
+        else:
+            shards = Vectors(self.folder / "vectors" / f"queries-{self.split}")
+            weights = vstack([shard.matrix for shard in shards], format="csr")
+        weights.data = np.rint(weights.data * self.encoder.query_scale)
+        weights.eliminate_zeros()
+        return weights

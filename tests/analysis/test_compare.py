@@ -1,0 +1,94 @@
+"""Significance worked by hand, and the command."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.analysis.compare import Difference, difference
+from cai_pyserini.cli import CaiError
+from tests.conftest import Command
+
+FIRST = {"a": 0.5, "b": 0.0, "c": 0.0, "d": 1.0, "e": 0.25}
+SECOND = {"e": 0.25, "d": 1.0, "c": 0.0, "b": 1.0, "a": 1.0}
+
+
+def test_difference_worked_example() -> None:
+    found = difference(FIRST, SECOND)
+    assert (found.queries, found.wins, found.losses, found.ties) == (5, 2, 0, 3)
+    assert found.means == pytest.approx((0.35, 0.65)) and found.difference == pytest.approx(0.3)
+    # Differences .5, 1, 0, 0, 0: t = 1.5 with 4 degrees of freedom.
+    assert found.p_t_test == pytest.approx(0.2080, abs=5e-5)
+    # Of the signs of .5 and 1, two of four choices give a sum as far from 0 as 1.5.
+    assert found.p_randomization == 0.5
+    # Five draws from the differences are all 0 with a chance of 7.8%, and have a mean of at least .7 with one of 3.2%,
+    # of at least .8 with one of 1.0%.
+    assert found.interval == pytest.approx((0, 0.7))
+
+
+def test_directions_are_symmetric() -> None:
+    there, back = difference(FIRST, SECOND), difference(SECOND, FIRST)
+    assert back.difference == -there.difference and (back.wins, back.losses) == (0, 2)
+    assert back.p_randomization == there.p_randomization and back.p_t_test == pytest.approx(there.p_t_test)
+    assert back.interval == pytest.approx((-0.7, 0))
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    same = difference(FIRST, FIRST)
+    assert same == Difference(5, (0.35, 0.35), 0, (0, 0), 1, 1, 0, 0, 5)
+
+
+def test_many_clear_wins_are_significant() -> None:
+    first = {f"q{i}": i % 7 / 10 for i in range(60)}
+    found = difference(first, {query: value + 0.1 + (i % 3) / 100 for i, (query, value) in enumerate(first.items())})
+    assert found.p_t_test < 1e-6
+    assert found.p_randomization == pytest.approx(2 / 10_000)  # none of 9,999 resamples is as extreme, on either side
+    assert found.interval == pytest.approx((0.10793, 0.11207), abs=2e-4)  # the mean of 0.11 ± 1.96 standard errors
+
+
+def test_one_query_is_refused() -> None:
+    with pytest.raises(CaiError, match="two judged queries or more"):
+        difference({"a": 0.5}, {"a": 1.0})
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    (tmp_path / "a.trec").write_text("q1 Q0 d9 1 2 x\nq1 Q0 d1 2 1 x\nq3 Q0 d5 1 1 x\n")
+    (tmp_path / "b.trec").write_text("q1 Q0 d1 1 2 x\nq2 Q0 d4 1 1 x\nq3 Q0 d1 1 2 x\nq3 Q0 d10 2 1 x\n")
+    return tmp_path
+
+
+def test_the_command(runs: Path, tiny: Path, command: Command) -> None:
+    arguments = ["--collection", tiny, "--runs", "a.trec", "b.trec", "--measure", "RR@10", "--output", "out"]
+    done = command("cai_pyserini.analysis.compare", *arguments, cwd=runs)
+    assert done.returncode == 0, done.stderr
+    # RR of q1 1/2 and 1, of q2 0 and 1, of q3 1 and 1/2; of the other two, 0 and 0.
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["A: a.trec, mean RR@10 0.3000", "B: b.trec, mean RR@10 0.5000"]
+    assert lines[2].startswith("B - A: +0.2000, 95% confidence interval ")
+    assert lines[4] == "of 5 queries, B wins 2, loses 1, ties 2"
+    assert [" ".join(line.split()) for line in lines[8:11]] == [
+        "q2: bladder infection 0.0000 1.0000 +1.0000",
+        "q1: phytate for the treatment of cancer 0.5000 1.0000 +0.5000",
+        "q3: what lowers high blood pressure? 1.0000 0.5000 -0.5000",
+    ]
+    data = json.loads((runs / "out" / "compare.json").read_text())
+    assert data["measure"] == "RR@10" and data["wins"] == 2 and len(data["changes"]) == 5
+    assert data["changes"][0] == {"query": "q2", "text": "bladder infection", "a": 0, "b": 1, "difference": 1}
+    assert (runs / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_top_limits_the_queries_shown(runs: Path, tiny: Path, command: Command) -> None:
+    arguments = ["--collection", tiny, "--runs", "a.trec", "b.trec", "--measure", "RR@10", "--top", "1"]
+    done = command("cai_pyserini.analysis.compare", *arguments, "--output", "out", cwd=runs)
+    assert [line.split(":")[0] for line in done.stdout.splitlines()[8:10]] == ["q2", "q3"]
+
+
+@pytest.mark.parametrize(
+    "measure, message", [("Nonsense@10", "measure not found: Nonsense"), ("nDCG@ten", "problem parsing measure")]
+)
+def test_a_measure_that_is_none(measure: str, message: str, runs: Path, tiny: Path, command: Command) -> None:
+    arguments = ["--collection", tiny, "--runs", "a.trec", "b.trec", "--measure", measure, "--output", "out"]
+    done = command("cai_pyserini.analysis.compare", *arguments, cwd=runs)
+    assert done.returncode == 1 and done.stderr.startswith(f"error: --measure {measure}: {message}")
+    assert not (runs / "out").exists()

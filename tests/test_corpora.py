@@ -1,0 +1,338 @@
+"""Domain corpora, from small files in the real formats."""
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini import artifact
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import open_collection
+from cai_pyserini.config import load_index_config
+from cai_pyserini.corpora import convert
+from cai_pyserini.trainer.corpus import texts
+from tests.conftest import Command, json_lines
+
+PUBMED = """\
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" \
+"https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd">
+<PubmedArticleSet>
+  <PubmedArticle>
+    <MedlineCitation Status="MEDLINE" Owner="NLM" IndexingMethod="Automated">
+      <PMID Version="1">1</PMID>
+      <Article PubModel="Print">
+        <Journal><Title>Journal of the naïve</Title></Journal>
+        <ArticleTitle>Ca<sup>2+</sup> in <i>E. coli</i> &amp; β-cells.</ArticleTitle>
+        <Abstract>
+          <AbstractText Label="BACKGROUND" NlmCategory="BACKGROUND">H<sub>2</sub>O is
+            <b>w<i>e</i>t</b> (p &lt; 0.05).</AbstractText>
+          <AbstractText Label="UNLABELLED" NlmCategory="UNASSIGNED">Naïve\u2009cells.</AbstractText>
+          <AbstractText Label="Results" NlmCategory="RESULTS">x<mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML">\
+<mml:mo>=</mml:mo><mml:mn>1</mml:mn></mml:math>.</AbstractText>
+          <CopyrightInformation>© 2025 Nobody.</CopyrightInformation>
+        </Abstract>
+      </Article>
+      <CommentsCorrectionsList><CommentsCorrections RefType="CommentIn"><PMID Version="1">99</PMID>\
+</CommentsCorrections></CommentsCorrectionsList>
+      <OtherAbstract Type="Publisher" Language="spa"><AbstractText>El agua.</AbstractText></OtherAbstract>
+    </MedlineCitation>
+    <PubmedData><ReferenceList><Reference><ArticleIdList><ArticleId IdType="pubmed">98</ArticleId></ArticleIdList>\
+</Reference></ReferenceList></PubmedData>
+  </PubmedArticle>
+  <PubmedArticle><MedlineCitation><PMID Version="1">2</PMID><Article>
+    <ArticleTitle>[No abstract].</ArticleTitle></Article></MedlineCitation></PubmedArticle>
+  <PubmedArticle><MedlineCitation><PMID Version="1">3</PMID><Article>
+    <ArticleTitle/><Abstract><AbstractText>Two words.</AbstractText></Abstract></Article></MedlineCitation>
+  </PubmedArticle>
+</PubmedArticleSet>
+"""
+FIRST = "BACKGROUND: H2O is wet (p < 0.05). Naïve cells. Results: x=1."
+
+
+def pubmed(*articles: tuple[str, str], version: int = 1, deleted: tuple[str, ...] = ()) -> str:
+    """A file of PubMed's with articles of the given ids and abstracts."""
+    body = "".join(
+        f'<PubmedArticle><MedlineCitation><PMID Version="{version}">{id}</PMID><Article><ArticleTitle>T</ArticleTitle>'
+        f"<Abstract><AbstractText>{text}</AbstractText></Abstract></Article></MedlineCitation></PubmedArticle>\n"
+        for id, text in articles
+    )
+    gone = "".join(f'<PMID Version="1">{id}</PMID>' for id in deleted)
+    return f"<PubmedArticleSet>\n{body}<DeleteCitation>{gone}</DeleteCitation>\n</PubmedArticleSet>"
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    """Write a file, compressed where its name says so."""
+    data = text.encode(encoding)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def corpus(folder: Path) -> dict[str, tuple[str, str]]:
+    """Document id -> title, text."""
+    return {data["_id"]: (data["title"], data["text"]) for data in json_lines(folder / "corpus.jsonl")}
+
+
+def counts(folder: Path) -> tuple[int, ...]:
+    """Articles read, replaced, without an abstract, short, kept."""
+    return tuple(artifact.require_manifest(folder, "corpora")["articles"].values())
+
+
+@pytest.mark.parametrize("name", ["pubmed25n0001.xml", "pubmed25n0001.xml.gz"])
+def test_pubmed(tmp_path: Path, name: str) -> None:
+    folder = convert("pubmed", [write(tmp_path / name, PUBMED)], tmp_path / "out", 3)
+    assert corpus(folder) == {"1": ("Ca2+ in E. coli & β-cells.", FIRST)}
+    assert counts(folder) == (3, 0, 1, 1, 1)
+    assert list(texts([str(folder)])) == [f"Ca2+ in E. coli & β-cells. {FIRST}"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out"])
+    assert sorted(path.name for path in folder.iterdir()) == ["corpus.jsonl", "manifest.json"]
+
+
+def test_min_words_counts_the_abstract_alone(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.xml", pubmed(("1", "word " * 127), ("2", "word " * 128)))
+    assert list(corpus(convert("pubmed", [file], tmp_path / "out", 128))) == ["2"]
+
+
+def test_without_a_limit_titles_are_enough(tmp_path: Path) -> None:
+    folder = convert("pubmed", [write(tmp_path / "a.xml", PUBMED)], tmp_path / "out", 0)
+    assert corpus(folder).keys() == {"1", "2", "3"}
+    assert corpus(folder)["2"] == ("[No abstract].", "")
+
+
+def test_the_last_version_counts(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path / "0001.xml", pubmed(("1", "old"), ("1", "newer"), ("2", "old"), ("3", "old"), ("4", "old"))),
+        write(tmp_path / "0002.xml.gz", pubmed(("2", "new"), ("3", ""), ("5", "new"), deleted=("4", "6"))),
+        write(tmp_path / "0003.xml", pubmed(("5", "newest"), ("6", "back again"), version=2)),
+    ]
+    folder = convert("pubmed", files, tmp_path / "out", 1)
+    assert {id: text for id, (_, text) in corpus(folder).items()} == {
+        "1": "newer",
+        "2": "new",
+        "5": "newest",
+        "6": "back again",
+    }
+    # Replaced or deleted: 1, 2, 3 and 4 of the first file, 5 of the second; 3 lost its abstract.
+    assert counts(folder) == (10, 5, 1, 0, 4)
+
+
+def test_s2orc_metadata(tmp_path: Path) -> None:
+    lines = [
+        {"paper_id": "77", "title": "A\ttitle", "abstract": "OBJECTIVE: One.::: METHODS: Zwei für drei.", "year": 2000},
+        {"paper_id": "78", "title": "No abstract", "abstract": None, "has_pdf_parse": False},
+        {"paper_id": "79", "title": None, "abstract": "Half a pair \ud835 here."},
+        {"paper_id": "77", "title": "Again", "abstract": "The same id again."},
+    ]
+    file = write(tmp_path / "metadata_0.jsonl.gz", "".join(json.dumps(line) + "\n" for line in lines))
+    folder = convert("s2orc", [file], tmp_path / "out", 1)
+    assert corpus(folder) == {"77": ("Again", "The same id again."), "79": ("", "Half a pair here.")}
+    assert counts(folder) == (4, 1, 1, 0, 2)
+    first = write(tmp_path / "first.jsonl", json.dumps(lines[0]) + "\n\n")
+    assert corpus(convert("s2orc", [first], tmp_path / "one", 6)) == {
+        "77": ("A title", "OBJECTIVE: One. METHODS: Zwei für drei.")
+    }
+
+
+def test_semantic_scholar_abstracts(tmp_path: Path) -> None:
+    line = {"corpusid": 217, "openaccessinfo": {"license": None}, "abstract": "Über\nalles.", "updated": "2024-01-01"}
+    file = write(tmp_path / "20240101_00000_abcde.gz", json.dumps(line, ensure_ascii=False) + "\n")
+    folder = convert("s2orc", [file], tmp_path / "out", 2)
+    assert corpus(folder) == {"217": ("", "Über alles.")}
+    assert [text.strip() for text in texts([str(folder)])] == ["Über alles."]
+
+
+ARTICLE = '{"journal":"J","abstractText":"%s","title":"%s","pmid":"%s","meshMajor":["Humans","Café"],"year":"2019"}'
+ARTICLES = [
+    ARTICLE % ("Hirschsprung disease is a naïve ganglion.", "Hirschsprung", 101),
+    ARTICLE % ("The RET gene.", "Genes.", 102),
+    ARTICLE % ("", "Only a title.", 103),
+    '{"pmid":"104","title":"Mesh last","abstractText":"Abstract.","meshMajor":["Mice"]}',
+]
+QUESTIONS = {
+    "questions": [
+        {
+            "id": "q1",
+            "body": "Is Hirschsprung disease\n Mendelian?",
+            "documents": ["http://www.ncbi.nlm.nih.gov/pubmed/101", "https://pubmed.ncbi.nlm.nih.gov/104/"],
+            "type": "summary",
+            "ideal_answer": ["Yes."],
+        },
+        {
+            "id": "q2",
+            "body": "Which gene?",
+            "documents": ["http://www.ncbi.nlm.nih.gov/pubmed/102"] * 2 + ["http://www.ncbi.nlm.nih.gov/pubmed/900"],
+        },
+        {"id": "q3", "body": "Nowhere?", "documents": ["http://www.ncbi.nlm.nih.gov/pubmed/901"]},
+        {"id": "q4", "body": "Nothing?", "documents": []},
+    ]
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize(
+    "form",
+    ['{"articles":[\n%s\n]}', '{"articles":[%s]}\n', '{ "articles" : [\r\n%s]}', "%s"],
+    ids=["lines", "tight", "windows", "jsonl"],
+)
+def test_bioasq(tmp_path: Path, encoding: str, form: str) -> None:
+    text = form % ("\n" if form == "%s" else ",\n").join(ARTICLES)
+    articles = write(tmp_path / "allMeSH_2020.json", text, encoding)
+    folder = convert("bioasq", [articles], tmp_path / "out", 0)
+    assert corpus(folder) == {
+        "101": ("Hirschsprung", "Hirschsprung disease is a naïve ganglion."),
+        "102": ("Genes.", "The RET gene."),
+        "103": ("Only a title.", ""),
+        "104": ("Mesh last", "Abstract."),
+    }
+    assert counts(folder) == (4, 0, 0, 0, 4)
+
+
+def test_bioasq_questions(tmp_path: Path, command: Command) -> None:
+    write(tmp_path / "allMeSH.json.gz", '{"articles":[\n' + ",\n".join(ARTICLES) + "\n]}\n")
+    write(tmp_path / "8B1_golden.json", json.dumps(QUESTIONS))
+    given = ["bioasq", "--input", "allMeSH.json.gz", "--questions", "8B1_golden.json", "--output", "bioasq"]
+    done = command("cai_pyserini.corpora", *given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "articles                        number",
+        "--------------------------------------",
+        "read                                 4",
+        "replaced or deleted further on       0",
+        "without an abstract                  0",
+        "under 0 words                        0",
+        "kept                                 4",
+        "",
+        "2 of 4 questions with 3 judgments; 2 judgments are of articles that are not there",
+        "",
+        "bioasq",
+    ]
+    collection = open_collection(load_index_config(str(tmp_path / "bioasq")))
+    assert collection.check("test") == {"documents": 4, "queries": 2, "judgments": 3}
+    assert collection.topics("test") == {"q1": "Is Hirschsprung disease Mendelian?", "q2": "Which gene?"}
+    assert collection.qrels("test") == {"q1": {"101": 1, "104": 1}, "q2": {"102": 1}}
+
+
+def test_goes_on_at_the_file_where_it_stopped(tmp_path: Path) -> None:
+    files = [write(tmp_path / "1.xml", pubmed(("1", "one"))), write(tmp_path / "2.xml", "<PubmedArticleSet>")]
+    with pytest.raises(CaiError, match=r"2\.xml:1: not XML, or cut off"):
+        convert("pubmed", files, tmp_path / "out", 1)
+    assert not (tmp_path / "out").exists()
+    (part,) = (tmp_path / ".out.parts").glob("*.jsonl")
+    part.write_text(part.read_text().replace("one", "not read again"))
+    write(files[1], pubmed(("2", "two")))
+    folder = convert("pubmed", files, tmp_path / "out", 1)
+    assert corpus(folder) == {"2": ("T", "two"), "1": ("T", "not read again")}
+    assert not (tmp_path / ".out.parts").exists()
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+    file = write(tmp_path / "1.xml", pubmed(("1", "one"), ("2", "one two")))
+    folder = convert("pubmed", [file], tmp_path / "out", 1)
+    before = (folder / "corpus.jsonl").stat().st_mtime_ns
+    assert (convert("pubmed", [file], folder, 1) / "corpus.jsonl").stat().st_mtime_ns == before
+    assert list(corpus(convert("pubmed", [file], folder, 2))) == ["2"]
+
+
+DOUBLED = "".join(f"<!ENTITY a{i} '&a{i - 1};&a{i - 1};'>" for i in range(1, 31))
+BOMB = f"<!DOCTYPE P [<!ENTITY a0 'ha'>{DOUBLED}]><PubmedArticleSet>&a30;</PubmedArticleSet>"
+OUTSIDE = '<!DOCTYPE P [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<PubmedArticleSet>&a;</PubmedArticleSet>'
+
+
+@pytest.mark.parametrize(
+    "source, name, text, message",
+    [
+        (
+            "pubmed",
+            "a.xml",
+            pubmed(("1", "a")).replace("</Article>", ""),
+            r"a\.xml:2: not XML, or cut off \(mismatched",
+        ),
+        ("pubmed", "a.xml", pubmed(("1", "a"), ("2", "b"))[:300], r"a\.xml:3: not XML, or cut off"),
+        ("pubmed", "a.xml", "", r"a\.xml:1: not XML, or cut off \(no element found"),
+        ("pubmed", "a.xml", BOMB, r"a\.xml:1: not XML, or cut off \(limit on input amplification"),
+        ("pubmed", "a.xml", OUTSIDE, r"a\.xml:2: not XML, or cut off \(undefined entity"),
+        ("pubmed", "a.xml", "<html><body/></html>", r"a\.xml: its root is html, not PubmedArticleSet"),
+        ("pubmed", "a.xml", pubmed(("", "a")), r"a\.xml: an article has no PMID"),
+        ("s2orc", "a.jsonl", '\n{"paper_id": "1"', r"a\.jsonl:2: not JSON \(Expecting"),
+        ("s2orc", "a.jsonl", "[1]", r"a\.jsonl:1: expected an object with corpusid or paper_id, and abstract"),
+        ("s2orc", "a.jsonl", '{"paper_id": "1", "abstract": []}', r"a\.jsonl:1: expected an object"),
+        ("s2orc", "a.jsonl", '{"corpusid": 1, "title": "T"}', r"a\.jsonl:1: expected an object"),
+        ("s2orc", "a.jsonl", '{"abstract": "A"}', r"a\.jsonl:1: expected an object"),
+        ("bioasq", "a.json", '{"articles":[\n' + ARTICLES[0] + ",\n", r"a\.json: it does not end with \]\}"),
+        ("bioasq", "a.json", '{"articles":[\n' + ARTICLES[0][:50], r"a\.json:2: not JSON"),
+        (
+            "bioasq",
+            "a.json",
+            '{"articles":[\n{"pmid": "1"}\n]}',
+            r"a\.json:2: expected an object with pmid, and abstractT",
+        ),
+        ("bioasq", "a.json", ARTICLES[0] + "," + ARTICLES[1], r"a\.json:1: not JSON \(Extra data"),
+        ("s2orc", "a.gz", "", r"none of 0 articles has an abstract of 1 words or more"),
+        (
+            "pubmed",
+            "a.xml",
+            pubmed(("1", "")),
+            r"none of 1 articles has an abstract of 1 words or more: lower --min-wor",
+        ),
+    ],
+)
+def test_refuses(tmp_path: Path, source: str, name: str, text: str, message: str) -> None:
+    with pytest.raises(CaiError, match=message):
+        convert(source, [write(tmp_path / name, text)], tmp_path / "out", 1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "plain"])
+def test_a_damaged_gzip_file_is_refused(tmp_path: Path, damage: str) -> None:
+    data = gzip.compress(pubmed(*((str(i), f"text {i * i}") for i in range(1, 200))).encode())
+    middle = len(data) // 2
+    flipped = data[:middle] + bytes(255 - byte for byte in data[middle : middle + 8]) + data[middle + 8 :]
+    file = tmp_path / "a.xml.gz"
+    file.write_bytes({"cut": data[:middle], "flipped": flipped, "plain": b"<PubmedArticleSet/>"}[damage])
+    with pytest.raises(CaiError, match=r"a\.xml\.gz.*(cut off|not XML)"):
+        convert("pubmed", [file], tmp_path / "out", 1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"questions":\n[', r"q\.json:2: not JSON"),
+        ("[]", r'q\.json: expected \{"questions": \['),
+        ('{"questions": [{"id": "1", "body": "b"}]}', r"q\.json: expected"),
+        (
+            '{"questions": [{"id": "1", "body": "b", "documents": ["http://a/PMC1"]}]}',
+            r"q\.json: question 1: .* no PMID",
+        ),
+        (
+            '{"questions": [{"id": "1", "body": "b", "documents": ["http://a/9"]}]}',
+            "none of the questions' documents is among the articles",
+        ),
+    ],
+)
+def test_refuses_questions(tmp_path: Path, text: str, message: str) -> None:
+    articles = write(tmp_path / "a.json", "\n".join(ARTICLES))
+    with pytest.raises(CaiError, match=message):
+        convert("bioasq", [articles], tmp_path / "out", 0, [write(tmp_path / "q.json", text)])
+    assert not (tmp_path / "out").exists()
+
+
+def test_refuses_what_it_would_overwrite_or_lacks(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.xml", PUBMED)
+    with pytest.raises(CaiError, match="has files that this command has not made"):
+        convert("pubmed", [file], tmp_path, 1)
+    with pytest.raises(CaiError, match=r"no file .*b\.xml"):
+        convert("pubmed", [file, tmp_path / "b.xml"], tmp_path / "out", 1)
+
+
+def test_the_command_line(tmp_path: Path, command: Command) -> None:
+    write(tmp_path / "a.xml", PUBMED)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return command("cai_pyserini.corpora", "pubmed", "--input", "a.xml", "--output", "o", *arguments, cwd=tmp_path)
+
+    assert run().stderr == "error: none of 3 articles has an abstract of 128 words or more: lower --min-words\n"
+    assert "kept                                 1" in run("--min-words", "3").stdout
+    assert "--questions goes with bioasq" in run("--questions", "a.xml").stderr

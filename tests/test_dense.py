@@ -1,0 +1,129 @@
+"""Dense vectors: the mean by hand, the library's own pooling, and a Faiss index that Pyserini opens."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cai_pyserini.artifact import require_manifest
+from cai_pyserini.cli import CaiError
+from cai_pyserini.collection import BeirFolder
+from cai_pyserini.config import EncoderConfig, checkpoint_folder, load_encoder
+from cai_pyserini.dense import Dense, load_transformer, pooled
+from cai_pyserini.encode import LazyEncoder, encode
+from cai_pyserini.idf import Idf, compute
+from cai_pyserini.index import index_dense
+from cai_pyserini.search import Searcher
+from cai_pyserini.splade import Tokenizer
+from cai_pyserini.vectors import Vectors
+from tests.conftest import Command
+
+TEXTS = ["Dietary phytate", "a much longer text about blood pressure, salt and hypertension in many patients", ""]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    return checkpoint_folder(load_encoder("minilm"))
+
+
+def by_hand(checkpoint: Path, text: str, weights: np.ndarray) -> np.ndarray:
+    """The normalized weighted mean of the token vectors of one text, without padding."""
+    ids = torch.tensor(Tokenizer(checkpoint).encode([text], 256))
+    with torch.inference_mode():
+        hidden = load_transformer(checkpoint)(input_ids=ids).last_hidden_state[0].numpy()
+    mean = weights[ids[0].numpy()] @ hidden
+    return mean / np.linalg.norm(mean)
+
+
+def test_pooled_is_the_weighted_mean_of_length_one() -> None:
+    hidden = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [9.0, 9.0]]])
+    assert pooled(hidden, torch.tensor([[1.0, 2.0, 0.0]])).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
+
+
+def test_vectors_are_means_of_token_vectors(minilm: Path) -> None:
+    vectors = Dense(minilm, "cpu", "float32").encode(TEXTS, 256).toarray()
+    ones = np.ones(len(Tokenizer(minilm)))
+    for vector, text in zip(vectors, TEXTS[:2], strict=False):
+        assert vector == pytest.approx(by_hand(minilm, text, ones), abs=1e-6)
+    assert not vectors[2].any()  # a blank text
+
+
+def test_idf_weights_the_mean_and_special_tokens_count_once(minilm: Path, tiny: Path) -> None:
+    contents = [document.contents for document in BeirFolder(tiny, "tiny").documents()]
+    weights = Idf.of(contents, Tokenizer(minilm)).weights()
+    assert weights[Tokenizer(minilm).encode([""], 8)[0]].tolist() == [1.0, 1.0]  # [CLS], [SEP]
+    vectors = Dense(minilm, "cpu", "float32", weights).encode(TEXTS, 256).toarray()
+    plain = Dense(minilm, "cpu", "float32").encode(TEXTS, 256).toarray()
+    for i in range(2):
+        assert vectors[i] == pytest.approx(by_hand(minilm, TEXTS[i], weights), abs=1e-6)
+        assert not np.allclose(vectors[i], plain[i], atol=1e-2)
+
+
+def test_idf_of_another_vocabulary_is_refused(minilm: Path) -> None:
+    with pytest.raises(CaiError, match="30,522 tokens, the IDF 3"):
+        Dense(minilm, weights=np.ones(3))
+
+
+def test_a_masked_language_model_is_a_transformer_too(checkpoint: Path) -> None:
+    assert Dense(checkpoint, "cpu").encode(TEXTS, 256).shape == (3, 128)
+
+
+def test_index_is_exact_and_opens_in_stock_pyserini(tiny: Path, minilm: Path, tmp_path: Path) -> None:
+    encoder = LazyEncoder(load_encoder("minilm"), "cpu", "float32")
+    vectors = Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors"))
+    index = index_dense(vectors, tmp_path / "index")
+    assert require_manifest(index, "index")["documents"] == 12
+    (shard,) = vectors
+    query = encoder.load("queries").encode(["bladder infection"], 256).toarray()
+    wanted = dict(zip(shard.ids, (query @ shard.matrix.toarray().T)[0].tolist(), strict=True))
+
+    hits = Searcher(index).search_many({"q": query[0]}, 12)["q"]
+    assert hits[0][0] == "d4"
+    assert dict(hits) == {id: pytest.approx(score, abs=1e-6) for id, score in wanted.items()}
+
+    from pyserini.encode import AutoQueryEncoder
+    from pyserini.search.faiss import FaissSearcher
+
+    stock = FaissSearcher(str(index), AutoQueryEncoder(str(minilm), pooling="mean", l2_norm=True))
+    found = [(hit.docid, hit.score) for hit in stock.search("bladder infection", 12)]
+    assert found == [(id, pytest.approx(score, abs=1e-5)) for id, score in hits]
+
+
+def test_sparse_vectors_get_no_dense_index(line: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="sparse vectors"):
+        index_dense(Vectors(line / "vectors" / "documents"), tmp_path / "index")
+
+
+def test_vectors_depend_on_the_idf(tiny: Path, minilm: Path, tmp_path: Path) -> None:
+    collection = BeirFolder(tiny, "tiny")
+    idf = compute(collection, minilm, tmp_path / "idf")
+    config = load_encoder("minilm")
+    folder = tmp_path / "vectors"
+
+    def digest(config: EncoderConfig) -> str:
+        return require_manifest(encode(collection, LazyEncoder(config, "cpu"), folder), "encode")["digest"]
+
+    from dataclasses import replace
+
+    plain, weighted = digest(config), digest(replace(config, idf=str(idf)))
+    assert plain != weighted == digest(replace(config, idf=str(idf)))
+    assert digest(replace(config, idf=str(idf), idf_power=0.0)) == plain
+
+
+def test_stages_by_hand(tiny: Path, command: Command, tmp_path: Path) -> None:
+    common = ("--collection", tiny, "--encoder", "minilm")
+    assert command("cai_pyserini.encode", *common, "--output", tmp_path / "vectors").returncode == 0
+    index = tmp_path / "index"
+    done = command("cai_pyserini.index", "dense", "--vectors", tmp_path / "vectors", "--output", index)
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "run.trec"
+    done = command("cai_pyserini.search", "--index", index, *common, "--output", run)
+    assert done.returncode == 0, done.stderr
+    assert run.read_text().splitlines()[0].split()[:3] == ["q1", "Q0", "d1"]
+    done = command("cai_pyserini.search", "--index", index, "--collection", tiny, "--output", run)
+    assert done.returncode == 2 and "--encoder" in done.stderr
+    done = command(
+        "cai_pyserini.search", "--index", index, "--collection", tiny, "--encoder", "splade-tiny", "--output", run
+    )
+    assert done.returncode == 1 and "built with another checkpoint" in done.stderr
