@@ -6,6 +6,7 @@ system: from its run where it is there, else from Lucene, for words, or from the
 """
 
 from collections.abc import Callable, Iterable
+from itertools import batched
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,8 @@ from cai_pyserini.vectors import Shard
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PAIRS = 8192  # that are multiplied at a time
 
 Wanted = dict[str, list[str]]  # query id -> document ids
 Scores = dict[str, dict[str, float]]  # query id -> document id -> score
@@ -48,10 +51,10 @@ def vector_scores(wanted: Wanted, ids: list[str], queries: csr_matrix, shards: I
             asking.setdefault(document, []).append(query)
     scores: Scores = {query: {} for query in wanted}
     for shard in shards:
-        pairs = [(row, query) for row, id in enumerate(shard.ids) for query in asking.get(id, ())]
-        left = shard.matrix[[row for row, _ in pairs]]
-        right = queries[[rows[query] for _, query in pairs]]
-        products = np.asarray(left.multiply(right).sum(1)).ravel()
-        for (row, query), product in zip(pairs, products.tolist(), strict=True):
-            scores[query][shard.ids[row]] = product
+        for pairs in batched(((row, q) for row, id in enumerate(shard.ids) for q in asking.get(id, ())), PAIRS):
+            left = shard.matrix[[row for row, _ in pairs]]
+            right = queries[[rows[query] for _, query in pairs]]
+            products = np.asarray(left.multiply(right).sum(1)).ravel()
+            for (row, query), product in zip(pairs, products.tolist(), strict=True):
+                scores[query][shard.ids[row]] = product
     return scores

@@ -9,7 +9,8 @@ from cai_pyserini import artifact
 from cai_pyserini.evaluate import MEASURES, Comparison, PerQuery, compare, mean
 
 if TYPE_CHECKING:
-    from cai_pyserini.beir import Line, System
+    from cai_pyserini.line import Line
+    from cai_pyserini.systems import System
 
 BASELINE = "bm25"
 SIGNIFICANT = 0.05

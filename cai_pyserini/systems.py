@@ -84,10 +84,10 @@ def default_systems(config: EncoderConfig) -> list[str]:
 
 
 def all_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
-    """Every system of these kinds: alone, and every fusion with bm25 of each, zero-filled and exact."""
+    """Every system of these kinds: alone, and its sum and minmax with bm25, zero-filled and exact; and LaPraDoR."""
     sparse = sparse_systems(config)
     dense = ["dense", "dense-idf"] if "dense" in kinds else []
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
-    fusions = ["", "-minmax", "-product", "-exact", "-minmax-exact"]
+    fusions = ["", "-minmax", "-exact", "-minmax-exact"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
-    return ["bm25", *others, *sparse, *dense, *hybrids]
+    return ["bm25", *others, *sparse, *dense, *hybrids, *[f"hybrid-{name}-product" for name in dense]]

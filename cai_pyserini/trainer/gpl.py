@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
-from cai_pyserini import artifact, beir, cli
+from cai_pyserini import artifact, cli
+from cai_pyserini.beir import run_line
 from cai_pyserini.config import EncoderConfig, load_encoder, load_index_config
+from cai_pyserini.line import Line
 from cai_pyserini.systems import System
 from cai_pyserini.trainer import dense, generate, mine, score, settings, splade
 
@@ -71,7 +73,7 @@ def gpl(given: Settings) -> Path:
 def _search(generated: Path, encoder: EncoderConfig, parts: Path, given: Settings) -> Path:
     """The run of an encoder for the generated queries."""
     name = "dense" if encoder.kind == "dense" else "splade" if encoder.query == "splade" else "splade-doc"
-    line = beir.Line(
+    line = Line(
         load_index_config(str(generated)),
         encoder if name != "dense" else load_encoder("splade-tiny"),
         parts / "runs" / encoder.name,
@@ -79,7 +81,7 @@ def _search(generated: Path, encoder: EncoderConfig, parts: Path, given: Setting
         given.device,
         dense_config=encoder if name == "dense" else None,
     )
-    beir.run_line(line, [name])
+    run_line(line, [name])
     return line.run_path(System.parse(name))
 
 

@@ -31,3 +31,28 @@ def triples(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 line = {"query": " ".join(text.split()[:width]), "positive": text, "negatives": others}
                 file.write(json.dumps(line | {"margins": [8.0, 6.0]}) + "\n")
     return path
+
+
+@pytest.fixture(scope="session")
+def generator(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small T5 with splade-tiny's tokenizer."""
+    import torch
+    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+    folder = tmp_path_factory.mktemp("generator")
+    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+        decoder_start_token_id=tokenizer.cls_token_id,
+    )
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
