@@ -7,6 +7,7 @@ import fcntl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,7 +156,7 @@ def main() -> None:
         args.precision,
         args.batch_size,
         args.threads,
-        load_encoder(args.dense) if args.dense else None,
+        replace(load_encoder(args.dense), kind="dense") if args.dense else None,
         args.cross_encoder,
         args.generated,
     )

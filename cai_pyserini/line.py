@@ -81,6 +81,8 @@ class Line:
     def require(self, systems: Sequence[System]) -> None:
         """Raise CaiError where a system needs what this line has not been given."""
         for system in systems:
+            if system.kind == "splade" and self.encoder_config.kind == "dense":
+                raise CaiError(f"encoder {self.encoder_config.name} is dense: give it as --dense")
             if system.idf and system.kind == "splade" and self.encoder_config.idf_power == 0:
                 name = self.encoder_config.name
                 raise CaiError(f"encoder {name} has idf_power 0: it makes no system with idf in its name")

@@ -75,11 +75,11 @@ def _search(generated: Path, encoder: EncoderConfig, parts: Path, given: Setting
     name = "dense" if encoder.kind == "dense" else "splade" if encoder.query == "splade" else "splade-doc"
     line = Line(
         load_index_config(str(generated)),
-        encoder if name != "dense" else load_encoder("splade-tiny"),
+        encoder,
         parts / "runs" / encoder.name,
         "train",
         given.device,
-        dense_config=encoder if name == "dense" else None,
+        dense_config=encoder,
     )
     run_line(line, [name])
     return line.run_path(System.parse(name))

@@ -6,41 +6,29 @@ Lambdas are constant, as in the paper, or rise quadratically over `flops_warmup`
 the documents of the score, not those of the regularizer, are weighted with it.
 """
 
-import os
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from cai_pyserini import artifact, cli
-from cai_pyserini.artifact import file_digest
+from cai_pyserini import cli
 from cai_pyserini.cli import CaiError
-from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder
-from cai_pyserini.trainer import settings
+from cai_pyserini.config import load_encoder
+from cai_pyserini.trainer import pairs, settings
 
-PART = {"cpu": 16, "cuda": 256}  # texts that go through the model together
 LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, query and document
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(settings.Training):
+class Settings(pairs.Settings):
     """What SPLADE training can be told. Defaults are the paper's."""
 
-    data: str = field(metadata={"help": 'JSONL of {"query", "positive", "negatives", "margins"}, .gz or not'})
-    base: str = field(metadata={"help": "the encoder or masked language model to train"})
-    output: str = field(metadata={"help": "folder for the checkpoint"})
-    loss: Literal["margin-mse", "in-batch"] = field(
-        default="margin-mse", metadata={"help": "Margin-MSE with the margins, or in-batch negatives (MNRL)"}
-    )
-    negatives: int = field(default=1, metadata={"help": "of an example; a line with more becomes several examples"})
     lambda_q: float | None = field(default=None, metadata={"help": "FLOPS of queries; default: 0.08, in-batch 0.0006"})
     lambda_d: float | None = field(default=None, metadata={"help": "FLOPS of documents; default: 0.1, in-batch 0.0008"})
     flops_warmup: int = field(default=0, metadata={"help": "steps in which the lambdas rise quadratically from 0"})
-    idf: str | None = field(default=None, metadata={"help": "folder of the idf stage: weights documents in the score"})
     max_document_length: int | None = field(default=None, metadata={"help": "tokens; default: the encoder's, 256"})
     batch_size: int = field(default=40, metadata={"help": "queries a device and step"})
-    learning_rate: float = field(default=2e-5, metadata={"help": "of AdamW, at the end of the warm-up"})
-    epochs: float = field(default=30, metadata={"help": "passes over the data"})
 
 
 def make_trainer(*arguments: Any, decoder: Any, given: Settings, idf: Any) -> Any:
@@ -120,40 +108,22 @@ def train(given: Settings) -> Path:
     encoder = load_encoder(given.base)
     if given.max_document_length:
         encoder = replace(encoder, max_document_length=given.max_document_length)
-    checkpoint = checkpoint_folder(encoder)
-    output = Path(given.output)
-    idf_manifest = artifact.require_manifest(Path(given.idf), "idf") if given.idf else None
-    recipe = {
-        "stage": "splade",
-        "format": 1,
-        "data": file_digest(Path(given.data)) if Path(given.data).is_file() else None,
-        "checkpoint": checkpoint_digest(checkpoint),
-        "idf": idf_manifest and idf_manifest["digest"],
-        "settings": settings.recipe(given, "data", "base", "idf"),
-    }
-    if artifact.is_fresh(output, recipe):
-        return output
-    import torch
-    from transformers import AutoTokenizer
 
-    from cai_pyserini.idf import Idf
-    from cai_pyserini.splade import pass_through
-    from cai_pyserini.trainer import run
-    from cai_pyserini.trainer.data import Collator, examples
+    def prepare(checkpoint: Path, weights: Any) -> tuple[Any, Any]:
+        import torch
 
-    model = run.load(checkpoint)
-    decoder = pass_through(model)
-    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-    weights = torch.from_numpy(Idf.load(Path(given.idf)).weights(encoder.idf_power)).float() if given.idf else None
-    if weights is not None and len(weights) != len(decoder.weight):
-        raise CaiError(f"{given.idf} was made with another vocabulary than that of {given.base}")
-    arguments = run.arguments(given, output, recipe)
-    wanted = {"path": given.data, "margins": given.loss == "margin-mse", "negatives": given.negatives}
-    data = run.dataset(examples, wanted, arguments)
-    collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, PART[arguments.device.type])
-    trainer = make_trainer(model, arguments, collator, data, decoder=decoder, given=given, idf=weights)
-    run.run(trainer, encoder, tokenizer, output, recipe, {"examples": len(data)})
-    return output
+        from cai_pyserini.splade import pass_through
+        from cai_pyserini.trainer import run
+
+        model = run.load(checkpoint)
+        decoder = pass_through(model)
+        idf = None
+        if weights is not None:
+            idf = torch.ones(len(decoder.weight))  # may be padded beyond the vocabulary
+            idf[: len(weights)] = torch.from_numpy(weights)
+        return model, partial(make_trainer, decoder=decoder, given=given, idf=idf)
+
+    return pairs.train("splade", given, encoder, prepare)
 
 
 def main() -> None:
@@ -162,12 +132,7 @@ def main() -> None:
         "Train SPLADE on queries with positive and negative documents.",
         "python -m cai_pyserini.trainer.splade --data triples.jsonl --base models/hpo-pretrained --output models/hpo",
     )
-    manifest = artifact.require_manifest(train(given), "splade")
-    if os.environ.get("RANK", "0") != "0":
-        return  # one of several processes speaks
-    print(
-        f"{given.output}: {manifest['steps']:,} steps on {manifest['examples']:,} examples, loss {manifest['loss']:.4f}"
-    )
+    pairs.say(train(given), "splade")
 
 
 if __name__ == "__main__":

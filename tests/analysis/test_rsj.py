@@ -139,7 +139,7 @@ def test_the_command(collection: BeirFolder, tmp_path: Path, command: Command) -
         "splade              +1.02 (+1.02)    -4.83 (-4.83)",
         "splade-idf          -2.20 (-2.20)    +1.61 (+1.61)",
         "",
-        "out/rsj.json, rsj.png",
+        "out/rsj.json, rsj.png, rsj.tsv",
     ]
     data = json.loads((tmp_path / "out" / "rsj.json").read_text())
     assert data["depth"] == 2 and data["queries"] == 1 and data["documents"] == 4
