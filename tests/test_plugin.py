@@ -68,7 +68,7 @@ def test_an_index_of_another_encoder_is_refused(line: Path, checkpoint: Path, tm
     (tmp_path / "other.yaml").write_text("checkpoint: other\n")
     with pytest.raises(CaiError, match="built with another checkpoint"):
         LuceneImpactSearcher(str(line / "indexes" / "splade"), CaiQueryEncoder(str(tmp_path / "other.yaml")))
-    with pytest.raises(CaiError, match="is no impact index"):
+    with pytest.raises(CaiError, match="is no index of an encoder of ours"):
         LuceneImpactSearcher(str(line / "indexes" / "bm25"), CaiQueryEncoder("splade-tiny", query="bow"))
 
 

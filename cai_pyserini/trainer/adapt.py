@@ -24,7 +24,7 @@ from cai_pyserini.trainer import generate, pretrain, score, settings, splade, vo
 
 SHORT = {"batch_size": 24, "learning_rate": 5e-5, "warmup_steps": 50, "max_steps": 400}
 CONTRAST = SHORT | {"loss": "in-batch"}
-DISTIL = SHORT | {"loss": "margin-mse", "lambda_q": 0.01, "lambda_d": 0.01}
+DISTIL = SHORT | {"loss": "margin-mse", "lambda_q": 0.01, "lambda_d": 0.01, "max_steps": 1200}
 NEGATIVES = 4  # of a pseudo query, each in an example of its own
 WEIGHTS = {"contrast": 0.6, "distil": 0.8}  # of the new weights in the mean: of one training, of two
 STEPS = ("vocabulary", "pretrain", "generate", "splade", "distil")
