@@ -66,6 +66,7 @@ def test_every_key_is_read(written) -> None:
     text = """
         name: n
         checkpoint: org/model
+        kind: dense
         revision: refs/pr/1
         max_document_length: 512
         max_query_length: 64
@@ -77,7 +78,9 @@ def test_every_key_is_read(written) -> None:
         query_scale: 1
         source: there
     """
-    wanted = EncoderConfig("n", "org/model", "refs/pr/1", 512, 64, "bow", "somewhere", 0.5, 8, 12.0, 1, "there")
+    wanted = EncoderConfig(
+        "n", "org/model", "dense", "refs/pr/1", 512, 64, "bow", "somewhere", 0.5, 8, 12.0, 1, "there"
+    )
     assert load_encoder(written(text)) == wanted
 
 

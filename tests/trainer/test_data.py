@@ -153,7 +153,7 @@ def test_pseudo_queries_are_titles_and_sentences() -> None:
 
 def test_pseudo_examples_have_their_document_and_others(tiny: Path, tmp_path: Path) -> None:
     config, encoder = load_index_config(str(tiny)), load_encoder("splade-tiny")
-    count = pseudo.write_examples(config, encoder, tmp_path / "x.jsonl", 100, 2, 1, "cpu")
+    count = pseudo.write_examples(config, encoder, tmp_path / "x.jsonl", 100, 2, random.Random(1), "cpu")
     lines = json_lines(tmp_path / "x.jsonl")
     assert len(lines) == count > 10
     for line in lines:
