@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cai_pyserini import artifact
+from cai_pyserini.config import EncoderConfig
 from cai_pyserini.evaluate import MEASURES, Comparison, PerQuery, compare, mean
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class Results:
             nonzeros_per_document=vectors["nonzeros"] / vectors["vectors"] if vectors else None,
             counts={key: check[key] for key in ("documents", "queries", "judgments")},
             settings={
-                "encoder": {key: value for key, value in asdict(line.encoder_config).items() if value is not None},
+                "encoder": _given(line.encoder_config),
+                "dense": line.dense_config and _given(line.dense_config),
+                "cross_encoder": line.cross_encoder,
+                "generated": line.generated and str(line.generated),
                 "precision": vectors and vectors["recipe"]["precision"],
                 "bm25": {"k1": line.config.k1, "b": line.config.b},
                 "hits": line.config.hits,
@@ -118,6 +122,11 @@ class Results:
             lines.append(
                 f"Non-zeros a document: {self.nonzeros_per_document:.1f}. Products in {self.settings['precision']}."
             )
+        models = {
+            "Dense encoder": (self.settings["dense"] or {}).get("name"),
+            "Cross-encoder": self.settings["cross_encoder"],
+        }
+        lines += [f"{kind}: {name}." for kind, name in models.items() if name]
         for name, loss in self.settings["quantization_loss"].items():
             lines.append(
                 f"Quantization of {name}: relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the "
@@ -148,6 +157,10 @@ class Results:
             f"{mark}: best of its column; † differs from {BASELINE} (paired t-test on {MEASURES[0]}, p Holm-corrected "
             f"over the {len(self.comparisons)} systems, < {SIGNIFICANT}). ms/query: encoding and search, in batches."
         )
+
+
+def _given(config: EncoderConfig) -> dict[str, Any]:
+    return {key: value for key, value in asdict(config).items() if value is not None}
 
 
 def aligned(rows: list[list[str]]) -> list[str]:

@@ -16,7 +16,7 @@ from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import BeirFolder
 from cai_pyserini.config import EncoderConfig, load_encoder
 from cai_pyserini.encode import LazyEncoder, encode
-from cai_pyserini.systems import System, default_systems
+from cai_pyserini.systems import System, all_systems, default_systems
 from tests.conftest import Command, json_lines
 
 DEFAULT = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [
@@ -212,6 +212,36 @@ def test_default_systems_are_those_the_encoder_is_made_for() -> None:
     bow = default_systems(EncoderConfig(name="", checkpoint="", query="bow"))
     assert bow == ["bm25", "splade-doc", "splade-doc-idf", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"]
     assert not any("idf" in name for name in default_systems(EncoderConfig(name="", checkpoint="", idf_power=0)))
+
+
+def test_all_systems_are_those_that_there_are_models_for(
+    tiny: Path, line: Path, cross_encoder: Path, command: Command, tmp_path: Path
+) -> None:
+    output = Path(shutil.copytree(line, tmp_path / "all"))
+    models = ("--dense", "minilm", "--cross-encoder", cross_encoder)
+    done = command("cai_pyserini.beir", tiny, "--systems", "all", *models, "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert "without doct5query: it needs --generated" in done.stderr
+    found = results(output)
+    names = list(found["systems"])
+    assert names == all_systems(EncoderConfig(name="", checkpoint=""), {"dense", "cross-encoder"})
+    assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-idf-minmax-exact"} < set(names)
+    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "dense", "dense-idf"}
+    assert set(found["comparisons"]) == set(names) - {"bm25"}
+    assert (
+        found["settings"]["dense"]["name"] == "minilm"
+        and "Dense encoder: minilm." in (output / "report.md").read_text()
+    )
+    reranked = {tuple(row.split()[:3:2]) for row in (output / "runs" / "cross-encoder.trec").read_text().splitlines()}
+    first = {tuple(row.split()[:3:2]) for row in (output / "runs" / "bm25.trec").read_text().splitlines()}
+    assert reranked == first
+
+
+def test_a_dense_encoder_is_no_splade_encoder(tiny: Path, command: Command, tmp_path: Path) -> None:
+    done = command("cai_pyserini.beir", tiny, "--encoder", "minilm", "--output", tmp_path / "run")
+    assert done.returncode == 1 and "is dense: give it as --dense" in done.stderr
+    done = command("cai_pyserini.beir", tiny, "--systems", "hybrid-dense", "--output", tmp_path / "run")
+    assert done.returncode == 1 and "hybrid-dense needs --dense" in done.stderr
 
 
 def test_bm25_alone_needs_no_checkpoint(tiny: Path, command: Command, tmp_path: Path) -> None:
