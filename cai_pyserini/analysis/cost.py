@@ -136,12 +136,13 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, required=True, help="folder to write cost.json and cost.png into")
     args = parser.parse_args()
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     runs = [FinishedRun(folder, args.collection or ()) for folder in args.runs]
     plot, axes = output.figure("word pieces of a document (log scale)", "non-zeros of its raw vector")
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter("{x:.0f}")
     header = "run and system,nnz/doc,median,95%,nnz/query,median,95%,FLOPS,index MB,bytes/doc,ms/query"
     rows = [header.split(",")]
