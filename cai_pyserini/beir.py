@@ -17,7 +17,7 @@ from cai_pyserini.cli import CaiError
 from cai_pyserini.config import IndexConfig, load_encoder, load_index_config
 from cai_pyserini.encode import add_model_arguments
 from cai_pyserini.line import OPTIONS, WORDS, Line
-from cai_pyserini.systems import System, all_systems, default_systems
+from cai_pyserini.systems import System, all_systems, default_systems, with_parts
 
 if TYPE_CHECKING:
     from cai_pyserini.report import Results
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 def stages(line: Line, systems: list[System]) -> Iterator[tuple[str, Callable[[], Path]]]:
     """What is to be done for these systems, in order: a label and the stage."""
-    needed: dict[str, System] = {}
-    for system in systems:
-        needed |= {part: System.parse(part) for part in system.parts} | {system.name: system}
-    cross = System.parse("cross-encoder")
-    if cross.name in needed:  # it may have come as a part
-        needed = {part: System.parse(part) for part in cross.parts} | needed
+    needed = with_parts(systems)
     single = [system for system in needed.values() if not system.parts]
     vectors = [system for system in single if system.kind not in WORDS]
     yield "check", line.check
@@ -47,7 +42,7 @@ def stages(line: Line, systems: list[System]) -> Iterator[tuple[str, Callable[[]
         yield f"index {index}", partial(line.index, index)
     for system in single:
         yield f"search {system.name}", partial(line.search, system)
-    if cross.name in needed:
+    if cross := needed.get("cross-encoder"):
         yield cross.name, partial(line.rerank, cross)
     exact = [(system, System.parse(part)) for system in systems if system.exact for part in system.parts]
     for path, (system, part) in {line.completed_path(*pair): pair for pair in exact}.items():

@@ -28,14 +28,15 @@ class Dense(TextEncoder):
         model = load_transformer(checkpoint)
         self.width = model.config.hidden_size
         self._take(model)
-        self._weights = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
+        chosen = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
+        self._weights = chosen.to(self.device)
 
     @torch.inference_mode()
     def _entries(self, tokens: list[list[int]]) -> tuple[np.ndarray, ...]:
         """Rows, columns and values: every column of every row."""
         ids, mask = self._padded(tokens)
         hidden = self._run(ids, mask).last_hidden_state
-        vectors = pooled(hidden, self._weights.to(self.device)[ids] * mask).numpy(force=True)
+        vectors = pooled(hidden, self._weights[ids] * mask).numpy(force=True)
         row, column = np.indices(vectors.shape)
         return row.ravel(), column.ravel(), vectors.ravel()
 

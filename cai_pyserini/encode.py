@@ -46,8 +46,8 @@ class LazyEncoder:
     @property
     def idf(self) -> Path | None:
         """The IDF that its vectors depend on: that of a dense mean. SPLADE's vectors are weighted later."""
-        weighted = self.config.kind == "dense" and self.config.idf and self.config.idf_power
-        return Path(self.config.idf) if weighted and self.config.idf else None
+        config = self.config
+        return Path(config.idf) if config.kind == "dense" and config.idf and config.idf_power else None
 
     def load(self, part: Part) -> "TextEncoder":
         """The encoder of documents or queries."""

@@ -91,6 +91,14 @@ def idf_weights(config: EncoderConfig, terms: Sequence[str]) -> np.ndarray | Non
     return weights
 
 
+def quantization(index: Path, terms: Sequence[str]) -> tuple[Quantizer, np.ndarray | None]:
+    """What raw vectors became the impacts of an index with: the quantizer, and IDF weights (vocabulary,) where there
+    are any."""
+    config = load_encoder(str(index))
+    scale = artifact.require_manifest(index, "index")["document_scale"]
+    return Quantizer(scale, config.bits), idf_weights(config, terms)
+
+
 def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path:
     """Write the impacts of a collection as JSON vectors, a file a shard, unless they are there already."""
     recipe = {

@@ -209,8 +209,8 @@ class Line:
         """The first documents of a run, scored by a cross-encoder."""
         from cai_pyserini.rerank import CrossEncoder, rerank
 
-        (part,) = system.parts
-        first = self.run_path(System.parse(part))
+        (part,) = self._parts(system)
+        first = self.run_path(part)
         manifest = artifact.read_manifest(first) or {}
         checkpoint = checkpoint_folder(load_encoder(self.cross_encoder or ""))
         recipe = {
@@ -262,7 +262,7 @@ class Line:
         import numpy as np
 
         from cai_pyserini.complete import vector_scores
-        from cai_pyserini.impact import Quantizer, idf_weights, weighted
+        from cai_pyserini.impact import quantization, weighted
         from cai_pyserini.search import Searcher
         from cai_pyserini.splade import Tokenizer
         from cai_pyserini.vectors import Shard, Vectors
@@ -275,12 +275,10 @@ class Line:
         shards: Iterable[Shard] = Vectors(self.vectors_folder(part.index, "documents"))
         scale = 1.0
         if part.kind == "splade":  # the integers of the index
-            manifest = artifact.require_manifest(index, "index")
-            scale = manifest["document_scale"] * manifest["query_scale"]
-            queries.data = np.rint(queries.data * manifest["query_scale"])
-            config = load_encoder(str(index))
-            terms = Tokenizer(self.encoder(part.index).checkpoint).terms
-            weights, quantizer = idf_weights(config, terms), Quantizer(manifest["document_scale"], config.bits)
+            quantizer, weights = quantization(index, Tokenizer(self.encoder(part.index).checkpoint).terms)
+            query_scale = artifact.require_manifest(index, "index")["query_scale"]
+            scale = quantizer.scale * query_scale
+            queries.data = np.rint(queries.data * query_scale)
             shards = (Shard(s.ids, quantizer.impacts(weighted(s.matrix, weights))) for s in shards)
         return lambda wanted: vector_scores(wanted, ids, queries / scale, shards)
 

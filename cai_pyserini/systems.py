@@ -10,7 +10,7 @@ hybrid-<…>[-minmax|-product]-exact                 no document of the fused li
 """
 
 import re
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +59,15 @@ class System:
     def index(self) -> str:
         """The index that it searches."""
         return f"{self.kind}{'-idf' * self.idf}"
+
+
+def with_parts(systems: Iterable[System]) -> dict[str, System]:
+    """Systems by name, and before each the systems whose runs it is made of."""
+    needed: dict[str, System] = {}
+    for system in systems:
+        needed |= with_parts(map(System.parse, system.parts))
+        needed[system.name] = system
+    return needed
 
 
 def _means_something(match: re.Match[str]) -> bool:

@@ -68,11 +68,9 @@ class FinishedRun:
 
     def quantization(self, system: System) -> "tuple[Quantizer, np.ndarray | None]":
         """What raw vectors became impacts with: the quantizer, and IDF weights (vocabulary,) where there are any."""
-        from cai_pyserini.impact import Quantizer, idf_weights
+        from cai_pyserini.impact import quantization
 
-        config = load_encoder(str(self.index(system)))
-        scale = artifact.require_manifest(self.index(system), "index")["document_scale"]
-        return Quantizer(scale, config.bits), idf_weights(config, self.tokenizer.terms)
+        return quantization(self.index(system), self.tokenizer.terms)
 
     def query_impacts(self, system: System) -> "csr_matrix":
         """Integer weights of the queries as the system has them, (queries, vocabulary), in the order of the topics."""

@@ -111,11 +111,11 @@ def _generated(folder: Path) -> tuple[list[str], list[tuple[int, str]]]:
 
 
 def _margins(scores: Sequence[np.ndarray], found: list[int], positive: int, negatives: list[int]) -> list[float]:
-    teacher = np.zeros(len(scores[0]))
+    teacher = np.zeros(1 + len(negatives))
     for weight, of_system in zip(TEACHER_WEIGHTS, scores, strict=True):
         part = of_system[found]
-        teacher += weight * (of_system - part.mean()) / max(float(part.std()), 1e-6)
-    return [round(SCALE * float(teacher[positive] - teacher[i]), 4) for i in negatives]
+        teacher += weight * (of_system[[positive, *negatives]] - part.mean()) / max(float(part.std()), 1e-6)
+    return [round(SCALE * float(teacher[0] - other), 4) for other in teacher[1:]]
 
 
 def _bm25(documents: list[str], queries: list[str]) -> Iterator[np.ndarray]:
