@@ -94,15 +94,23 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Yields a path to write a file to that is moved to `path` when it is whole, and removed when it is not."""
+    partial = path.with_name(path.name + ".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a small file so that it is there whole or not at all."""
-    temporary = path.with_name(path.name + ".partial")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with beside(path) as partial:
+        partial.write_text(text)
 
 
 @contextmanager

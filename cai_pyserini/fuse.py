@@ -94,9 +94,7 @@ def main() -> None:
     from cai_pyserini.trec import read_run, write_run
 
     fused = fuse([read_run(path) for path in args.runs], args.method, args.depth, args.hits, args.alpha, args.rrf_k)
-    partial = args.output.with_name(args.output.name + ".partial")
-    write_run(as_run(fused), partial, args.method)
-    partial.replace(args.output)
+    write_run(as_run(fused), args.output, args.method)
     print(f"{args.output}: {fused.query_id.nunique():,} queries, {len(fused):,} documents")
 
 

@@ -111,10 +111,7 @@ def main() -> None:
     run, seconds = rerank(
         read_run(args.run), collection.topics(args.split or config.split), collection, model, args.depth
     )
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    partial = args.output.with_name(args.output.name + ".partial")
-    write_run(run, partial, "cross-encoder")
-    partial.replace(args.output)
+    write_run(run, args.output, "cross-encoder")
     print(f"{args.output}: {len(run):,} queries, {1000 * seconds / len(run):.1f} ms each")
 
 

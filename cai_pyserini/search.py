@@ -203,10 +203,7 @@ def main() -> None:
     k1, b = (config.k1 if args.k1 is None else args.k1), (config.b if args.b is None else args.b)
     searcher = Searcher(args.index, k1, b)
     run = searcher.search_many(queries, hits + config.remove_query, args.threads)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    partial = args.output.with_name(args.output.name + ".partial")
-    write_run(without_query(run, hits) if config.remove_query else run, partial, manifest["recipe"]["kind"])
-    partial.replace(args.output)
+    write_run(without_query(run, hits) if config.remove_query else run, args.output, manifest["recipe"]["kind"])
     print(f"{args.output}: {len(run):,} queries, {1000 * (time.perf_counter() - start) / len(run):.2f} ms each")
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cai_pyserini.artifact import beside
 from cai_pyserini.cli import CaiError
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ Run = dict[str, Hits]  # query id -> hits
 
 
 def write_run(run: Run, path: Path, tag: str) -> None:
-    """Write a run in TREC format."""
-    with path.open("w", encoding="utf-8") as file:
+    """Write a run in TREC format, whole or not at all."""
+    with beside(path) as partial, partial.open("w", encoding="utf-8") as file:
         for query, hits in run.items():
             file.writelines(f"{query} Q0 {doc} {rank} {score:.6f} {tag}\n" for rank, (doc, score) in enumerate(hits, 1))
 

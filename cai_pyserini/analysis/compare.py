@@ -16,6 +16,7 @@ from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import open_collection
 from cai_pyserini.config import load_index_config
 from cai_pyserini.evaluate import compare, evaluate, mean
+from cai_pyserini.figure import figure
 
 RESAMPLES = 9999
 BATCH = 500  # resamples at a time: memory
@@ -109,7 +110,7 @@ def main() -> None:
         for end in ends
         for c in end
     ]
-    plot, axes = output.figure("queries, in order of the difference", f"{args.measure}, B - A")
+    plot, axes = figure("queries, in order of the difference", f"{args.measure}, B - A")
     axes.set_title(f"A: {names[0]}\nB: {names[1]}", fontsize="medium", loc="left")
     values = np.array([change["difference"] for change in changes])
     axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {found.wins:,}")

@@ -18,6 +18,7 @@ import numpy as np
 from cai_pyserini import artifact, cli, jvm
 from cai_pyserini.analysis import output
 from cai_pyserini.analysis.run import FinishedRun
+from cai_pyserini.figure import figure
 from cai_pyserini.systems import System
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def main() -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     runs = [FinishedRun(folder, args.collection or ()) for folder in args.runs]
-    plot, axes = output.figure("word pieces of a document (log scale)", "non-zeros of its raw vector")
+    plot, axes = figure("word pieces of a document (log scale)", "non-zeros of its raw vector")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -20,6 +20,7 @@ from cai_pyserini import artifact, cli
 from cai_pyserini.analysis import output
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import lines
+from cai_pyserini.figure import figure
 from cai_pyserini.trainer import corpus
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def plot(names: Sequence[str], similarities: Mapping[tuple[str, str], float]) ->
     import numpy as np
 
     size = 2 + 0.8 * len(names)
-    made, axes = output.figure("", "", "Weighted Jaccard similarity of words", (size + 0.5, size))
+    made, axes = figure("", "", "Weighted Jaccard similarity of words", (size + 0.5, size))
     matrix = np.eye(len(names))
     for pair, similarity in similarities.items():
         for i, j in permutations([names.index(name) for name in pair]):

@@ -15,6 +15,7 @@ from cai_pyserini.analysis import output
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import open_collection
 from cai_pyserini.config import checkpoint_folder, load_encoder, load_index_config
+from cai_pyserini.figure import figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,7 +87,7 @@ def plot(words: Sequence[Word], title: str) -> "Figure":
     import numpy as np
     from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
-    made, axes = output.figure("pieces of a word", "share of occurrences", title, (7, 4.5))
+    made, axes = figure("pieces of a word", "share of occurrences", title, (7, 4.5))
     pieces = np.minimum([len(word.pieces) for word in words], LAST_BAR)
     shares = np.bincount(pieces, [word.occurrences for word in words], LAST_BAR + 1)[1:]
     bars = axes.bar([*map(str, range(1, LAST_BAR)), f"{LAST_BAR}+"], shares / shares.sum(), color="C0")

@@ -7,21 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cai_pyserini import artifact
+from cai_pyserini.figure import save
 from cai_pyserini.report import aligned
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) -> "tuple[Figure, Axes]":
-    """An empty figure with axes of these names."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=size, layout="constrained")
-    axes = made.add_subplot(xlabel=x, ylabel=y, title=title)
-    axes.grid(alpha=0.3)
-    return made, axes
 
 
 def write(output: Path, name: str, rows: list[list[str]], data: dict[str, Any], plot: "Figure", also: str = "") -> None:
@@ -29,9 +19,7 @@ def write(output: Path, name: str, rows: list[list[str]], data: dict[str, Any], 
     file that is there already."""
     output.mkdir(parents=True, exist_ok=True)
     artifact.write_text(output / f"{name}.json", json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-    partial = output / f".{name}.partial.png"
-    plot.savefig(partial, dpi=120)
-    partial.replace(output / f"{name}.png")
+    save(plot, output / f"{name}.png")
     print("\n".join(aligned(rows)))
     print(f"\n{output / name}.json, {name}.png" + (f", {also}" if also else ""))
 

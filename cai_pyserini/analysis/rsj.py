@@ -32,6 +32,7 @@ from cai_pyserini.analysis import output
 from cai_pyserini.cli import CaiError
 from cai_pyserini.collection import Collection, open_collection
 from cai_pyserini.config import load_index_config
+from cai_pyserini.figure import figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +137,7 @@ def short_names(runs: Sequence[Path]) -> list[str]:
 
 def plot(analysis: Analysis, title: str) -> "Figure":
     """Box plots of ΔRSJ by group and run: quartiles, and whiskers from the 5th to the 95th percentile."""
-    made, axes = output.figure("", "ΔRSJ = R̂SJ − RSJ", title, (9, 4.5))
+    made, axes = figure("", "ΔRSJ = R̂SJ − RSJ", title, (9, 4.5))
     groups = analysis.groups()
     names = analysis.delta.columns
     for i, name in enumerate(names):

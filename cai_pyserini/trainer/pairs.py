@@ -1,6 +1,5 @@
 """Training on queries with positive and negative documents: what SPLADE and dense retrieval share."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,9 +73,6 @@ def train(
 
 
 def say(output: Path, stage: str) -> None:
-    """Print what a training did, in one of several processes."""
-    manifest = artifact.require_manifest(output, stage)
-    if os.environ.get("RANK", "0") == "0":
-        print(
-            f"{output}: {manifest['steps']:,} steps on {manifest['examples']:,} examples, loss {manifest['loss']:.4f}"
-        )
+    """Print what a training did."""
+    facts = artifact.require_manifest(output, stage)
+    settings.say(f"{output}: {facts['steps']:,} steps on {facts['examples']:,} examples, loss {facts['loss']:.4f}")

@@ -5,7 +5,6 @@ tokens, cut into sequences of equal length, so that no computation goes into pad
 out; their loss is measured before and after.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import batched
@@ -101,9 +100,7 @@ def main() -> None:
         "python -m cai_pyserini.trainer.pretrain --corpus hpo --base models/vocabulary --output models/pretrained",
     )
     manifest = artifact.require_manifest(pretrain(given), "pretrain")
-    if os.environ.get("RANK", "0") != "0":
-        return  # one of several processes speaks
-    print(
+    settings.say(
         f"{given.output}: {manifest['steps']:,} steps, held-out loss {manifest['held_out_loss_before']:.3f} -> "
         f"{manifest['held_out_loss_after']:.3f}"
     )

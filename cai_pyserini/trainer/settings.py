@@ -2,6 +2,7 @@
 checkpoint."""
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from cai_pyserini import artifact, cli
 from cai_pyserini.cli import CaiError
 from cai_pyserini.config import EncoderConfig, read_values
+from cai_pyserini.figure import figure, save
 
 PACKAGES = ("accelerate", "bm25s", "datasets", "matplotlib", "Stemmer")  # of the extra `trainer`
 
@@ -95,13 +97,15 @@ def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) ->
 
 def plot(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
     """Lines through points, as a PNG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot(xlabel=x, ylabel=y)
+    made, axes = figure(x, y)
     for label, points in lines.items():
         axes.plot(*points, marker=".", label=label)
     if len(lines) > 1:
         axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+    save(made, path)
+
+
+def say(text: str) -> None:
+    """Print, in one of several processes."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text)

@@ -1,0 +1,26 @@
+"""Figures with matplotlib, as PNG files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cai_pyserini.artifact import beside
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) -> "tuple[Figure, Axes]":
+    """An empty figure with axes of these names."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=size, layout="constrained")
+    axes = made.add_subplot(xlabel=x, ylabel=y, title=title)
+    axes.grid(alpha=0.3)
+    return made, axes
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure as a PNG, whole or not at all."""
+    with beside(path) as partial:
+        figure.savefig(partial, dpi=120, format="png")

@@ -1,0 +1,56 @@
+"""Collections that no setting of this project was chosen on: ontologies of the package cellxgene-ontology-guide.
+
+A document is a term that is not obsolete and has a definition (title: its name, text: the definition); a query is a
+synonym that is no term's name; relevant are the terms that bear it. Of the queries a sample is taken. UBERON's terms
+are of anatomy, MONDO's of diseases. Unlike the demo's, the synonyms are of all kinds: Latin, abbreviations, spellings.
+"""
+
+import json
+import random
+from pathlib import Path
+
+from cai_pyserini import artifact, cli
+
+QUERIES = 2000
+SEED = 42
+
+
+def write(ontology: str, output: Path) -> tuple[int, int]:
+    """Write a BEIR folder. Returns the numbers of its documents and queries."""
+    from cellxgene_ontology_guide.supported_versions import CXGSchema
+
+    documents = {
+        id: term
+        for id, term in CXGSchema().ontology(ontology).items()
+        if id.startswith(ontology + ":") and not term["deprecated"] and term.get("description")
+    }
+    names = {term["label"].casefold() for term in documents.values()}
+    bearers: dict[str, dict[str, None]] = {}
+    for id, term in documents.items():
+        for synonym in term.get("synonyms", ()):
+            if synonym.casefold() not in names:
+                bearers.setdefault(synonym, {})[id] = None
+    queries = random.Random(SEED).sample(sorted(bearers), QUERIES)
+    corpus = [{"_id": id, "title": term["label"], "text": term["description"]} for id, term in documents.items()]
+    topics = [{"_id": f"q{number}", "text": query} for number, query in enumerate(queries, 1)]
+    judged = [f"q{number}\t{id}\t1" for number, query in enumerate(queries, 1) for id in bearers[query]]
+    for name, rows in (("corpus", corpus), ("queries", topics)):
+        artifact.write_text(output / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    artifact.write_text(output / "qrels" / "test.tsv", "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n")
+    return len(documents), len(queries)
+
+
+def main() -> None:
+    parser = cli.parser(
+        "Write an ontology as a BEIR folder: terms as documents, synonyms as queries.",
+        "python tests/benchmarks/ontology.py UBERON --output data/uberon",
+    )
+    parser.add_argument("ontology", choices=["UBERON", "MONDO"])
+    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    args = parser.parse_args()
+    documents, queries = write(args.ontology, args.output)
+    print(f"{args.output}: {documents:,} documents, {queries:,} queries")
+
+
+if __name__ == "__main__":
+    cli.run(main)
