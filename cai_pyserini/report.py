@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cai_pyserini import artifact
-from cai_pyserini.config import EncoderConfig
+from cai_pyserini.config import EncoderConfig, IndexConfig
 from cai_pyserini.evaluate import MEASURES, Comparison, PerQuery, compare, mean
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Results:
             nonzeros_per_document=vectors["nonzeros"] / vectors["vectors"] if vectors else None,
             counts={key: check[key] for key in ("documents", "queries", "judgments")},
             settings={
+                "collection": {"source": _source(line.config), "fields": line.config.fields},
                 "encoder": _given(line.encoder_config),
                 "dense": line.dense_config and _given(line.dense_config),
                 "cross_encoder": line.cross_encoder,
@@ -157,6 +158,11 @@ class Results:
             f"{mark}: best of its column; † differs from {BASELINE} (paired t-test on {MEASURES[0]}, p Holm-corrected "
             f"over the {len(self.comparisons)} systems, < {SIGNIFICANT}). ms/query: encoding and search, in batches."
         )
+
+
+def _source(config: IndexConfig) -> str:
+    """Where the collection is, from wherever."""
+    return str(Path(config.source).resolve()) if Path(config.source).is_dir() else config.source
 
 
 def _given(config: EncoderConfig) -> dict[str, Any]:

@@ -132,14 +132,11 @@ def main() -> None:
         "python -m cai_pyserini.analysis.cost --runs runs/hpo/splade-tiny runs/hpo/hpo --output analysis",
     )
     parser.add_argument("--runs", type=Path, nargs="+", required=True, help="folders of `python -m cai_pyserini.beir`")
-    parser.add_argument(
-        "--collection", nargs="+", help="what the runs were run on; default: what their results.json names"
-    )
     parser.add_argument("--output", type=Path, required=True, help="folder to write cost.json and cost.png into")
     args = parser.parse_args()
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    runs = [FinishedRun(folder, args.collection or ()) for folder in args.runs]
+    runs = [FinishedRun(folder) for folder in args.runs]
     plot, axes = figure("word pieces of a document (log scale)", "non-zeros of its raw vector")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))

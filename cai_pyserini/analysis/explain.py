@@ -334,7 +334,6 @@ def main() -> None:
         "python -m cai_pyserini.analysis.explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis",
     )
     parser.add_argument("--run-folder", type=Path, required=True, help="folder of `python -m cai_pyserini.beir`")
-    parser.add_argument("--collection", help="what it was run on; default: what its results.json names")
     parser.add_argument("--query", required=True, help="id of a query")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), metavar="SYSTEM", help="as in results.json")
     parser.add_argument("--depth", type=int, default=5, help="documents to explain, the best of each system")
@@ -342,7 +341,7 @@ def main() -> None:
     parser.add_argument("--terms", type=int, default=10, help="terms to show of a score; explain.json has all")
     parser.add_argument("--output", type=Path, required=True, help="folder to write explain.json and explain.html into")
     args = parser.parse_args()
-    run = FinishedRun(args.run_folder, [args.collection] if args.collection else ())
+    run = FinishedRun(args.run_folder)
     explained = explain(run, args.query, args.systems, args.depth, args.document or ())
     ids = {explanation.document for explanations in explained.values() for explanation in explanations}
     contents = run.collection.contents(ids, str(args.run_folder))

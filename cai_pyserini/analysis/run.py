@@ -1,7 +1,6 @@
 """Finished runs of the line, opened again: what was encoded, indexed and searched."""
 
 import json
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +9,8 @@ import numpy as np
 
 from cai_pyserini import artifact
 from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import Collection, open_collection
-from cai_pyserini.config import checkpoint_folder, load_encoder, load_index_config
+from cai_pyserini.collection import open_collection
+from cai_pyserini.config import IndexConfig, checkpoint_folder, load_encoder
 from cai_pyserini.systems import System
 
 if TYPE_CHECKING:
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
 class FinishedRun:
     """A folder that `python -m cai_pyserini.beir` has finished, and what it was run on.
 
-    That is the one of `collections` that has its documents and queries; without any, what results.json names. Raises
-    CaiError where the folder has no finished run of a SPLADE encoder, and where no collection fits.
+    Raises CaiError where the folder has no finished run of a SPLADE encoder, and where its collection has changed.
     """
 
-    def __init__(self, folder: Path, collections: Sequence[str] = ()):
+    def __init__(self, folder: Path):
         settings = sorted(folder.glob("indexes/splade*/encoder.yaml"))
         if not (folder / "results.json").is_file() or not settings:
             raise CaiError(f"{folder} has no finished run of SPLADE: make one with `python -m cai_pyserini.beir`")
@@ -38,14 +36,13 @@ class FinishedRun:
         results = json.loads((folder / "results.json").read_text())
         self.split: str = results["split"]
         inputs = artifact.require_manifest(folder / "collection.json", "check")["recipe"]["inputs"]
-        names = collections or [results["collection"]]
-        opened = (open_collection(load_index_config(name)) for name in names)
-        fitting = (c for c in opened if [c.fingerprint("documents"), c.fingerprint("queries")] == inputs[:2])
-        found = next(fitting, None)
-        if found is None:
-            raise CaiError(f"{folder} was not run on {' or '.join(names)} as it is now; give --collection")
-        self.collection: Collection = found
-        self.topics = found.topics(self.split)
+        config = IndexConfig(results["collection"], **results["settings"]["collection"])
+        self.collection = open_collection(config)
+        if [self.collection.fingerprint(part) for part in ("documents", "queries")] != inputs[:2]:
+            raise CaiError(
+                f"{folder} was not run on {config.source} as it is now: run `python -m cai_pyserini.beir` again"
+            )
+        self.topics = self.collection.topics(self.split)
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":

@@ -8,8 +8,11 @@ vocabulary. Words are counted, so the cost depends on how many different words t
 
 import heapq
 import itertools
-from collections import Counter, defaultdict
+import multiprocessing
+import os
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 
 import numpy as np
 from tokenizers import Tokenizer as Backend
@@ -18,6 +21,7 @@ from tokenizers.models import WordPiece
 from cai_pyserini.cli import CaiError
 
 PREFIX = "##"
+BATCH = 1 << 13  # texts that a process counts at a time
 
 
 def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
@@ -31,12 +35,30 @@ def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
 
 
 def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
-    """How often each word occurs, a word being what a tokenizer's normalizer and pre-tokenizer make of the texts."""
-    counts: Counter[str] = Counter()
-    normalize = backend.normalizer.normalize_str if backend.normalizer else str
-    for text in texts:
-        counts.update([word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normalize(text))])
+    """How often each word occurs, a word being what a tokenizer's normalizer and pre-tokenizer make of the texts.
+
+    What is more than one batch is counted by as many processes as there are processors.
+    """
+    batches = itertools.batched(texts, BATCH)
+    counts = _count(next(batches, ()), backend.to_str())
+    if (second := next(batches, None)) is None:
+        return counts
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting: deque[Future[Counter[str]]] = deque()
+        for batch in itertools.chain([second], batches):
+            waiting.append(pool.submit(_count, batch, backend.to_str()))
+            if len(waiting) > 2 * (os.cpu_count() or 1):  # reading must not run away from counting
+                counts.update(waiting.popleft().result())
+        for future in waiting:
+            counts.update(future.result())
     return counts
+
+
+def _count(texts: Sequence[str], tokenizer: str) -> Counter[str]:
+    backend = Backend.from_str(tokenizer)
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    split = backend.pre_tokenizer.pre_tokenize_str
+    return Counter(word for text in texts for word, _ in split(normalize(text)))
 
 
 def characters(words: Iterable[str]) -> list[str]:

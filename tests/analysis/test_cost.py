@@ -1,6 +1,7 @@
 """Costs against counts by hand and against the files that the run left."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,8 @@ from tests.conftest import Command, json_lines
 
 
 @pytest.fixture(scope="module")
-def run(line: Path, tiny: Path) -> FinishedRun:
-    return FinishedRun(line, [str(tiny)])
+def run(line: Path) -> FinishedRun:
+    return FinishedRun(line)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_labels_are_what_tells_paths_apart() -> None:
 
 
 def test_the_command(line: Path, tiny: Path, tmp_path: Path, command: Command) -> None:
-    done = command("cai_pyserini.analysis.cost", "--runs", line, "--collection", tiny, "--output", tmp_path / "out")
+    done = command("cai_pyserini.analysis.cost", "--runs", line, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     header, _, bm25, splade, *_ = done.stdout.splitlines()
     assert header.split()[:4] == ["run", "and", "system", "nnz/doc"]
@@ -102,9 +103,13 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         FinishedRun(tmp_path)
 
 
-def test_another_collection_is_refused(line: Path, broken: Path, tiny: Path) -> None:
+def test_a_collection_that_has_changed_is_refused(line: Path, broken: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(line, tmp_path / "run")
+    results = json.loads((folder / "results.json").read_text())
+    results["settings"]["collection"]["source"] = str(broken)
+    (folder / "results.json").write_text(json.dumps(results))
+    assert FinishedRun(folder).collection.name == "tiny"
     with (broken / "queries.jsonl").open("a") as file:
         file.write('{"_id": "new", "text": "a new query"}\n')
-    with pytest.raises(CaiError, match=r"was not run on .*broken as it is now; give --collection"):
-        FinishedRun(line, [str(broken)])
-    assert FinishedRun(line, [str(broken), str(tiny)]).collection.name == "tiny"
+    with pytest.raises(CaiError, match=r"was not run on .*broken as it is now: run `python -m cai_pyserini\.beir`"):
+        FinishedRun(folder)

@@ -28,7 +28,7 @@ def run(line: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory, comman
     folder = Path(shutil.copytree(line, tmp_path_factory.mktemp("explain") / "run"))
     done = command("cai_pyserini.beir", tiny, "--output", folder, "--systems", *SINGLE, *HYBRID, *MORE)
     assert done.returncode == 0, done.stderr
-    return FinishedRun(folder, [str(tiny)])
+    return FinishedRun(folder)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_what_cannot_be_explained_is_refused(run: FinishedRun, arguments: tuple,
 
 
 def test_the_command(run: FinishedRun, tiny: Path, tmp_path: Path, command: Command) -> None:
-    arguments = ["--run-folder", run.folder, "--collection", tiny, "--query", "q2", "--depth", "1"]
+    arguments = ["--run-folder", run.folder, "--query", "q2", "--depth", "1"]
     done = command("cai_pyserini.analysis.explain", *arguments, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -33,6 +33,14 @@ def test_count_words_normalizes_and_splits(backend: Backend) -> None:
     assert counts == {"naive": 2, "t": 1, "-": 1, "cells": 1, ",": 1}
 
 
+@pytest.mark.parametrize("batch", [2, 3, 7])
+def test_several_processes_count_the_same(backend: Backend, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [document.contents for document in islice(Hpo().documents(), 7)]
+    whole = wordpiece.count_words(texts, backend)
+    monkeypatch.setattr(wordpiece, "BATCH", batch)
+    assert wordpiece.count_words(iter(texts), backend) == whole
+
+
 @pytest.mark.parametrize("size", [300, 3000])
 def test_the_library_trains_the_same_vocabulary(backend: Backend, size: int) -> None:
     texts = [document.contents for document in islice(Hpo().documents(), 2000)]
