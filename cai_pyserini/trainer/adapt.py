@@ -22,9 +22,9 @@ from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encod
 from cai_pyserini.idf import compute
 from cai_pyserini.trainer import generate, pretrain, score, settings, splade, vocabulary
 
-SHORT = {"batch_size": 24, "learning_rate": 5e-5, "warmup_steps": 50, "max_steps": 400}
-CONTRAST = SHORT | {"loss": "in-batch"}
-DISTIL = SHORT | {"loss": "margin-mse", "lambda_q": 0.01, "lambda_d": 0.01, "max_steps": 1200}
+SHORT = {"batch_size": 24, "warmup_steps": 50}
+CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 400}
+DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 1200, "lambda_q": 0.01, "lambda_d": 0.01}
 NEGATIVES = 4  # of a pseudo query, each in an example of its own
 WEIGHTS = {"contrast": 0.6, "distil": 0.8}  # of the new weights in the mean: of one training, of two
 STEPS = ("vocabulary", "pretrain", "generate", "splade", "distil")
@@ -75,7 +75,7 @@ def adapt(given: Settings) -> Path:
     files = {step: path for step in STEPS if (path := getattr(given, step))}
     recipe = {
         "stage": "adapt",
-        "format": 1,
+        "format": 2,
         "documents": collection.fingerprint("documents"),
         "checkpoint": checkpoint_digest(checkpoint_folder(base)),
         "models": {name: checkpoint_digest(checkpoint_folder(load_encoder(spec))) for name, spec in teachers.items()},
