@@ -1,5 +1,6 @@
 """Figures with matplotlib, as PNG files."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,3 +25,13 @@ def save(figure: "Figure", path: Path) -> None:
     """Write a figure as a PNG, whole or not at all."""
     with beside(path) as partial:
         figure.savefig(partial, dpi=120, format="png")
+
+
+def plot_lines(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Lines through points, as a PNG."""
+    made, axes = figure(x, y)
+    for label, points in lines.items():
+        axes.plot(*points, marker=".", label=label)
+    if len(lines) > 1:
+        axes.legend()
+    save(made, path)

@@ -314,7 +314,6 @@ class Line:
     ) -> Path:
         """Write a run, unless it is there already, with the milliseconds that a query took, all in all."""
         if not artifact.is_fresh(path, recipe):
-            path.parent.mkdir(parents=True, exist_ok=True)
             with artifact.building(path, recipe, folder=False) as (temporary, facts):
                 run, facts["ms_per_query"] = make()
                 write_run(run, temporary, system.name)
@@ -335,7 +334,6 @@ class Line:
             "measures": list(MEASURES),
         }
         if not artifact.is_fresh(path, recipe):
-            path.parent.mkdir(parents=True, exist_ok=True)
             with artifact.building(path, recipe, folder=False) as (temporary, _):
                 temporary.write_text(json.dumps(evaluate(self.collection.qrels(self.split), read_run(run))) + "\n")
         return path

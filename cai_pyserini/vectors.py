@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.artifact import require_manifest
+from cai_pyserini.artifact import beside, require_manifest
 from cai_pyserini.cli import CaiError
 
 SHARD = 4096  # vectors a shard
@@ -31,24 +31,18 @@ def shard_path(folder: Path, number: int) -> Path:
 
 def write_shard(path: Path, shard: Shard, digest: str, seconds: float) -> None:
     """Write a shard, whole or not at all. `seconds` is what it took to make it."""
-    partial = path.with_name(f".{path.name}.partial")
     matrix = shard.matrix
-    try:
-        with partial.open("wb") as file:
-            np.savez(
-                file,
-                data=matrix.data.astype(np.float32),
-                indices=matrix.indices.astype(np.int32),
-                indptr=matrix.indptr.astype(np.int64),
-                shape=np.array(matrix.shape, np.int64),
-                ids=np.array(shard.ids, np.str_),
-                digest=np.array(digest),
-                seconds=np.array(seconds),
-            )
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with beside(path) as partial, partial.open("wb") as file:
+        np.savez(
+            file,
+            data=matrix.data.astype(np.float32),
+            indices=matrix.indices.astype(np.int32),
+            indptr=matrix.indptr.astype(np.int64),
+            shape=np.array(matrix.shape, np.int64),
+            ids=np.array(shard.ids, np.str_),
+            digest=np.array(digest),
+            seconds=np.array(seconds),
+        )
 
 
 def read_shard(path: Path) -> Shard:

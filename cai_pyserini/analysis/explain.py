@@ -345,7 +345,6 @@ def main() -> None:
     explained = explain(run, args.query, args.systems, args.depth, args.document or ())
     ids = {explanation.document for explanations in explained.values() for explanation in explanations}
     contents = run.collection.contents(ids, str(args.run_folder))
-    args.output.mkdir(parents=True, exist_ok=True)
     data: dict[str, Any] = {
         "query": args.query,
         "text": run.topics[args.query],

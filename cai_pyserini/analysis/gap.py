@@ -118,7 +118,6 @@ def main() -> None:
             raise CaiError(f"{spec}: another collection is named {name}, too; rename one of them")
         tables[name] = frequencies(spec)
     if args.save_frequencies:
-        args.output.mkdir(parents=True, exist_ok=True)
         for name, counts in tables.items():
             table = "".join(f"{word}\t{count}\n" for word, count in counts.most_common())
             artifact.write_text(args.output / f"{name}.tsv", table)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 def write(output: Path, name: str, rows: list[list[str]], data: dict[str, Any], plot: "Figure", also: str = "") -> None:
     """Print `rows`, the first of which is the header, and write <name>.json and <name>.png into `output`; `also` is a
     file that is there already."""
-    output.mkdir(parents=True, exist_ok=True)
     artifact.write_text(output / f"{name}.json", json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     save(plot, output / f"{name}.png")
     print("\n".join(aligned(rows)))

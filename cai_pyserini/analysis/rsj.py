@@ -189,11 +189,10 @@ def main() -> None:
         )
     settings = {"collection": config.name, "split": split, "depth": args.depth}
     found = analysis.counts | {"thresholds": analysis.thresholds, "groups": groups}
-    args.output.mkdir(parents=True, exist_ok=True)
     table = analysis.pairs.join(analysis.delta.add_prefix("ΔRSJ "))
     artifact.write_text(args.output / "rsj.tsv", table.to_csv(sep="\t", index=False, float_format="%.4f"))
-    figure = plot(analysis, f"{config.name}, best {args.depth} documents")
-    output.write(args.output, "rsj", rows, settings | found, figure, "rsj.tsv")
+    plotted = plot(analysis, f"{config.name}, best {args.depth} documents")
+    output.write(args.output, "rsj", rows, settings | found, plotted, "rsj.tsv")
 
 
 if __name__ == "__main__":

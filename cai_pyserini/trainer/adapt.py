@@ -128,7 +128,6 @@ def _examples(given: Settings, recipe: artifact.Recipe, folder: Path) -> Path:
         "settings": [given.queries, given.seed],
     }
     if not artifact.is_fresh(path, own):
-        folder.mkdir(parents=True, exist_ok=True)
         with artifact.building(path, own, folder=False) as (partial, facts):
             facts["examples"] = write_examples(
                 load_index_config(given.collection),

@@ -59,7 +59,6 @@ def mine(given: Settings) -> Path:
             chosen.append((query, positive, draw.sample(others, min(given.negatives, len(others)))))
     wanted = {id for _, positive, negatives in chosen for id in (positive, *negatives)}
     texts = collection.contents(wanted, "the runs and qrels")
-    output.parent.mkdir(parents=True, exist_ok=True)
     with artifact.building(output, recipe, folder=False) as (partial, facts):
         with partial.open("w", encoding="utf-8") as file:
             for query, positive, negatives in chosen:

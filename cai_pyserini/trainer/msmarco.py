@@ -55,7 +55,6 @@ def make(given: Settings) -> Path:
     margins = _margins(given, chosen)
     wanted = {id for query, negatives in margins.items() for id in (chosen[query][0], *negatives)}
     texts = collection.contents(wanted, given.hard_negatives)
-    output.parent.mkdir(parents=True, exist_ok=True)
     with artifact.building(output, recipe, folder=False) as (partial, facts):
         with partial.open("w", encoding="utf-8") as file:
             for query, negatives in margins.items():

@@ -17,7 +17,6 @@ def in_parts[T](
     make: Callable[[int, tuple[T, ...]], Iterable[dict[str, Any]]],
 ) -> Iterator[dict[str, Any]]:
     """The records that `make` gives for each part of `size` items and its number, kept as JSONL files in `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(batched(items, size)):
         path = folder / f"{number:05d}.jsonl"
         own = recipe | {"part": number}

@@ -10,6 +10,7 @@ from typing import Any
 from cai_pyserini import artifact
 from cai_pyserini.cli import CaiError
 from cai_pyserini.config import EncoderConfig
+from cai_pyserini.figure import plot_lines
 from cai_pyserini.trainer import settings
 
 RESUMABLE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # what a whole checkpoint has, at the least
@@ -137,7 +138,7 @@ def _finish(
             if key.endswith(name)
         }
         if lines:
-            settings.plot(output / f"{name}.png", "step", name, {key: tuple(points) for key, points in lines.items()})  # type: ignore[misc]
+            plot_lines(output / f"{name}.png", "step", name, {key: tuple(points) for key, points in lines.items()})  # type: ignore[misc]
     metrics = {
         "steps": trainer.state.global_step,
         "loss": result.training_loss,

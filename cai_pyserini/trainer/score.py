@@ -44,7 +44,6 @@ def score(given: Settings) -> Path:
     if artifact.is_fresh(output, recipe):
         return output
     parts = output.with_name(f".{output.name}.parts")
-    output.parent.mkdir(parents=True, exist_ok=True)
     with (
         cli.progress(range(0), None, "score", "pair") as bar,
         artifact.building(output, recipe, folder=False) as (partial, facts),

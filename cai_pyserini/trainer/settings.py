@@ -3,7 +3,7 @@ checkpoint."""
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from cai_pyserini import artifact, cli
 from cai_pyserini.cli import CaiError
 from cai_pyserini.config import EncoderConfig, read_values
-from cai_pyserini.figure import figure, save
 
 PACKAGES = ("accelerate", "bm25s", "datasets", "matplotlib", "Stemmer")  # of the extra `trainer`
 
@@ -93,16 +92,6 @@ def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) ->
     config = replace(base, name="", checkpoint=str(folder), revision=None, range=None, source=None)
     config = replace(config, idf=str(idf) if idf else None)
     artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
-
-
-def plot(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Lines through points, as a PNG."""
-    made, axes = figure(x, y)
-    for label, points in lines.items():
-        axes.plot(*points, marker=".", label=label)
-    if len(lines) > 1:
-        axes.legend()
-    save(made, path)
 
 
 def say(text: str) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 from cai_pyserini import artifact, cli
 from cai_pyserini.cli import CaiError
 from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder
+from cai_pyserini.figure import plot_lines
 from cai_pyserini.trainer import corpus, settings, wordpiece
 
 
@@ -135,7 +136,7 @@ def build(given: Settings) -> Path:
         settings.write_encoder(encoder, partial)
         report = {"words": len(counts), "steps": [asdict(step) for step in steps], "added": added}
         artifact.write_text(partial / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-        settings.plot(
+        plot_lines(
             partial / "entropy.png",
             "entries of the vocabulary",
             "entropy of the corpus, nats",

@@ -13,10 +13,13 @@ import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 
 import numpy as np
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordPiece
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from cai_pyserini.cli import CaiError
 
@@ -40,13 +43,14 @@ def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
     What is more than one batch is counted by as many processes as there are processors.
     """
     batches = itertools.batched(texts, BATCH)
-    counts = _count(next(batches, ()), backend.to_str())
+    count = partial(_count, backend.normalizer, backend.pre_tokenizer)
+    counts = count(next(batches, ()))
     if (second := next(batches, None)) is None:
         return counts
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting: deque[Future[Counter[str]]] = deque()
         for batch in itertools.chain([second], batches):
-            waiting.append(pool.submit(_count, batch, backend.to_str()))
+            waiting.append(pool.submit(count, batch))
             if len(waiting) > 2 * (os.cpu_count() or 1):  # reading must not run away from counting
                 counts.update(waiting.popleft().result())
         for future in waiting:
@@ -54,11 +58,9 @@ def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
     return counts
 
 
-def _count(texts: Sequence[str], tokenizer: str) -> Counter[str]:
-    backend = Backend.from_str(tokenizer)
-    normalize = backend.normalizer.normalize_str if backend.normalizer else str
-    split = backend.pre_tokenizer.pre_tokenize_str
-    return Counter(word for text in texts for word, _ in split(normalize(text)))
+def _count(normalizer: Normalizer | None, pre_tokenizer: PreTokenizer, texts: Sequence[str]) -> Counter[str]:
+    normalize = normalizer.normalize_str if normalizer else str
+    return Counter(word for text in texts for word, _ in pre_tokenizer.pre_tokenize_str(normalize(text)))
 
 
 def characters(words: Iterable[str]) -> list[str]:

@@ -87,7 +87,7 @@ def test_labels_are_what_tells_paths_apart() -> None:
     assert labels([Path("runs/hpo/tiny"), Path("runs/scifact/tiny")]) == ["hpo/tiny", "scifact/tiny"]
 
 
-def test_the_command(line: Path, tiny: Path, tmp_path: Path, command: Command) -> None:
+def test_the_command(line: Path, tmp_path: Path, command: Command) -> None:
     done = command("cai_pyserini.analysis.cost", "--runs", line, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     header, _, bm25, splade, *_ = done.stdout.splitlines()

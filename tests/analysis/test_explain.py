@@ -134,7 +134,7 @@ def test_what_cannot_be_explained_is_refused(run: FinishedRun, arguments: tuple,
         explain(run, *arguments)
 
 
-def test_the_command(run: FinishedRun, tiny: Path, tmp_path: Path, command: Command) -> None:
+def test_the_command(run: FinishedRun, tmp_path: Path, command: Command) -> None:
     arguments = ["--run-folder", run.folder, "--query", "q2", "--depth", "1"]
     done = command("cai_pyserini.analysis.explain", *arguments, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
