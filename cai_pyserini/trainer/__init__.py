@@ -1,4 +1,6 @@
-"""The compact trainer: from a corpus to a checkpoint that the rest of the package can use.
+"""Training: texts and training files -> checkpoints, each with an encoder.yaml.
 
-corpus ─► vocabulary ─► pretrain ─► splade ─► a checkpoint with its encoder.yaml; adapt does all of it.
+texts ──► vocabulary ──► pretrain ──► splade or dense ──► checkpoint
+                                           ▲
+generate, mine, msmarco, score ──► training file
 """

@@ -1,12 +1,15 @@
-"""What SPLADE is trained with (Iida & Okazaki 2022, Appendices A and G).
+"""The losses of SPLADE and dense training (Iida & Okazaki 2022, Appendices A and G).
 
     Margin-MSE:  mean over i of (delta_i - delta^_i)^2,  delta = score of the positive - score of the negative
     in-batch negatives (MNRL):  cross-entropy of each query's own positive among all documents of the batch
     FLOPS:  sum over v of (mean over texts of |w_v|)^2
 
-All are of the whole batch. On several processes each gathers the vectors of all, of which its own have gradients, and
-computes the loss of the whole; its gradient is then its share of the whole gradient, and the shares add up. Processes
-take the mean of their gradients, so each share counts as often as there are processes: see `shared`.
+Margin-MSE is from Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
+Distillation"; delta^ are the teacher's margins.
+
+All losses are those of the whole batch. Of several processes, each gathers the vectors of all, of which only its own
+have gradients, and computes the loss of the whole batch; its gradient is then its share of the whole gradient. DDP takes
+the mean of the shares where their sum is needed: `scale_for_ddp`.
 """
 
 from typing import Any, Literal
@@ -17,32 +20,32 @@ import torch.nn.functional as F
 
 
 def margin_mse(queries: torch.Tensor, documents: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-    """Of queries (texts, vocabulary), of documents (texts, 1 + n, vocabulary), the positive first, and of the teacher's
-    margins (texts, n)."""
+    """Margin-MSE of dot products: queries (texts, dimensions), documents (texts, 1 + n, dimensions) with the positive
+    first, and the teacher's margins (texts, n)."""
     scores = (documents * queries[:, None]).sum(-1)
     return F.mse_loss(scores[:, :1] - scores[:, 1:], margins)
 
 
-def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
+def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
     """MultipleNegativesRankingLoss (Henderson et al. 2017) of dot products.
 
-    Of `documents` (texts, 1 + n, vocabulary) the first of each text is its positive. Negatives are all other documents
-    of the batch, except those that are the positive once more, by their `names` (texts, 1 + n).
+    `documents` (texts, 1 + n, dimensions) has the positive of each query (texts, dimensions) first. Negatives are all
+    other documents of the batch, except copies of the positive, which have its id in `document_ids` (texts, 1 + n).
     """
     own = torch.arange(len(queries), device=queries.device) * documents.shape[1]
-    again = names[:, :1] == names.flatten()
-    again[torch.arange(len(queries)), own] = False
-    scores = (queries @ documents.flatten(0, 1).T).masked_fill(again, -torch.inf)
+    copies = document_ids[:, :1] == document_ids.flatten()
+    copies[torch.arange(len(queries)), own] = False
+    scores = (queries @ documents.flatten(0, 1).T).masked_fill(copies, -torch.inf)
     return F.cross_entropy(scores, own)
 
 
 def ranking(
-    name: Literal["margin-mse", "in-batch"], queries: torch.Tensor, documents: torch.Tensor, inputs: dict[str, Any]
+    name: Literal["margin-mse", "in-batch"], queries: torch.Tensor, documents: torch.Tensor, batch: dict[str, Any]
 ) -> torch.Tensor:
-    """The ranking loss of this name of gathered vectors; `inputs` have this process's margins and names."""
+    """The ranking loss with this name of gathered vectors and this process's `batch`."""
     if name == "margin-mse":
-        return margin_mse(queries, documents, gathered(inputs["margins"]))
-    return in_batch_negatives(queries, documents, gathered(inputs["names"]))
+        return margin_mse(queries, documents, gather(batch["margins"]))
+    return in_batch_negatives(queries, documents, gather(batch["document_ids"]))
 
 
 def flops(weights: torch.Tensor) -> torch.Tensor:
@@ -50,20 +53,20 @@ def flops(weights: torch.Tensor) -> torch.Tensor:
     return weights.mean(0).square().sum()
 
 
-def gathered(rows: torch.Tensor) -> torch.Tensor:
-    """The rows of all processes, one process after the other; those of this one keep their gradients."""
-    if _processes() == 1:
+def gather(rows: torch.Tensor) -> torch.Tensor:
+    """The rows of all processes in the order of their ranks; only those of this process have gradients."""
+    if _world_size() == 1:
         return rows
-    parts = [torch.empty_like(rows) for _ in range(_processes())]
-    dist.all_gather(parts, rows.detach().contiguous())
-    parts[dist.get_rank()] = rows
-    return torch.cat(parts)
+    shards = [torch.empty_like(rows) for _ in range(_world_size())]
+    dist.all_gather(shards, rows.detach().contiguous())
+    shards[dist.get_rank()] = rows
+    return torch.cat(shards)
 
 
-def shared(loss: torch.Tensor) -> torch.Tensor:
-    """A loss of gathered rows with its gradient times the number of processes, so that their mean is their sum."""
-    return loss + (_processes() - 1) * (loss - loss.detach())
+def scale_for_ddp(loss: torch.Tensor) -> torch.Tensor:
+    """Scale the gradient, not the value, by the world size, to undo DDP's averaging."""
+    return loss + (_world_size() - 1) * (loss - loss.detach())
 
 
-def _processes() -> int:
+def _world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1

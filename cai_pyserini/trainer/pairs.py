@@ -1,78 +1,99 @@
 """Training on queries with positive and negative documents: what SPLADE and dense retrieval share."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
 import numpy as np
+from transformers import AutoTokenizer
 
-from cai_pyserini import artifact
-from cai_pyserini.artifact import file_digest
-from cai_pyserini.cli import CaiError
-from cai_pyserini.config import EncoderConfig, checkpoint_digest, checkpoint_folder
-from cai_pyserini.idf import Idf
-from cai_pyserini.trainer import settings
+from cai_pyserini.core import artifact
+from cai_pyserini.core.artifact import file_digest
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.idf.idf import load_weights
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.trainer import training
+from cai_pyserini.trainer.examples import Collator, Example, examples
+from cai_pyserini.trainer.settings import PairSettings, inherited, recorded
 
-PART = {"cpu": 16, "cuda": 256}  # texts that go through the model together
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(settings.Training):
-    """What training on pairs can be told."""
-
-    data: str = field(metadata={"help": 'JSONL of {"query", "positive", "negatives", "margins"}, .gz or not'})
-    base: str = field(metadata={"help": "the encoder or model to train"})
-    output: str = field(metadata={"help": "folder for the checkpoint"})
-    loss: Literal["margin-mse", "in-batch"] = field(
-        default="margin-mse", metadata={"help": "Margin-MSE with the margins, or in-batch negatives (MNRL)"}
-    )
-    negatives: int = field(default=1, metadata={"help": "of an example; a line with more becomes several examples"})
-    idf: str | None = field(
-        default=None,
-        metadata={"help": "folder of the idf stage: weights documents in SPLADE's score, tokens in a mean"},
-    )
-    learning_rate: float = field(default=2e-5, metadata={"help": "of AdamW, at the end of the warm-up"})
-    epochs: float = field(default=30, metadata={"help": "passes over the data"})
+CHUNK = {"cpu": 16, "cuda": 256}  # texts that go through the model together
+MEASURED_STEPS = 4  # for an estimate, the first of them a warm-up
 
 
-def train(
-    stage: str, given: Settings, encoder: EncoderConfig, prepare: Callable[[Path, np.ndarray | None], tuple[Any, Any]]
-) -> Path:
-    """Write the trained checkpoint. `prepare` gives a model for a checkpoint and IDF weights (vocabulary,), and a
-    function that makes its transformers.Trainer from what that takes."""
-    checkpoint = checkpoint_folder(encoder)
-    output = Path(given.output)
-    recipe = {
-        "stage": stage,
-        "format": 1,
-        "data": file_digest(Path(given.data)) if Path(given.data).is_file() else None,
-        "checkpoint": checkpoint_digest(checkpoint),
-        "idf": artifact.require_manifest(Path(given.idf), "idf")["digest"] if given.idf else None,
-        "settings": settings.recipe(given, "data", "base", "idf"),
-    }
-    if artifact.is_fresh(output, recipe):
-        return output
-    from transformers import AutoTokenizer
+class PairTraining(ABC):
+    """A training on pairs: its recipe, its run, and the duration of its steps."""
 
-    from cai_pyserini.trainer import run
-    from cai_pyserini.trainer.data import Collator, examples
+    stage: ClassVar[str]
 
-    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-    weights = Idf.load(Path(given.idf)).weights(encoder.idf_power) if given.idf else None
-    if weights is not None and len(weights) != len(tokenizer):
-        raise CaiError(f"{given.idf} was made with another vocabulary than that of {given.base}")
-    model, make_trainer = prepare(checkpoint, weights)
-    arguments = run.arguments(given, output, recipe)
-    wanted = {"path": given.data, "margins": given.loss == "margin-mse", "negatives": given.negatives}
-    data = run.dataset(examples, wanted, arguments)
-    collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, PART[arguments.device.type])
-    trainer = make_trainer(model, arguments, collator, data)
-    run.run(trainer, encoder, tokenizer, output, recipe, {"examples": len(data)})
-    return output
+    def __init__(self, settings: PairSettings, encoder: EncoderConfig):
+        self.settings = settings
+        self.encoder = encoder  # the base, with the lengths to train with
+
+    @abstractmethod
+    def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
+        """The trainer of a checkpoint's model with IDF weights (vocabulary,); `arguments` are those that
+        transformers.Trainer takes after the model."""
+
+    def recipe(self) -> artifact.Recipe:
+        """Raises CaiError for a file or a checkpoint that is missing."""
+        settings = self.settings
+        if not settings.data.is_file():
+            raise CaiError(f"no file {settings.data}")
+        return {
+            "stage": self.stage,
+            "data": file_digest(settings.data),
+            "checkpoint": checkpoint_digest(checkpoint_folder(self.encoder)),
+            "encoder": inherited(self.encoder),
+            "idf": artifact.require(settings.idf, "idf").digest if settings.idf else None,
+            "settings": recorded(settings, "data", "base", "idf"),
+        }
+
+    def run(self, label: str | None = None) -> Path:
+        """Write the trained checkpoint. `label` names it among the steps of a recipe, which has estimated its
+        duration."""
+        recipe = self.recipe()
+
+        def write(output: Path) -> artifact.Stats | None:
+            arguments = training.arguments(self.settings, output / training.WORK)
+            training.start(arguments, recipe)
+            settings = self.settings
+            values = {
+                "path": settings.data, "margins": settings.loss == "margin-mse", "negatives": settings.negatives
+            }  # fmt: skip
+            data = training.dataset(examples, values, arguments)
+            trainer, tokenizer = self._build(arguments, data)
+            name = self.stage.removeprefix("trainer ")
+            stats = training.run(trainer, label or name, label is None, self.encoder, tokenizer, output)
+            return None if stats is None else {"examples": len(data)} | stats
+
+        return training.make(self.settings.output, recipe, write)
+
+    def _build(self, arguments: Any, data: Any) -> tuple[training.Trainer, Any]:
+        """The trainer of the checkpoint, and its tokenizer."""
+        checkpoint = checkpoint_folder(self.encoder)
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+        weights = None
+        if self.settings.idf:
+            weights = load_weights(self.settings.idf, self.encoder.idf_power, len(tokenizer))
+        lengths = self.encoder.max_query_length, self.encoder.max_document_length
+        collator = Collator(tokenizer, *lengths, CHUNK[arguments.device.type])
+        return self.trainer(checkpoint, weights, arguments, collator, data), tokenizer
+
+    def step_seconds(self, pool: Sequence[Example]) -> float:
+        """How long a step takes on this machine, measured on batches that are drawn from `pool`."""
+        draw = random.Random(self.settings.seed)
+        with TemporaryDirectory() as folder:
+            trainer, _ = self._build(training.arguments(self.settings, Path(folder)), None)
+            drawn = (draw.choices(pool, k=self.settings.batch_size) for _ in range(MEASURED_STEPS))
+            return training.step_seconds(trainer, map(trainer.data_collator, drawn))
 
 
-def say(output: Path, stage: str) -> None:
-    """Print what a training did."""
-    facts = artifact.require_manifest(output, stage)
-    settings.say(f"{output}: {facts['steps']:,} steps on {facts['examples']:,} examples, loss {facts['loss']:.4f}")
+def total_steps(settings: PairSettings, count: int) -> int:
+    """The steps of a training in one process on `count` examples."""
+    per_epoch = ceil(ceil(count / settings.batch_size) / settings.accumulate)
+    return settings.max_steps or ceil(settings.epochs * per_epoch)

@@ -1,110 +1,116 @@
 """Continual pretraining, the second half of AdaLM: masked language modelling on the texts of a domain.
 
 15 % of the tokens are masked as BERT masks them. The texts are packed: one after the other, each with its special
-tokens, cut into sequences of equal length, so that no computation goes into padding. A part of the sequences is held
+tokens, cut into sequences of equal length, so that no computation goes into padding. A share of the sequences is held
 out; their loss is measured before and after.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from itertools import batched
+from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from cai_pyserini import artifact, cli
-from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder
-from cai_pyserini.trainer import corpus, settings
+import torch
+from transformers import AutoTokenizer, DataCollatorForLanguageModeling
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.trainer import training
+from cai_pyserini.trainer.settings import PretrainSettings, inherited, recorded
+from cai_pyserini.trainer.texts import fingerprint, texts
+
+STAGE = "trainer pretrain"
+MEASURED_STEPS = 3  # for an estimate, the first of them a warm-up
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings(settings.Training):
-    """What pretraining can be told. The paper: batches of 32 on each of 8 GPUs, one epoch."""
+def recipe(settings: PretrainSettings) -> artifact.Recipe:
+    """What the pretrained checkpoint depends on."""
+    encoder = load_encoder(settings.base)
+    return {
+        "stage": STAGE,
+        "corpus": fingerprint(settings.corpus),
+        "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
+        "encoder": inherited(encoder),
+        "settings": recorded(settings, "corpus", "base"),
+    }
 
-    corpus: list[str] = field(metadata={"help": corpus.HELP})
-    base: str = field(metadata={"help": "the encoder or masked language model to train on"})
-    output: str = field(metadata={"help": "folder for the checkpoint"})
-    batch_size: int = field(default=32, metadata={"help": "sequences a device and step"})
-    learning_rate: float = field(default=5e-5, metadata={"help": "of AdamW, at the end of the warm-up"})
-    epochs: float = field(default=1, metadata={"help": "passes over the corpus"})
-    max_length: int = field(default=512, metadata={"help": "tokens a sequence"})
-    mask: float = field(default=0.15, metadata={"help": "share of the tokens that are masked"})
-    held_out: float = field(default=0.02, metadata={"help": "share of the sequences that measure the loss"})
-    min_words: int = field(default=0, metadata={"help": "leave out shorter texts (the paper: 128)"})
+
+def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:
+    """Write the pretrained checkpoint. `label` names the step in a recipe, which has estimated its duration."""
+    encoder = load_encoder(settings.base)
+    made_by = recipe(settings)
+
+    def write(output: Path) -> artifact.Stats | None:
+        arguments = training.arguments(settings, output / training.WORK)
+        training.start(arguments, made_by)
+        checkpoint = checkpoint_folder(encoder)
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+        model = training.load_model(checkpoint)
+        values = {
+            "tokenizer": tokenizer, "corpora": settings.corpus, "min_words": settings.min_words,
+            "length": settings.max_length,
+        }  # fmt: skip
+        sequences = training.dataset(packed, values, arguments)
+        if len(sequences) < 2:
+            raise CaiError(
+                f"the corpus makes {len(sequences)} sequences of {settings.max_length} tokens: use more text, or "
+                "a smaller --max-length"
+            )
+        size = max(1, round(settings.held_out * len(sequences)))
+        split = sequences.train_test_split(test_size=size, seed=settings.seed)
+        trainer = training.Trainer(model, arguments, collator(tokenizer, settings), split["train"], split["test"])
+        stats = training.run(trainer, label or "pretraining", label is None, encoder, tokenizer, output)
+        return None if stats is None else {"sequences": len(split["train"]), "held_out": size} | stats
+
+    return training.make(settings.output, made_by, write)
 
 
 def packed(tokenizer: Any, corpora: list[str], min_words: int, length: int) -> Iterator[dict[str, list[int]]]:
-    """Sequences of exactly `length` tokens; what is left at the end is no whole one and is dropped."""
+    """Sequences of exactly `length` tokens; what is left at the end is dropped."""
+    yield from _packed(tokenizer, texts(corpora, min_words), length)
+
+
+def _packed(tokenizer: Any, texts: Iterator[str], length: int) -> Iterator[dict[str, list[int]]]:
     rest: list[int] = []
-    for part in batched(corpus.texts(corpora, min_words), 1024):
-        for ids in tokenizer(list(part), return_attention_mask=False, return_token_type_ids=False, verbose=False)[
-            "input_ids"
-        ]:
+    for batch in batched(texts, 1024):
+        encoded = tokenizer(list(batch), return_attention_mask=False, return_token_type_ids=False, verbose=False)
+        for ids in encoded["input_ids"]:
             rest += ids
             while len(rest) >= length:
                 yield {"input_ids": rest[:length]}
                 rest = rest[length:]
 
 
-def pretrain(given: Settings) -> Path:
-    """Write the pretrained checkpoint."""
-    encoder = load_encoder(given.base)
-    checkpoint = checkpoint_folder(encoder)
-    output = Path(given.output)
-    recipe = {
-        "stage": "pretrain",
-        "format": 1,
-        "corpus": corpus.fingerprint(given.corpus),
-        "checkpoint": checkpoint_digest(checkpoint),
-        "settings": settings.recipe(given, "corpus", "base"),
-    }
-    if artifact.is_fresh(output, recipe):
-        return output
-    from transformers import AutoTokenizer, Trainer
+class MaskingCollator(DataCollatorForLanguageModeling):
+    """Masks tokens by the seed and the batch alone: the same after a resumption, and in every measurement of the
+    held-out loss."""
 
-    from cai_pyserini.trainer import run
+    def torch_call(self, examples: list[dict[str, list[int]]]) -> dict[str, Any]:
+        self.generator = torch.Generator().manual_seed(self.seed + sum(sum(e["input_ids"]) for e in examples))
+        return super().torch_call(examples)
 
-    model = run.load(checkpoint)
+
+def collator(tokenizer: Any, settings: PretrainSettings) -> MaskingCollator:
+    """The collator that makes batches of sequences."""
+    return MaskingCollator(tokenizer, mlm_probability=settings.mask, seed=settings.seed)
+
+
+def measure(settings: PretrainSettings, sample: Sequence[str], size: int) -> tuple[int, float]:
+    """The number of steps on a corpus of `size` texts like those of the sample, and the seconds that one takes."""
+    checkpoint = checkpoint_folder(load_encoder(settings.base))
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-    arguments = run.arguments(given, output, recipe)
-    text = {"corpora": given.corpus, "min_words": given.min_words}
-    sequences = run.dataset(packed, {"tokenizer": tokenizer, "length": given.max_length} | text, arguments)
-    if len(sequences) < 2:
-        raise cli.CaiError(
-            f"the corpus makes {len(sequences)} sequences of {given.max_length} tokens: give more, or --max-length"
-        )
-    parts = sequences.train_test_split(test_size=max(1, round(given.held_out * len(sequences))), seed=given.seed)
-    trainer = Trainer(model, arguments, collator(tokenizer, given), parts["train"], parts["test"])
-    facts = {"sequences": len(parts["train"]), "held_out": len(parts["test"])}
-    run.run(trainer, encoder, tokenizer, output, recipe, facts)
-    return output
-
-
-def collator(tokenizer: Any, given: Settings) -> Any:
-    """Masks tokens. What is masked depends on the seed and the batch alone, so that it is the same after a resumption
-    and in every measurement of the held-out loss."""
-    import torch
-    from transformers import DataCollatorForLanguageModeling
-
-    class Collator(DataCollatorForLanguageModeling):
-        def torch_call(self, examples: list[dict[str, list[int]]]) -> dict[str, Any]:
-            self.generator = torch.Generator().manual_seed(given.seed + sum(sum(e["input_ids"]) for e in examples))
-            return super().torch_call(examples)
-
-    return Collator(tokenizer, mlm_probability=given.mask, seed=given.seed)
-
-
-def main() -> None:
-    given = settings.parse(
-        Settings,
-        "Continue the pretraining of a masked language model on a corpus.",
-        "python -m cai_pyserini.trainer.pretrain --corpus hpo --base models/vocabulary --output models/pretrained",
-    )
-    manifest = artifact.require_manifest(pretrain(given), "pretrain")
-    settings.say(
-        f"{given.output}: {manifest['steps']:,} steps, held-out loss {manifest['held_out_loss_before']:.3f} -> "
-        f"{manifest['held_out_loss_after']:.3f}"
-    )
-
-
-if __name__ == "__main__":
-    cli.run(main)
+    repeated = (text for _ in range(10 ** 6) for text in sample)
+    tokens = sum(map(len, tokenizer(list(sample))["input_ids"])) / len(sample)
+    sequences = (1 - settings.held_out) * size * tokens / settings.max_length
+    per_epoch = ceil(sequences / settings.batch_size / settings.accumulate)
+    with TemporaryDirectory() as folder:
+        arguments = training.arguments(settings, Path(folder))
+        trainer = training.Trainer(training.load_model(checkpoint), arguments, collator(tokenizer, settings))
+        batches = batched(_packed(tokenizer, repeated, settings.max_length), settings.batch_size)
+        collated = (trainer.data_collator(list(batch)) for _, batch in zip(range(MEASURED_STEPS), batches))
+        seconds = training.step_seconds(trainer, collated)
+    return settings.max_steps or ceil(settings.epochs * per_epoch), seconds

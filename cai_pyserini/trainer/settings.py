@@ -1,100 +1,237 @@
-"""What the steps of the trainer share: settings as dataclasses, from a YAML file and flags, and what goes beside a
-checkpoint."""
+"""The settings of every step, and what the steps record of them."""
 
-import argparse
-import os
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
-from importlib.util import find_spec
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self
 
-from cai_pyserini import artifact, cli
-from cai_pyserini.cli import CaiError
-from cai_pyserini.config import EncoderConfig, read_values
+from pydantic import model_validator
 
-PACKAGES = ("accelerate", "bm25s", "datasets", "matplotlib", "Stemmer")  # of the extra `trainer`
+from cai_pyserini.core.artifact import write_text
+from cai_pyserini.core.config import EncoderConfig, encoder_yaml
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_FOLDER, PRECISION
+from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
+
+CONFIG = flag(None, "YAML file of settings; flags win over it")
+TEXTS = flag(
+    help="collections (a name in index_configs/, a YAML file or a BEIR folder), text files (.txt, one text per line) and "
+    'JSONL files ({"text": …, "title": …}, title optional), .gz or not; read one after the other'
+)
+MIN_WORDS = flag(0, "leave out texts with fewer words (the paper: 128)", ge=0)
+SEED = flag(42, "of all random draws", ge=0)
+TRAINING_FILE = flag(help="training file to write, JSONL")
+CHECKPOINT = flag(help="checkpoint folder to write")
+UNRECORDED = {"output", "device", "log_steps", "save_steps", "config"}  # settings that no result depends on
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """How to train: what every training step can be told."""
+class VocabularySettings(Settings):
+    """Expand a checkpoint's vocabulary with the words of a corpus, as AdaLM does.
 
-    batch_size: int = field(metadata={"help": "a device and step"})
-    learning_rate: float = field(metadata={"help": "of AdamW, at the end of the warm-up; it falls linearly after it"})
-    epochs: float = field(metadata={"help": "passes over the data"})
-    max_steps: int = field(default=0, metadata={"help": "at most so many steps; 0: as many as the epochs take"})
-    warmup_steps: int = field(default=1000, metadata={"help": "steps in which the learning rate rises from 0"})
-    weight_decay: float = field(default=0.0, metadata={"help": "of AdamW"})
-    accumulate: int = field(default=1, metadata={"help": "batches a step (gradient accumulation)"})
-    seed: int = field(default=42, metadata={"help": "of the order, dropout and masks"})
-    precision: Literal["auto", "float32", "bfloat16"] = field(
-        default="auto", metadata={"help": "of the products; auto: bfloat16 where the hardware gains from it"}
+    The defaults are the paper's. The checkpoint comes with report.json (the new tokens) and entropy.png.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
     )
-    device: Literal["auto", "cpu"] = field(default="auto", metadata={"help": "auto: all GPUs that there are"})
-    log_steps: int = field(default=50, metadata={"help": "steps between logged losses"})
-    save_steps: int = field(default=500, metadata={"help": "steps between points to resume from"})
+    config: AnyPath | None = CONFIG
+    corpus: list[str] = TEXTS
+    base: str = flag(help="the encoder or masked language model to expand")
+    output: AnyPath = CHECKPOINT
+    increment: int = flag(3000, "tokens added per step", ge=1)
+    stop: Literal["exhausted", "relative", "first"] = flag(
+        "exhausted",
+        "the last step: the corpus is exhausted, or entropy gains less than --epsilon of I_{i-1} or I_1 - I_0",
+    )
+    epsilon: float = flag(0.01, "for --stop relative (the paper: 0.01) or first (0.1, 0.05)", ge=0)
+    max_steps: int = flag(0, "at most this many steps; 0: no limit", ge=0)
+    min_words: int = MIN_WORDS
 
 
-def parse[S](kind: type[S], description: str, example: str) -> S:
-    """Settings from the command line: a flag for each, and --config, a YAML file with those that differ from the
-    defaults. Flags win."""
-    parser = cli.parser(description, example)
-    parser.add_argument("--config", type=Path, help="YAML file of settings; flags win over it")
-    types = get_type_hints(kind)
-    for setting in sorted(fields(kind), key=lambda setting: not _required(setting)):  # type: ignore[arg-type]
-        _add(parser, setting, types[setting.name])
-    given = vars(parser.parse_args())
-    if lacking := [name for name in PACKAGES if find_spec(name) is None]:
-        raise CaiError(f"{', '.join(lacking)} not installed: pip install 'cai-pyserini[trainer]'")
-    path = given.pop("config")
-    values = read_values(kind, path) if path else {}
-    values |= {key: value for key, value in given.items() if value is not None}
-    required = [setting.name for setting in fields(kind) if _required(setting)]  # type: ignore[arg-type]
-    if missing := [f"--{name.replace('_', '-')}" for name in required if name not in values]:
-        parser.error(f"{', '.join(missing)} must be given, as a flag or in the file of --config")
-    return kind(**values)
+class TrainingSettings(Settings):
+    """What every training can be told."""
+
+    config: AnyPath | None = CONFIG
+    base: str = flag(help="the encoder or model to train")
+    output: AnyPath = CHECKPOINT
+    batch_size: int = flag(help="examples per device and step", ge=1)
+    learning_rate: float = flag(help="of AdamW, at the end of the warm-up; falls linearly afterwards", gt=0)
+    epochs: float = flag(help="passes over the data", gt=0)
+    max_steps: int = flag(0, "number of steps; 0: as many as the epochs take", ge=0)
+    warmup_steps: int = flag(1000, "steps in which the learning rate rises from 0", ge=0)
+    weight_decay: float = flag(0.0, "of AdamW", ge=0)
+    accumulate: int = flag(1, "batches per step (gradient accumulation)", ge=1)
+    seed: int = flag(42, "of the order of examples, dropout and masks", ge=0)
+    precision: Literal["auto", "float32", "bfloat16"] = PRECISION
+    device: Literal["auto", "cpu"] = flag("auto", "auto: all GPUs, if there are any")
+    log_steps: int = flag(50, "steps between logged losses", ge=1)
+    save_steps: int = flag(500, "save a checkpoint to resume from after this many steps, or two minutes", ge=1)
 
 
-def load[S](kind: type[S], path: str | None, fixed: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> S:
-    """Settings of a step that another one runs: the defaults, `usual`, those of a YAML file, and what is fixed."""
-    values = read_values(kind, Path(path)) if path else {}
+class PretrainSettings(TrainingSettings):
+    """Continue the pretraining of a masked language model on a corpus.
+
+    The paper: batches of 32 on each of 8 GPUs, one epoch. Interrupted, the same command continues.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
+    )
+    corpus: list[str] = TEXTS
+    batch_size: int = flag(32, "sequences per device and step", ge=1)
+    learning_rate: float = flag(5e-5, "of AdamW, at the end of the warm-up; falls linearly afterwards", gt=0)
+    epochs: float = flag(1.0, "passes over the corpus", gt=0)
+    max_length: int = flag(512, "tokens per sequence", ge=8)
+    mask: float = flag(0.15, "share of the tokens that are masked", gt=0, lt=1)
+    held_out: float = flag(0.02, "share of the sequences that measure the loss", gt=0, lt=1)
+    min_words: int = MIN_WORDS
+
+
+class PairSettings(TrainingSettings):
+    """What training on queries with positive and negative documents can be told."""
+
+    data: AnyPath = flag(help='JSONL of {"query", "positive", "negatives", "margins"}, .gz or not')
+    loss: Literal["margin-mse", "in-batch"] = flag(
+        "margin-mse", "Margin-MSE with a teacher's margins, or in-batch negatives (MNRL)"
+    )
+    negatives: int = flag(1, "per example; a line with more of them becomes several examples", ge=0)
+    idf: AnyPath | None = flag(None, "folder of the idf stage: weights documents in SPLADE's score, tokens in a mean")
+    learning_rate: float = flag(2e-5, "of AdamW, at the end of the warm-up; falls linearly afterwards", gt=0)
+    epochs: float = flag(30.0, "passes over the data", gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.loss == "margin-mse" and not self.negatives:
+            raise ValueError("loss margin-mse needs negatives: set negatives to 1 or more, or loss to in-batch")
+        return self
+
+
+class SpladeSettings(PairSettings):
+    """Train SPLADE on queries with positive and negative documents.
+
+    The defaults are the paper's. Interrupted, the same command continues.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer splade --data triples.jsonl --base models/pretrained --output models/hpo"
+    )
+    lambda_q: float | None = flag(None, "FLOPS weight of queries (default: 0.08, with in-batch 0.0006)", ge=0)
+    lambda_d: float | None = flag(None, "FLOPS weight of documents (default: 0.1, with in-batch 0.0008)", ge=0)
+    flops_warmup: int = flag(0, "steps in which the lambdas rise quadratically from 0", ge=0)
+    max_document_length: int | None = flag(None, "tokens (default: the encoder's, 256)", ge=3)
+    batch_size: int = flag(40, "queries per device and step", ge=1)
+
+
+class DenseSettings(PairSettings):
+    """Train a dense retriever on queries with positive and negative documents.
+
+    The defaults are the paper's. Interrupted, the same command continues.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer dense --data triples.jsonl --base minilm --output models/dense"
+    )
+    scale: float = flag(20.0, "score = scale * cosine", gt=0)
+    max_document_length: int = flag(300, "tokens", ge=3)
+    batch_size: int = flag(64, "queries per device and step", ge=1)
+
+
+class GenerateSettings(Settings):
+    """Generate queries for the documents of a collection with a sequence-to-sequence model.
+
+    The defaults are the paper's. Interrupted, the same command continues.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer generate --collection scifact "
+        "--generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
+    )
+    config: AnyPath | None = CONFIG
+    collection: str = COLLECTION
+    generator: str = flag(help="checkpoint folder or hub id, such as BeIR/query-gen-msmarco-t5-base-v1")
+    output: AnyPath = flag(help="BEIR folder to write")
+    per_document: int = flag(3, "queries per document", ge=1)
+    documents: int = flag(1_000_000, "generate for a random sample of this many documents, if there are more", ge=1)
+    max_document_length: int = flag(350, "tokens of a document that are read", ge=3)
+    max_query_length: int = flag(64, "tokens of a query, at most", ge=1)
+    top_k: int = flag(25, "sample among this many most likely tokens", ge=1)
+    top_p: float = flag(0.95, "and among those that have this probability together", gt=0, le=1)
+    batch_size: int = flag(16, "documents per batch", ge=1)
+    seed: int = SEED
+    device: str = DEVICE
+
+
+class MineSettings(Settings):
+    """Make a training file from a collection's qrels, with negatives from runs."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
+    )
+    config: AnyPath | None = CONFIG
+    collection: str = COLLECTION
+    runs: list[AnyPath] = flag(help="TREC runs of the split's queries")
+    output: AnyPath = TRAINING_FILE
+    split: str = flag("train", "of the queries and qrels")
+    depth: int = flag(50, "negatives are drawn from this many best documents of each run", ge=1)
+    negatives: int = flag(5, "per query and positive, at most", ge=1)
+    seed: int = SEED
+
+
+class MsmarcoSettings(Settings):
+    """Make a training file from MS MARCO's hard negatives and a cross-encoder's scores."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
+        "--scores scores/*.parquet --output triples.jsonl"
+    )
+    config: AnyPath | None = CONFIG
+    collection: str = flag(help="the passages and queries: a name in index_configs/, a YAML file, or a BEIR folder")
+    hard_negatives: AnyPath = flag(help="msmarco-hard-negatives.jsonl.gz")
+    scores: list[AnyPath] = flag(help="Parquet or JSONL files of query_id, corpus_id, score")
+    output: AnyPath = TRAINING_FILE
+    split: str = flag("train", "of the queries")
+    per_query: int = flag(30, "negatives per query, at most", ge=1)
+    max_queries: int = flag(0, "use only this many queries; 0: all", ge=0)
+    seed: int = SEED
+
+
+class ScoreSettings(Settings):
+    """Add a cross-encoder's margins to a training file. Interrupted, the same command continues."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.trainer score --data negatives.jsonl "
+        "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
+    )
+    config: AnyPath | None = CONFIG
+    data: AnyPath = flag(help='JSONL of {"query", "positive", "negatives"}, .gz or not')
+    cross_encoder: str = flag(help="checkpoint folder or hub id, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
+    output: AnyPath = TRAINING_FILE
+    device: str = DEVICE
+
+
+def load_step[S: Settings](
+    kind: type[S], path: Path | None, fixed: Mapping[str, Any], usual: Mapping[str, Any] | None = None
+) -> S:
+    """Settings of a step that a recipe runs: the defaults, then `usual`, a YAML file, and the `fixed` ones.
+
+    Raises CaiError for a file that sets a fixed value.
+    """
+    values = read_yaml(path) if path else {}
     if clash := sorted(values.keys() & fixed.keys()):
         raise CaiError(f"{path}: {', '.join(clash)} cannot be set here")
-    return kind(**{**(usual or {}), **values, **fixed})
+    return build(kind, {**(usual or {}), **values, **fixed}, str(path or kind.__name__))
 
 
-def _required(setting: Field[Any]) -> bool:
-    return setting.default is MISSING and setting.default_factory is MISSING
+def recorded(settings: Settings, *without: str) -> dict[str, Any]:
+    """The settings that a result depends on, for its recipe."""
+    return settings.model_dump(exclude=UNRECORDED | set(without))
 
 
-def _add(parser: argparse.ArgumentParser, setting: Field[Any], wanted: Any) -> None:
-    text = setting.metadata["help"]
-    if setting.default not in (MISSING, None, 0):
-        text += f" (default: {setting.default})"
-    kind = get_args(wanted)[0] if get_origin(wanted) is UnionType else wanted  # X | None
-    how = {"choices": get_args(kind)} if get_origin(kind) is Literal else {"type": kind}
-    how = {"nargs": "+"} if get_origin(kind) is list else how
-    parser.add_argument(f"--{setting.name.replace('_', '-')}", help=text, **how)
-
-
-def recipe(given: Any, *without: str) -> dict[str, Any]:
-    """The settings that a result depends on."""
-    free = {*without, "output", "device", "log_steps", "save_steps"}
-    return {key: value for key, value in asdict(given).items() if key not in free}
+def inherited(encoder: EncoderConfig) -> dict[str, Any]:
+    """The values of an encoder that a checkpoint trained from it keeps, for its recipe."""
+    return encoder.model_dump(exclude={"name", "checkpoint", "revision", "range", "source", "idf"})
 
 
 def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) -> None:
-    """An encoder.yaml in the folder of a checkpoint: that of its base, with an IDF of its own or none."""
-    from cai_pyserini.impact import encoder_yaml
-
-    config = replace(base, name="", checkpoint=str(folder), revision=None, range=None, source=None)
-    config = replace(config, idf=str(idf) if idf else None)
-    artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
-
-
-def say(text: str) -> None:
-    """Print, in one of several processes."""
-    if os.environ.get("RANK", "0") == "0":
-        print(text)
+    """Write the encoder.yaml of a checkpoint in `folder`: that of its base, with another IDF, or none."""
+    config = base.replace(name="", checkpoint=str(folder), revision=None, range=None, source=None, idf=idf and str(idf))
+    write_text(folder / "encoder.yaml", encoder_yaml(config, folder))

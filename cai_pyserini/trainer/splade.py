@@ -2,94 +2,112 @@
 
     L = L_ranking + lambda_Q L_FLOPS(queries) + lambda_D L_FLOPS(documents)        (Iida & Okazaki 2022, Appendix A)
 
-Lambdas are constant, as in the paper, or rise quadratically over `flops_warmup` steps (Formal et al. 2021). With `idf`
-the documents of the score, not those of the regularizer, are weighted with it.
+Margin-MSE is that of Hofstätter et al. 2020. The lambdas are constant, as in the paper, or rise quadratically over
+`flops_warmup` steps (Formal et al. 2021). IDF weights the documents in the score, but not in the regularizer.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini import cli
-from cai_pyserini.cli import CaiError
-from cai_pyserini.config import load_encoder
-from cai_pyserini.trainer import pairs, settings
+import numpy as np
+import torch
 
-LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, query and document
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.head import splade_weights
+from cai_pyserini.models.splade import bypass_decoder
+from cai_pyserini.trainer import loss, training
+from cai_pyserini.trainer.pairs import PairTraining
+from cai_pyserini.trainer.settings import SpladeSettings
 
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(pairs.Settings):
-    """What SPLADE training can be told. Defaults are the paper's."""
-
-    lambda_q: float | None = field(default=None, metadata={"help": "FLOPS of queries; default: 0.08, in-batch 0.0006"})
-    lambda_d: float | None = field(default=None, metadata={"help": "FLOPS of documents; default: 0.1, in-batch 0.0008"})
-    flops_warmup: int = field(default=0, metadata={"help": "steps in which the lambdas rise quadratically from 0"})
-    max_document_length: int | None = field(default=None, metadata={"help": "tokens; default: the encoder's, 256"})
-    batch_size: int = field(default=40, metadata={"help": "queries a device and step"})
+LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, of queries and documents
 
 
-def make_trainer(*arguments: Any, decoder: Any, given: Settings, idf: Any) -> Any:
-    """A transformers.Trainer of a masked language model whose decoder passes its input through."""
-    import torch
-    from transformers import Trainer
+class SpladeTraining(PairTraining):
+    """A SPLADE training."""
 
-    from cai_pyserini.head import splade_weights
-    from cai_pyserini.trainer import loss
+    stage = "trainer splade"
+    settings: SpladeSettings
 
-    lambda_q, lambda_d = (
-        default if chosen is None else chosen
-        for chosen, default in zip((given.lambda_q, given.lambda_d), LAMBDAS[given.loss], strict=True)
-    )
+    def __init__(self, settings: SpladeSettings):
+        encoder = load_encoder(settings.base)
+        if settings.max_document_length:
+            encoder = encoder.replace(max_document_length=settings.max_document_length)
+        super().__init__(settings, encoder)
 
-    terms: defaultdict[str, list[torch.Tensor]] = defaultdict(list)  # since the last log
-
-    class SpladeTrainer(Trainer):
-        def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> torch.Tensor:
-            with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
-                queries, documents = (self.weights(model, inputs[side]) for side in ("queries", "documents"))
-            documents = documents.unflatten(0, (-1, len(queries))).transpose(0, 1)  # (texts, 1 + negatives, vocabulary)
-            queries, documents = loss.gathered(queries), loss.gathered(documents)
-            scored = documents if idf is None else documents * idf.to(documents)
-            ranking = loss.ranking(given.loss, queries, scored, inputs)
-            flops_q, flops_d = loss.flops(queries), loss.flops(documents.flatten(0, 1))
-            self.note(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
-            self.note(queries_active=(queries > 0).sum(-1).float().mean())
-            self.note(documents_active=(documents > 0).sum(-1).float().mean())
-            rise = min(1.0, self.state.global_step / given.flops_warmup) ** 2 if given.flops_warmup else 1.0
-            return loss.shared(ranking + rise * (lambda_q * flops_q + lambda_d * flops_d))
-
-        def weights(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
-            bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
-            parts = [
-                splade_weights(model(**part).logits, part["attention_mask"].bool(), decoder.weight, bias)
-                for part in texts["parts"]
-            ]
-            return torch.cat(parts)[texts["places"]]
-
-        def note(self, **values: torch.Tensor) -> None:
-            for name, value in values.items():
-                terms[name].append(value.detach())
-
-        def log(self, logs: dict[str, float], *more: Any) -> None:
-            means = {name: float(torch.stack(values).mean()) for name, values in terms.items()}
-            terms.clear()
-            super().log(logs | means, *more)
-            if means:
-                refuse_collapse(
-                    means["documents_active"],
-                    means["queries_active"],
-                    len(decoder.weight),
-                    self.state.global_step > given.warmup_steps,
-                )
-
-    return SpladeTrainer(*arguments)
+    def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
+        model = training.load_model(checkpoint)
+        decoder = bypass_decoder(model)
+        idf = None
+        if weights is not None:
+            idf = torch.ones(len(decoder.weight))  # may be padded beyond the vocabulary
+            idf[: len(weights)] = torch.from_numpy(weights)
+        return SpladeTrainer(model, *arguments, decoder=decoder, settings=self.settings, idf=idf)
 
 
-def refuse_collapse(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
-    """Raise CaiError where vectors have become empty, or, after the warm-up, are not sparse at all."""
+class SpladeTrainer(training.Trainer):
+    """The Trainer of a masked language model whose `decoder` is bypassed; `idf` (vocabulary,) weights documents."""
+
+    def __init__(
+        self, *arguments: Any, decoder: torch.nn.Linear, settings: SpladeSettings, idf: torch.Tensor | None
+    ):
+        super().__init__(*arguments)
+        self._decoder = decoder
+        self._settings = settings
+        self._idf = idf
+        default_q, default_d = LAMBDAS[settings.loss]
+        self._lambda_q = default_q if settings.lambda_q is None else settings.lambda_q
+        self._lambda_d = default_d if settings.lambda_d is None else settings.lambda_d
+        self._terms: defaultdict[str, list[torch.Tensor]] = defaultdict(list)  # since the last log
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> torch.Tensor:
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
+            queries, documents = (self._weights(model, inputs[side]) for side in ("queries", "documents"))
+        documents = documents.unflatten(0, (-1, len(queries))).transpose(0, 1)  # (texts, 1 + negatives, vocabulary)
+        queries, documents = loss.gather(queries), loss.gather(documents)
+        scored = documents if self._idf is None else documents * self._idf.to(documents)
+        ranking = loss.ranking(self._settings.loss, queries, scored, inputs)
+        flops_q, flops_d = loss.flops(queries), loss.flops(documents.flatten(0, 1))
+        self._record(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
+        self._record(queries_active=(queries > 0).sum(-1).float().mean())
+        self._record(documents_active=(documents > 0).sum(-1).float().mean())
+        warmup = self._settings.flops_warmup
+        rise = min(1.0, self.state.global_step / warmup) ** 2 if warmup else 1.0
+        return loss.scale_for_ddp(ranking + rise * (self._lambda_q * flops_q + self._lambda_d * flops_d))
+
+    def _weights(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
+        """SPLADE vectors of a side of a batch, (texts, vocabulary)."""
+        decoder = self._decoder
+        bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
+        chunks = [
+            splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), decoder.weight, bias)
+            for chunk in texts["chunks"]
+        ]
+        return torch.cat(chunks)[texts["positions"]]
+
+    def _record(self, **values: torch.Tensor) -> None:
+        for name, value in values.items():
+            self._terms[name].append(value.detach())
+
+    def log(self, logs: dict[str, float], *more: Any) -> None:
+        means = {name: float(torch.stack(values).mean()) for name, values in self._terms.items()}
+        self._terms.clear()
+        super().log(logs | means, *more)
+        if means:
+            check_sparsity(
+                means["documents_active"],
+                means["queries_active"],
+                len(self._decoder.weight),
+                self.state.global_step > self._settings.warmup_steps,
+            )
+
+
+def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
+    """Raise CaiError if vectors have become empty, or, after the warm-up, are not sparse at all.
+
+    `documents` and `queries` are mean numbers of active dimensions.
+    """
     for side, active in (("documents", documents), ("queries", queries)):
         if active < 1:
             raise CaiError(
@@ -101,39 +119,3 @@ def refuse_collapse(documents: float, queries: float, vocabulary: int, warm: boo
                 f"the {side} have {active:,.0f} of {vocabulary:,} dimensions active: not sparse. Raise the lambdas, "
                 "or shorten --flops-warmup"
             )
-
-
-def train(given: Settings) -> Path:
-    """Write the trained checkpoint."""
-    encoder = load_encoder(given.base)
-    if given.max_document_length:
-        encoder = replace(encoder, max_document_length=given.max_document_length)
-
-    def prepare(checkpoint: Path, weights: Any) -> tuple[Any, Any]:
-        import torch
-
-        from cai_pyserini.splade import pass_through
-        from cai_pyserini.trainer import run
-
-        model = run.load(checkpoint)
-        decoder = pass_through(model)
-        idf = None
-        if weights is not None:
-            idf = torch.ones(len(decoder.weight))  # may be padded beyond the vocabulary
-            idf[: len(weights)] = torch.from_numpy(weights)
-        return model, partial(make_trainer, decoder=decoder, given=given, idf=idf)
-
-    return pairs.train("splade", given, encoder, prepare)
-
-
-def main() -> None:
-    given = settings.parse(
-        Settings,
-        "Train SPLADE on queries with positive and negative documents.",
-        "python -m cai_pyserini.trainer.splade --data triples.jsonl --base models/hpo-pretrained --output models/hpo",
-    )
-    pairs.say(train(given), "splade")
-
-
-if __name__ == "__main__":
-    cli.run(main)

@@ -1,0 +1,79 @@
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, PRECISION, SPLIT, THREADS
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+
+class BeirSettings(Settings):
+    """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
+
+    The same command continues where it stopped; change a setting and only the affected stages run again.
+    """
+
+    example: ClassVar[str] = "./run_beir.sh scifact --encoder splade-v3 --verify"
+    collection: str = flag("hpo", "a name in index_configs/, a YAML file, or a BEIR folder", positional=True)
+    encoder: str = flag("splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a hub id")
+    output: AnyPath | None = flag(None, "folder for everything (default: runs/<collection>/<encoder>)")
+    split: str | None = SPLIT
+    systems: list[str] = flag(
+        [], f"{NAMES}; or all (default: bm25, SPLADE's four, and those with IDF as sum and minmax hybrids)"
+    )
+    depth: int = flag(100, "documents per query of each run that are fused or reranked", ge=1)
+    dense: str | None = flag(None, "the encoder of the dense systems, such as minilm")
+    cross_encoder: str | None = flag(None, "of that system: a checkpoint folder or a hub id")
+    generated: str | None = flag(None, "for doct5query: BEIR folder of generated queries (trainer generate)")
+    remove_query: Literal["auto", "always", "never"] | None = flag(
+        None, "remove the hit that has the id of its query (default: the collection's, auto: unless judged relevant)"
+    )
+    device: str = DEVICE
+    precision: Literal["auto", "float32", "bfloat16"] = PRECISION
+    batch_size: int | None = BATCH_SIZE
+    threads: int = THREADS
+    verify: bool = flag(False, "fail where scores differ from those that the index config expects")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given = parse(BeirSettings, argv, "run_beir.sh")
+
+    from cai_pyserini.beir.experiment import REQUIRES, Experiment
+    from cai_pyserini.beir.plan import run
+    from cai_pyserini.beir.report import table, verify
+    from cai_pyserini.core.config import load_encoder, load_index_config
+
+    changes = given.model_dump(include={"split", "remove_query"}, exclude_none=True)
+    config = load_index_config(given.collection).replace(**changes)
+    encoder = load_encoder(given.encoder)
+    experiment = Experiment(
+        config,
+        encoder,
+        given.output or Path("runs") / config.name / encoder.name,
+        config.split,
+        given.device,
+        given.precision,
+        given.batch_size,
+        given.threads,
+        given.depth,
+        load_encoder(given.dense).replace(kind="dense") if given.dense else None,
+        given.cross_encoder,
+        given.generated,
+    )
+    names = given.systems or default_systems(encoder)
+    if "all" in names:
+        missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(given, setting) is None}
+        names = all_systems(encoder, REQUIRES.keys() - missing)
+        for kind, setting in missing.items():
+            print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
+    results = run(experiment, names)
+    print(table(results))
+    print(f"\n{experiment.layout.report}")
+    if given.verify:
+        print(verify(results, config))
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,33 @@
+"""What an experiment is: a collection, encoders, settings, and a folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cai_pyserini.beir.layout import Layout
+from cai_pyserini.core.config import EncoderConfig, IndexConfig
+from cai_pyserini.fusion.fuse import DEPTH
+from cai_pyserini.models.transformer import Precision
+
+REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "generated"}  # kind -> setting
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is run on which collection, with what, and where everything goes."""
+
+    collection: IndexConfig
+    encoder: EncoderConfig
+    output: Path
+    split: str = "test"
+    device: str = "auto"
+    precision: Precision = "auto"
+    batch_size: int | None = None
+    threads: int = 0
+    depth: int = DEPTH  # documents per query of each run that are fused or reranked
+    dense: EncoderConfig | None = None  # of the dense systems
+    cross_encoder: str | None = None  # a checkpoint
+    generated: str | None = None  # folder of generated queries, for doct5query
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.output)

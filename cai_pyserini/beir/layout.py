@@ -1,0 +1,57 @@
+"""Where everything lies in the folder of an experiment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cai_pyserini.beir.systems import System
+from cai_pyserini.encode.encoder import Part
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths in a run folder."""
+
+    folder: Path
+
+    @property
+    def collection(self) -> Path:
+        """The check of the collection, with its counts."""
+        return self.folder / "collection.json"
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results.json"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.md"
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / ".lock"
+
+    def idf(self, system: System) -> Path:
+        """The IDF under the tokenizer of a system's encoder."""
+        return self.folder / ("idf-dense" if system.kind == "dense" else "idf")
+
+    def vectors(self, system: System, part: Part, split: str) -> Path:
+        """Raw vectors. Those of SPLADE are the same for all its systems; those of a dense encoder depend on the IDF."""
+        name = part if part == "documents" else f"queries-{split}"
+        return self.folder / "vectors" / (f"{system.index}-{name}" if system.kind == "dense" else name)
+
+    def impacts(self, system: System) -> Path:
+        return self.folder / "impacts" / system.index
+
+    def index(self, system: System) -> Path:
+        return self.folder / "indexes" / system.index
+
+    def run(self, system: System) -> Path:
+        return self.folder / "runs" / f"{system.name}.trec"
+
+    def rescored(self, hybrid: System, part: System) -> Path:
+        """The run of a part of an exact hybrid, with scores for the documents of all parts."""
+        others = "-".join(other.name for other in hybrid.parts if other != part)
+        return self.folder / "runs" / "rescored" / f"{part.name}-with-{others}.trec"
+
+    def evaluation(self, system: System) -> Path:
+        return self.folder / "evaluations" / f"{system.name}.json"

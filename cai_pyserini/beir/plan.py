@@ -1,0 +1,274 @@
+"""The order of the stages: from a collection and an encoder to a table of scores.
+
+Each step is one call of a stage, which skips what is up to date. So an interrupted experiment continues where it
+stopped, and with another setting only the affected stages run again.
+"""
+
+import fcntl
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+
+from cai_pyserini.beir.experiment import REQUIRES, Experiment
+from cai_pyserini.beir.report import Results, gather, write
+from cai_pyserini.beir.systems import System, parse_system, with_parts
+from cai_pyserini.collection.check import check
+from cai_pyserini.collection.contract import Collection, Qrels
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder, Part
+from cai_pyserini.encode.queries import Queries
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.evaluate.measures import evaluate
+from cai_pyserini.fusion.fuse import fuse
+from cai_pyserini.fusion.rerank import rerank
+from cai_pyserini.fusion.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.index.dense import index_dense
+from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
+from cai_pyserini.models.transformer import resolve_device
+from cai_pyserini.search.search import removes_query, search
+
+logger = logging.getLogger(__name__)
+
+
+class Inputs:
+    """What the stages of an experiment share, opened when it is first needed."""
+
+    def __init__(self, experiment: Experiment):
+        self.experiment = experiment
+        self.layout = experiment.layout
+        self._encoders: dict[str, Encoder] = {}
+
+    @cached_property
+    def collection(self) -> Collection:
+        return open_collection(self.experiment.collection)
+
+    @cached_property
+    def topics(self) -> dict[str, str]:
+        return self.collection.topics(self.experiment.split)
+
+    @cached_property
+    def qrels(self) -> Qrels:
+        return self.collection.qrels(self.experiment.split)
+
+    @cached_property
+    def remove_query(self) -> bool:
+        return removes_query(self.experiment.collection.remove_query, self.qrels)
+
+    @cached_property
+    def cross_encoder(self) -> Path:
+        return checkpoint_folder(load_encoder(self.experiment.cross_encoder or ""))
+
+    def encoder(self, system: System) -> Encoder:
+        """The encoder of a system: one for SPLADE, one each for dense vectors with and without IDF."""
+        name = system.index if system.kind == "dense" else "splade"
+        if name not in self._encoders:
+            config = self.experiment.encoder
+            if system.kind == "dense" and self.experiment.dense:
+                config = self.experiment.dense.replace(idf=str(self.layout.idf(system)) if system.idf else None)
+            self._encoders[name] = Encoder(config, self.experiment.device, self.experiment.precision)
+        return self._encoders[name]
+
+    def vectors(self, system: System, part: Part) -> Path:
+        return self.layout.vectors(system, part, self.experiment.split)
+
+    def queries(self, system: System) -> Queries:
+        """The queries as a system's index is searched with them."""
+        if system.searches_text:
+            return Queries(self.topics)
+        if system.bow:
+            return Queries(self.topics, self.encoder(system), "bow")
+        return Queries(self.topics, self.encoder(system), "splade", self.vectors(system, "queries"))
+
+
+def run(experiment: Experiment, names: Sequence[str]) -> Results:
+    """Run what is not up to date, write results.json and report.md, and return the results of these systems."""
+    systems = [parse_system(name) for name in dict.fromkeys(names)]
+    inputs = Inputs(experiment)
+    layout = experiment.layout
+    require(inputs, systems)
+    artifact.require_writable(layout.folder, marker=layout.lock.name)
+    layout.folder.mkdir(parents=True, exist_ok=True)
+    if artifact.manifest_path(layout.collection).exists() and not artifact.read_manifest(layout.collection):
+        logger.warning("%s was made by another version of cai_pyserini: every stage runs again", layout.folder)
+    seconds: dict[str, float] = {}
+    started = artifact.now()
+    with locked(layout.lock):
+        for label, stage in steps(inputs, systems):
+            manifest = artifact.read_manifest(stage())
+            if manifest is None:
+                raise CaiError(f"{label} is unfinished: another process has yet to encode its shards")
+            seconds[label] = manifest.stats["seconds"]
+            if manifest.created >= started:
+                print(f"{label:<36} {seconds[label]:8.1f} s", file=sys.stderr)
+        results = gather(experiment, systems, seconds)
+        write(results, layout)
+    return results
+
+
+def require(inputs: Inputs, systems: Sequence[System]) -> None:
+    """Raise CaiError where a system needs what the experiment does not have, before anything is spent on it."""
+    experiment = inputs.experiment
+    for system in with_parts(systems):
+        if (setting := REQUIRES.get(system.kind)) and getattr(experiment, setting) is None:
+            raise CaiError(f"{system.name} needs --{setting.replace('_', '-')}; --help says more")
+        if system.kind == "splade":
+            if experiment.encoder.kind == "dense":
+                raise CaiError(f"encoder {experiment.encoder.name} is dense: use it with --dense")
+            if system.idf and experiment.encoder.idf_power == 0:
+                raise CaiError(f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted")
+        if system.kind in ("splade", "dense"):
+            inputs.encoder(system).require_loadable()
+        if system.kind == "cross-encoder":
+            require_safetensors(inputs.cross_encoder)
+            resolve_device(experiment.device)
+
+
+def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Callable[[], Path]]]:
+    """What these systems need, in order: a label and a call, which returns the path of the artifact."""
+    layout, needed = inputs.layout, with_parts(systems)
+    encoded = [system for system in needed if system.kind in ("splade", "dense")]
+    indexed = [*encoded, *(system for system in needed if system.searches_text)]
+    yield "check", lambda: check(inputs.collection, inputs.experiment.split, layout.collection)
+    for folder, system in _first(encoded, layout.idf, lambda system: system.idf):
+        yield f"idf {folder.name}", partial(_idf, inputs, system)
+    for folder, system in _first(encoded, lambda system: inputs.vectors(system, "documents")):
+        yield f"encode {folder.name}", partial(_encode, inputs, system, "documents")
+    for folder, system in _first(encoded, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
+        yield f"encode {folder.name}", partial(_encode, inputs, system, "queries")
+    for _, system in _first(encoded, layout.impacts, lambda system: system.kind == "splade"):
+        yield f"impacts {system.index}", partial(_impacts, inputs, system)
+    for _, system in _first(indexed, layout.index):
+        yield f"index {system.index}", partial(_index, inputs, system)
+    for system in needed:
+        if system in indexed:
+            yield f"search {system.name}", partial(_search, inputs, system)
+    for system in needed:
+        if system.kind == "cross-encoder":
+            yield f"rerank {system.name}", partial(_rerank, inputs, system)
+    exact = [(system, part) for system in needed if system.exact for part in system.parts]
+    for path, (system, part) in {layout.rescored(*pair): pair for pair in exact}.items():
+        yield f"rescore {path.stem}", partial(_rescore, inputs, system, part)
+    for system in needed:
+        if system.kind == "hybrid":
+            yield f"fuse {system.name}", partial(_fuse, inputs, system)
+    for system in systems:
+        yield f"evaluate {system.name}", partial(_evaluate, inputs, system)
+
+
+def _first(
+    systems: Sequence[System], path: Callable[[System], Path], condition: Callable[[System], bool] = lambda _: True
+) -> list[tuple[Path, System]]:
+    """Each path once, with the first system that meets the condition and has it."""
+    found: dict[Path, System] = {}
+    for system in filter(condition, systems):
+        found.setdefault(path(system), system)
+    return list(found.items())
+
+
+def _idf(inputs: Inputs, system: System) -> Path:
+    return compute(inputs.collection, inputs.encoder(system).checkpoint, inputs.layout.idf(system))
+
+
+def _encode(inputs: Inputs, system: System, part: Part) -> Path:
+    split, batch_size = inputs.experiment.split, inputs.experiment.batch_size
+    return encode(inputs.collection, inputs.encoder(system), inputs.vectors(system, part), part, split, batch_size)
+
+
+def _impacts(inputs: Inputs, system: System) -> Path:
+    config = inputs.experiment.encoder.replace(idf=str(inputs.layout.idf(system)) if system.idf else None)
+    return write_impacts(Vectors(inputs.vectors(system, "documents")), config, inputs.layout.impacts(system))
+
+
+def _index(inputs: Inputs, system: System) -> Path:
+    output, threads = inputs.layout.index(system), inputs.experiment.threads
+    if system.kind == "splade":
+        return index_impacts(inputs.layout.impacts(system), output)
+    if system.kind == "dense":
+        return index_dense(Vectors(inputs.vectors(system, "documents")), output)
+    generated = inputs.experiment.generated if system.kind == "doct5query" else None
+    return index_bm25(
+        inputs.collection, output, threads, open_collection(load_index_config(generated)) if generated else None
+    )
+
+
+def _search(inputs: Inputs, system: System) -> Path:
+    config = inputs.experiment.collection
+    return search(
+        inputs.layout.index(system),
+        inputs.queries(system),
+        inputs.layout.run(system),
+        hits=config.hits,
+        remove_query=inputs.remove_query,
+        k1=config.k1,
+        b=config.b,
+        threads=inputs.experiment.threads,
+        tag=system.name,
+    )
+
+
+def _rerank(inputs: Inputs, system: System) -> Path:
+    experiment, (first,) = inputs.experiment, system.parts
+    return rerank(
+        inputs.layout.run(first),
+        inputs.topics,
+        inputs.collection,
+        inputs.cross_encoder,
+        inputs.layout.run(system),
+        experiment.depth,
+        experiment.device,
+        experiment.precision,
+        system.name,
+    )
+
+
+def _rescore(inputs: Inputs, hybrid: System, part: System) -> Path:
+    layout = inputs.layout
+    others = [layout.run(other) for other in hybrid.parts if other != part]
+    output = layout.rescored(hybrid, part)
+    return rescore(layout.run(part), others, _scorer(inputs, part), output, inputs.experiment.depth, part.name)
+
+
+def _scorer(inputs: Inputs, system: System) -> Scorer:
+    """A function that scores documents for queries as a system does."""
+    config, index = inputs.experiment.collection, inputs.layout.index(system)
+    if system.searches_text:
+        return text_scorer(index, inputs.topics, config.k1, config.b)
+    if system.kind == "dense":
+        return dense_scorer(inputs.vectors(system, "documents"), inputs.queries(system))
+    return impact_scorer(index, inputs.vectors(system, "documents"), inputs.queries(system))
+
+
+def _fuse(inputs: Inputs, system: System) -> Path:
+    layout, depth = inputs.layout, inputs.experiment.depth
+    runs = [layout.rescored(system, part) if system.exact else layout.run(part) for part in system.parts]
+    # Rescored runs hold the union of all parts' best documents, every one of which counts.
+    depth = depth * len(runs) if system.exact else depth
+    return fuse(runs, layout.run(system), system.fusion, depth, inputs.experiment.collection.hits, system.name)
+
+
+def _evaluate(inputs: Inputs, system: System) -> Path:
+    return evaluate(inputs.layout.run(system), inputs.qrels, inputs.layout.evaluation(system))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file for this process alone."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CaiError(
+                f"another run is at work in {path.parent}; wait for it, or choose another --output"
+            ) from None
+        yield

@@ -1,0 +1,189 @@
+"""results.json, report.md and the table in the terminal."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.layout import Layout
+from cai_pyserini.beir.systems import System, with_parts
+from cai_pyserini.core import artifact, tables
+from cai_pyserini.core.config import EncoderConfig, IndexConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
+from cai_pyserini.evaluate.significance import compare
+from cai_pyserini.impact.quantization import loss_text
+
+BASELINE = "bm25"
+SIGNIFICANT = 0.05
+
+
+@dataclass
+class Results:
+    """The outcome of an experiment; `systems` maps a name to means over queries. It is results.json."""
+
+    collection: str
+    encoder: str
+    split: str
+    systems: dict[str, dict[str, float]]
+    comparisons: dict[str, dict[str, float]]  # with the baseline: difference and p
+    timings_s: dict[str, float]  # stage -> seconds
+    index_bytes: dict[str, int]
+    nonzeros_per_document: float | None  # of SPLADE's raw vectors
+    counts: dict[str, int]
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    published: list[dict[str, Any]]
+
+
+def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str, float]) -> Results:
+    """Collect what the stages left in the folder of an experiment."""
+    layout, config = experiment.layout, experiment.collection
+    check = artifact.require(layout.collection, "check")
+    values: dict[str, PerQuery] = {system.name: json.loads(layout.evaluation(system).read_text()) for system in systems}
+    rows: dict[str, dict[str, float]] = {}
+    for system in systems:
+        rows[system.name] = {measure: mean(values[system.name][measure]) for measure in MEASURES}
+        manifest = artifact.read_manifest(layout.run(system))
+        rows[system.name]["queries"] = check.stats["queries"]
+        rows[system.name]["ms_per_query"] = manifest.stats["ms_per_query"] if manifest else float("nan")
+    main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
+    baseline = main_measure.pop(BASELINE, None)
+    comparisons = compare(baseline, main_measure) if baseline and main_measure else {}
+
+    needed = with_parts(systems)
+    indexes = {s.index: artifact.require(layout.index(s), "index") for s in needed if layout.index(s).is_dir()}
+    splade = [system for system in needed if system.kind == "splade"]
+    vectors = artifact.require(layout.vectors(splade[0], "documents", experiment.split), "encode") if splade else None
+    return Results(
+        collection=config.name,
+        encoder=experiment.encoder.name,
+        split=experiment.split,
+        systems=rows,
+        comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
+        timings_s=timings,
+        index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
+        nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
+        counts={key: check.stats[key] for key in ("documents", "queries", "judgments")},
+        settings={
+            "collection": {"source": _location(config), "fields": config.fields},
+            "encoder": _without_none(experiment.encoder),
+            "dense": experiment.dense and _without_none(experiment.dense),
+            "cross_encoder": experiment.cross_encoder,
+            "generated": experiment.generated,
+            "precision": vectors and vectors.recipe["precision"],
+            "bm25": {"k1": config.k1, "b": config.b},
+            "hits": config.hits,
+            "depth": experiment.depth,
+            "remove_query": config.remove_query,
+            "quantization_loss": {
+                system.index: artifact.require(layout.impacts(system), "impact").stats["loss"] for system in splade
+            },
+        },
+        versions=check.versions,
+        published=[score.model_dump() for score in config.published],
+    )
+
+
+def _location(config: IndexConfig) -> str:
+    """The source of a collection, as seen from any folder."""
+    folder = Path(config.source)
+    return str(folder.resolve()) if config.source != "hpo" and folder.is_dir() else config.source
+
+
+def _without_none(config: EncoderConfig) -> dict[str, Any]:
+    return config.model_dump(exclude_none=True)
+
+
+def write(results: Results, layout: Layout) -> None:
+    """Write results.json and report.md."""
+    artifact.write_text(layout.results, json.dumps(asdict(results), indent=1) + "\n")
+    artifact.write_text(layout.report, markdown(results))
+
+
+def table(results: Results) -> str:
+    """The table for a terminal: the best of each column is marked *, a significant difference †."""
+    return f"{tables.aligned(_rows(results, '*{}', ' {}'))}\n{_legend(results, '*')}"
+
+
+def markdown(results: Results) -> str:
+    """The report."""
+    counts, settings = results.counts, results.settings
+    sections = [
+        f"# {results.collection}, encoder {results.encoder}, split {results.split}",
+        f"{counts['documents']:,} documents, {counts['queries']:,} queries, {counts['judgments']:,} judgments.",
+        tables.markdown(_rows(results, "**{}**", "{}")),
+        _legend(results, "bold"),
+    ]
+    if results.published:
+        rows = [["system", "nDCG@10", "source"]]
+        rows += [[score["system"], f"{score['score']:.4g}", score["source"]] for score in results.published]
+        sections += ["## Published scores for this collection", tables.markdown(rows)]
+    seconds = [["stage", "seconds"], *[[stage, f"{value:.1f}"] for stage, value in results.timings_s.items()]]
+    indexes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in results.index_bytes.items())
+    sections += ["## Time and space", tables.markdown(seconds), f"Indexes: {indexes}."]
+    if results.nonzeros_per_document is not None:
+        sections.append(
+            f"{results.nonzeros_per_document:.1f} non-zeros per document, encoded in {settings['precision']}."
+        )
+    models = {"Dense encoder": (settings["dense"] or {}).get("name"), "Cross-encoder": settings["cross_encoder"]}
+    sections += [f"{kind}: {name}." for kind, name in models.items() if name]
+    sections += [f"Quantization of {name}: {loss_text(loss)}." for name, loss in settings["quantization_loss"].items()]
+    sections.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".")
+    return "\n\n".join(sections) + "\n"
+
+
+def _rows(results: Results, best: str, other: str) -> list[list[str]]:
+    rows = [["system", *MEASURES, "ms/query", f"{MEASURES[0]} − {BASELINE}", "p"]]
+    tops = {measure: max(round(row[measure], 4) for row in results.systems.values()) for measure in MEASURES}
+    for name, row in results.systems.items():
+        cells = [(best if round(row[m], 4) == tops[m] else other).format(f"{row[m]:.4f}") for m in MEASURES]
+        difference = p = ""
+        if compared := results.comparisons.get(name):
+            difference = f"{compared['difference']:+.4f}{' †'[compared['p'] < SIGNIFICANT]}"
+            p = f"{compared['p']:.3f}"
+        rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, p])
+    return rows
+
+
+def _legend(results: Results, mark: str) -> str:
+    legend = [f"{mark}: best of its column"]
+    if results.comparisons:
+        legend.append(
+            f"† differs from {BASELINE} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over "
+            f"{len(results.comparisons)} systems)"
+        )
+    legend.append("ms/query: encoding and search, in batches")
+    if any(name.startswith(("hybrid", "cross-encoder")) for name in results.systems):
+        legend.append(
+            f"hybrids and reranking read the best {results.settings['depth']} documents of each run (--depth)"
+        )
+    return "; ".join(legend) + "."
+
+
+def verify(results: Results, config: IndexConfig) -> str:
+    """Compare with the scores that the index config expects; the lines to print.
+
+    Raises CaiError, with those lines, if a score differs by more than the tolerance, and if nothing is expected.
+    """
+    expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
+    expected = {name: score for name, score in expected.items() if name in results.systems}
+    if not expected:
+        raise CaiError(
+            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
+        )
+    lines, wrong = [], []
+    for name, score in expected.items():
+        measured = results.systems[name]["nDCG@10"]
+        agrees = abs(measured - score) <= config.tolerance
+        wrong += [] if agrees else [name]
+        verdict = "ok  " if agrees else "FAIL"
+        lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
+    if wrong:
+        lines.append(
+            f"{len(wrong)} of {len(expected)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
+        )
+        raise CaiError("\n".join(lines))
+    return "\n".join(lines)

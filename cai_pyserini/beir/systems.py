@@ -1,0 +1,131 @@
+"""The systems of an experiment, and what their names say: the rows of every table.
+
+bm25, doct5query                                   text; doct5query's documents have generated queries appended
+splade, splade-doc, splade-idf, splade-doc-idf     SPLADE, with bag-of-words queries (-doc), with IDF (-idf)
+dense, dense-idf                                   mean pooling, weighted with IDF (-idf)
+cross-encoder                                      the best documents of bm25, reranked
+hybrid-<one or more of the others>                 fused with bm25; the sum, as in the paper
+hybrid-<…>-<fusion>                                another fusion; hybrid-dense-product is LaPraDoR
+hybrid-<…>[-<fusion>]-exact                        every system scores all documents that are fused
+"""
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
+
+Kind = Literal["bm25", "doct5query", "splade", "dense", "cross-encoder", "hybrid"]
+
+
+@dataclass(frozen=True)
+class System:
+    """A single system, or a hybrid of several: a tree."""
+
+    name: str
+    kind: Kind
+    bow: bool = False  # SPLADE-Doc: bag-of-words queries
+    idf: bool = False
+    parts: tuple["System", ...] = ()  # the systems whose runs it is made of
+    fusion: str = DEFAULT
+    exact: bool = False
+
+    @property
+    def searches_text(self) -> bool:
+        """Whether its queries are text, for BM25."""
+        return self.kind in ("bm25", "doct5query")
+
+    @property
+    def index(self) -> str:
+        """The name of the index that it searches."""
+        return f"{self.kind}{'-idf' * self.idf}"
+
+    def walk(self) -> Iterator["System"]:
+        """Its parts, their parts before them, and then itself."""
+        for part in self.parts:
+            yield from part.walk()
+        yield self
+
+
+BM25 = System("bm25", "bm25")
+SINGLE = {
+    system.name: system
+    for system in (
+        BM25,
+        System("doct5query", "doct5query"),
+        System("cross-encoder", "cross-encoder", parts=(BM25,)),
+        *(
+            System(f"splade{'-doc' * bow}{'-idf' * idf}", "splade", bow=bow, idf=idf)
+            for idf in (False, True)
+            for bow in (False, True)
+        ),
+        *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
+    )
+}
+OTHER_FUSIONS = [name for name in FUSIONS if name != DEFAULT]
+NAMES = (
+    "bm25, doct5query, splade[-doc][-idf], dense[-idf], cross-encoder, "
+    f"hybrid-<one or more of the others>[-{'|-'.join(OTHER_FUSIONS)}][-exact]"
+)
+
+
+def parse_system(name: str) -> System:
+    """The system of a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for any other name."""
+    if name in SINGLE:
+        return SINGLE[name]
+    rest = name.removeprefix("hybrid-")
+    exact = rest.endswith("-exact")
+    rest = rest.removesuffix("-exact")
+    fusion = next((f for f in OTHER_FUSIONS if rest.endswith(f"-{f}")), DEFAULT)
+    others = _split(rest.removesuffix(f"-{fusion}"))
+    known = name.startswith("hybrid-") and others and BM25 not in others and len(set(others)) == len(others)
+    if not known or (exact and not _can_be_exact(others, fusion)):
+        raise CaiError(f"no system {name!r}; systems are {NAMES}")
+    return System(name, "hybrid", parts=(BM25, *others), fusion=fusion, exact=exact)
+
+
+def _split(names: str) -> tuple[System, ...]:
+    """The single systems whose names, joined by a dash, are `names`; none if there are no such."""
+    for name in sorted(SINGLE, key=len, reverse=True):
+        if names == name:
+            return (SINGLE[name],)
+        if names.startswith(f"{name}-") and (rest := _split(names.removeprefix(f"{name}-"))):
+            return (SINGLE[name], *rest)
+    return ()
+
+
+def _can_be_exact(parts: Iterable[System], fusion: str) -> bool:
+    """Whether the parts of a hybrid can score any document, and its fusion uses scores."""
+    return FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
+
+
+def with_parts(systems: Iterable[System]) -> list[System]:
+    """The systems, each once, after those whose runs they are made of."""
+    return list(dict.fromkeys(part for system in systems for part in system.walk()))
+
+
+def sparse_systems(config: EncoderConfig) -> list[str]:
+    """The systems that a SPLADE encoder is made for."""
+    sparse = ["splade-doc", "splade-doc-idf"]
+    if config.query == "splade":
+        sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]
+    return [name for name in sparse if not name.endswith("-idf")] if config.idf_power == 0 else sparse
+
+
+def default_systems(config: EncoderConfig) -> list[str]:
+    """bm25, what the encoder is made for, and hybrids of those with IDF, as sum and minmax."""
+    sparse = sparse_systems(config)
+    hybrids = [name for name in sparse if name.endswith("-idf")] or sparse
+    return ["bm25", *sparse, *[f"hybrid-{name}{fusion}" for name in hybrids for fusion in ("", "-minmax")]]
+
+
+def all_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
+    """Every system of these kinds, alone and in hybrids with bm25: sum and minmax, also exact, and LaPraDoR."""
+    sparse = sparse_systems(config)
+    dense = ["dense", "dense-idf"] if "dense" in kinds else []
+    others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
+    fusions = ["", "-minmax", "-exact", "-minmax-exact"]
+    hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
+    return ["bm25", *others, *sparse, *dense, *hybrids, *[f"hybrid-{name}-product" for name in dense]]

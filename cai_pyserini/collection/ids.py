@@ -1,0 +1,22 @@
+"""Duplicate detection for ids, in little memory."""
+
+import numpy as np
+
+
+class Ids:
+    """The ids met so far, in about 8 bytes per id: sorted hashes, and a set of the most recent ones."""
+
+    def __init__(self) -> None:
+        self._sorted = np.empty(0, np.int64)
+        self._recent: set[int] = set()
+
+    def add(self, id: str) -> bool:
+        """Add an id; True where it, or one with the same 64-bit hash, was added before."""
+        value = hash(id)
+        place = self._sorted.searchsorted(value)
+        known = value in self._recent or (place < len(self._sorted) and self._sorted[place] == value)
+        self._recent.add(value)
+        if len(self._recent) >= 1 << 16:
+            self._sorted = np.sort(np.concatenate([self._sorted, np.fromiter(self._recent, np.int64)]), kind="stable")
+            self._recent.clear()
+        return bool(known)

@@ -1,0 +1,86 @@
+"""Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import OUTPUT_FOLDER
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+MIN_WORDS = "fewest words of an abstract; 0 keeps every article that has a title or an abstract"
+
+
+class ConvertSettings(Settings):
+    """What all sources have in common."""
+
+    input: list[AnyPath]
+    output: AnyPath = OUTPUT_FOLDER
+    min_words: int
+
+
+class PubmedSettings(ConvertSettings):
+    """Convert XML files of PubMed's baseline, and its update files after them."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.convert pubmed --input baseline/*.xml.gz --output corpora/pubmed"
+    input: list[AnyPath] = flag(help="XML files, gzipped or not; later files replace articles of earlier ones")
+    min_words: int = flag(128, MIN_WORDS, ge=0)
+
+
+class S2orcSettings(ConvertSettings):
+    """Convert S2ORC's metadata of 2020, or Semantic Scholar's abstracts."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.convert s2orc --input metadata/*.jsonl.gz --output corpora/s2orc"
+    input: list[AnyPath] = flag(help="JSONL files, gzipped or not")
+    min_words: int = flag(128, MIN_WORDS, ge=0)
+
+
+class BioasqSettings(ConvertSettings):
+    """Convert the articles of BioASQ's Task A, and the questions of its Task B."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.convert bioasq --input allMeSH_2020.json --questions 8B*_golden.json "
+        "--output data/bioasq"
+    )
+    input: list[AnyPath] = flag(help="allMeSH_*.json of Task A, gzipped or not")
+    questions: list[AnyPath] = flag([], "golden files of Task B; without any, the folder has no queries")
+    min_words: int = flag(0, MIN_WORDS, ge=0)
+
+
+COMMANDS: dict[str, type[ConvertSettings]] = {
+    "pubmed": PubmedSettings,
+    "s2orc": S2orcSettings,
+    "bioasq": BioasqSettings,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given = parse(COMMANDS, argv, "python -m cai_pyserini.convert", __doc__)
+    source = next(name for name, kind in COMMANDS.items() if type(given) is kind)
+    questions = given.questions if isinstance(given, BioasqSettings) else []
+
+    from cai_pyserini.convert.convert import convert
+    from cai_pyserini.core import artifact
+    from cai_pyserini.core.tables import aligned
+
+    convert(source, given.input, given.output, given.min_words, questions)
+    stats = artifact.require(given.output, "convert").stats
+    labels = {
+        "read": "read",
+        "replaced": "replaced or deleted later",
+        "without_abstract": "without an abstract" if given.min_words else "without a title and an abstract",
+        "short": f"fewer than {given.min_words} words",
+        "kept": "kept",
+    }
+    if not given.min_words:
+        del labels["short"]
+    print(aligned([["articles", "number"], *([label, f"{stats['articles'][key]:,}"] for key, label in labels.items())]))
+    if counts := stats.get("questions"):
+        print(
+            f"\n{counts['kept']:,} of {counts['read']:,} questions with {counts['judgments']:,} judgments; left out: "
+            f"{counts['judgments_left_out']:,} judgments of articles that are not in the corpus"
+        )
+    print(f"\n{given.output}")
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,1 @@
+"""What every room uses: errors, artifacts, settings, files, the terminal and the JVM."""

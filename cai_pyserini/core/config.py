@@ -1,0 +1,134 @@
+"""`encoders/` and `index_configs/`: YAML files, found by name or by path."""
+
+import os
+from pathlib import Path
+from typing import Literal, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import PIP
+from cai_pyserini.core.settings import Settings, build, read_yaml
+
+
+class EncoderConfig(Settings):
+    """What to encode with. Only the checkpoint is required; the defaults are the paper's settings."""
+
+    name: str
+    checkpoint: str  # a folder, a hub id, or pip:PACKAGE/PATH
+    kind: Literal["splade", "dense"] = "splade"  # dense: the mean of token vectors, for Faiss
+    revision: str | None = None  # of a hub id
+    max_document_length: int = Field(default=256, ge=3)  # word pieces, [CLS] and [SEP] included
+    max_query_length: int = Field(default=256, ge=3)
+    query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
+    idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
+    idf_power: float = Field(default=1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
+    bits: int = Field(default=10, ge=1, le=24)  # impacts are integers from 0 to 2 ** bits - 1
+    range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
+    query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
+    source: str | None = None  # where the checkpoint comes from, for people
+
+
+class PublishedScore(Settings):
+    """A score from the literature, shown beside ours."""
+
+    system: str
+    score: float  # nDCG@10
+    source: str
+
+
+class IndexConfig(Settings):
+    """What to index and search, and the scores to compare with."""
+
+    name: str
+    source: str  # a BEIR-format folder, ir_datasets:ID with {split} in it, or hpo
+    split: str = "test"
+    fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
+    k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
+    b: float = Field(default=0.4, ge=0, le=1)
+    hits: int = Field(default=1000, ge=1)
+    remove_query: Literal["auto", "always", "never"] = "auto"  # a hit with the id of its query; auto: unless relevant
+    published: list[PublishedScore] = Field(default_factory=list)
+    expected: dict[str, dict[str, float]] = Field(default_factory=dict)  # encoder name (or any) -> system -> nDCG@10
+    tolerance: float = Field(default=0.003, ge=0)
+    note: str | None = None  # for people: how to get the data, what is special
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.fields)) < len(self.fields):
+            raise ValueError("fields: each field can be listed only once")
+        return self
+
+
+def load_encoder(spec: str) -> EncoderConfig:
+    """The encoder named by a file in encoders/, a YAML file, a checkpoint folder (its encoder.yaml, if it has one), or
+    else the id of a model on the hub."""
+    path = _encoder_file(spec)
+    if path is None:
+        return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
+    name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
+    config = build(EncoderConfig, {"name": name} | read_yaml(path), str(path))
+    located = {key: _relative_to(path, value) for key in ("checkpoint", "idf") if (value := getattr(config, key))}
+    return config.replace(**located)
+
+
+def is_encoder(spec: str) -> bool:
+    """Whether `spec` is a name in encoders/, a YAML file, or a folder with an encoder.yaml or a checkpoint."""
+    return _encoder_file(spec) is not None or (Path(spec) / "config.json").is_file()
+
+
+def _encoder_file(spec: str) -> Path | None:
+    own = Path(spec) / "encoder.yaml"
+    return _find("encoders", spec) or (own if own.is_file() else None)
+
+
+def load_index_config(spec: str) -> IndexConfig:
+    """The collection named by a file in index_configs/, a YAML file, or any BEIR-format folder."""
+    path = _find("index_configs", spec)
+    if path is not None:
+        config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
+        return config.replace(source=_relative_to(path, config.source))
+    if Path(spec).is_dir():
+        return IndexConfig(name=Path(spec).resolve().name, source=spec)
+    raise CaiError(
+        f"no collection {spec!r}: give the path of a BEIR-format folder or of a YAML file, or one of "
+        + ", ".join(names("index_configs"))
+    )
+
+
+def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
+    """The names in encoders/ or index_configs/."""
+    return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
+
+
+def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
+    """An encoder as the text of an encoder.yaml in `folder`: the values that are not at their defaults."""
+    values = config.model_dump(exclude_defaults=True)
+    if not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir():
+        values["checkpoint"] = os.path.relpath(config.checkpoint, folder)
+    if config.idf:
+        values["idf"] = os.path.relpath(config.idf, folder)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _folder(kind: str) -> Path:
+    """encoders/ or index_configs/: inside the package if it is installed, beside it in a clone."""
+    package = Path(__file__).parents[1]
+    return next(folder for folder in (package / kind, package.parent / kind) if folder.is_dir())
+
+
+def _find(kind: str, spec: str) -> Path | None:
+    """The YAML file that a name or a path refers to; None if there is none."""
+    if spec.endswith((".yaml", ".yml")):
+        if not Path(spec).is_file():
+            raise CaiError(f"no file {spec}")
+        return Path(spec)
+    path = _folder(kind) / f"{spec}.yaml"
+    return path if "/" not in spec and path.is_file() else None
+
+
+def _relative_to(config: Path, value: str) -> str:
+    """A relative path in a YAML file is relative to that file; anything else stays as it is."""
+    path = config.parent / value
+    return str(path) if not value.startswith(PIP) and path.exists() else value

@@ -1,0 +1,60 @@
+"""Lines of text and JSON objects, gzipped or not; what is broken is named by file and line."""
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.core.errors import CaiError
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a UTF-8 text file that are not blank, each after its place, `file:line`.
+
+    Raises CaiError for a missing file, for a line that is not UTF-8 and for a truncated gzip file.
+    """
+    try:
+        with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError as error:
+                    raise CaiError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+                if text.strip():
+                    yield f"{path}:{number}", text
+    except FileNotFoundError:
+        raise CaiError(f"no file {path}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise CaiError(f"{path}: not a gzip file, or truncated ({error})") from None
+
+
+def read(path: Path, strings: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSONL file, each after its place, `file:line`; the keys `strings` must hold strings."""
+    for where, line in read_lines(path):
+        yield where, parse(line, where, strings)
+
+
+def parse(text: str, where: str, strings: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON object in one line. Raises CaiError, which begins with `where`, for anything else."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CaiError(f"{where}: not JSON ({error.msg} at column {error.colno}); correct or remove it") from None
+    if not isinstance(data, dict):
+        raise CaiError(f"{where}: expected a JSON object, {{…}}")
+    if wrong := [key for key in strings if not isinstance(data.get(key), str)]:
+        raise CaiError(f"{where}: expected an object with {', '.join(strings)} as strings; {wrong[0]} is not one")
+    return data
+
+
+def write(path: Path, records: Iterable[dict[str, Any]]) -> int:
+    """Write objects as lines and return how many there were."""
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            count += 1
+    return count

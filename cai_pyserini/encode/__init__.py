@@ -1,0 +1,1 @@
+"""Documents and queries -> vectors, the only expensive step."""

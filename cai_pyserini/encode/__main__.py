@@ -1,0 +1,66 @@
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, PRECISION
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+
+class EncodeSettings(Settings):
+    """Encode the documents or queries of a collection into raw vectors.
+
+    Interrupted, the same command continues with the first missing shard.
+    """
+
+    example: ClassVar[str] = "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors"
+    collection: str = COLLECTION
+    encoder: str = ENCODER
+    output: AnyPath = OUTPUT_FOLDER
+    queries: str | None = flag(None, "encode the queries of this split instead of the documents")
+    device: str = DEVICE
+    precision: Literal["auto", "float32", "bfloat16"] = PRECISION
+    batch_size: int | None = BATCH_SIZE
+    shard_id: int = flag(0, "of --shard-num processes, which one this is, from 0", ge=0)
+    shard_num: int = flag(1, "how many processes encode into this folder", ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.shard_id >= self.shard_num:
+            raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
+        return self
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given = parse(EncodeSettings, argv, "python -m cai_pyserini.encode")
+
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.artifact import read_manifest
+    from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.encode.encode import encode
+    from cai_pyserini.encode.encoder import Encoder
+
+    encode(
+        open_collection(load_index_config(given.collection)),
+        Encoder(load_encoder(given.encoder), given.device, given.precision),
+        given.output,
+        "queries" if given.queries else "documents",
+        given.queries or "",
+        given.batch_size,
+        given.shard_id,
+        given.shard_num,
+    )
+    manifest = read_manifest(given.output)
+    if manifest is None:
+        print(f"{given.output}: shards of process {given.shard_id} of {given.shard_num} are done, others are missing")
+        return
+    vectors, seconds = manifest.stats["vectors"], manifest.stats["seconds"]
+    print(
+        f"{given.output}: {vectors:,} vectors, {manifest.stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
+        f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.recipe['precision']}"
+    )
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,80 @@
+"""An encoder as its YAML file describes it, whose model is loaded when it is first needed."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.idf.idf import Idf
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
+from cai_pyserini.models.dense import Dense
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
+
+Part = Literal["documents", "queries"]
+
+
+class Encoder:
+    """A Splade or Dense model that is loaded when it is first needed: if every vector is stored, it never is.
+
+    `precision` is that of documents. Queries are encoded in float32: they are short, and so a query has the same
+    impacts on every machine and in every batch. Raises CaiError for a checkpoint or device that does not exist.
+    """
+
+    def __init__(self, config: EncoderConfig, device: str = "auto", precision: Precision = "auto"):
+        self.config = config
+        self.checkpoint = checkpoint_folder(config)
+        self.device = device
+        self._precision = precision
+        self._models: dict[str, Splade | Dense] = {}
+
+    def require_loadable(self) -> None:
+        """Raise CaiError where loading the model is bound to fail."""
+        require_safetensors(self.checkpoint)
+        resolve_device(self.device)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.checkpoint)
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the checkpoint."""
+        return checkpoint_digest(self.checkpoint)
+
+    def precision(self, part: Part) -> Precision:
+        """The precision for documents or queries."""
+        return "float32" if part == "queries" else resolve_precision(self._precision, resolve_device(self.device))
+
+    def max_length(self, part: Part) -> int:
+        """How many tokens of a document or query are read."""
+        return self.config.max_query_length if part == "queries" else self.config.max_document_length
+
+    def recipe(self, part: Part) -> dict[str, Any]:
+        """What a vector depends on, apart from its text."""
+        return {
+            "checkpoint": self.digest,
+            "kind": self.config.kind,
+            "max_length": self.max_length(part),
+            "precision": self.precision(part),
+            "idf": [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None,
+        }
+
+    @property
+    def _idf(self) -> Path | None:
+        """The IDF that vectors depend on: that of a dense mean. SPLADE's vectors are weighted later."""
+        config = self.config
+        return Path(config.idf) if config.kind == "dense" and config.idf and config.idf_power else None
+
+    def load(self, part: Part) -> Splade | Dense:
+        """The model for documents or queries."""
+        precision = self.precision(part)
+        if precision not in self._models:
+            if self.config.kind == "splade":
+                self._models[precision] = Splade(self.checkpoint, self.device, precision)
+            else:
+                weights = Idf.load(self._idf).weights(self.config.idf_power) if self._idf else None
+                self._models[precision] = Dense(self.checkpoint, self.device, precision, weights)
+        return self._models[precision]

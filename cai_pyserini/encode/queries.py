@@ -1,0 +1,111 @@
+"""Queries in the form that an index is searched with. This is the one place where queries are encoded.
+
+BM25 is searched with text, an impact index with {term: round(weight * query_scale)}, a dense index with vectors.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix, vstack
+
+from cai_pyserini.core import artifact
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Matrix, Vectors
+
+Query = str | dict[str, int] | np.ndarray  # text, impacts, or a vector (width,)
+Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)
+
+
+def encode_queries(
+    encoder: Encoder, texts: Sequence[str], query: Representation | None = None, max_length: int | None = None
+) -> Matrix:
+    """Raw query vectors (queries, width); `query` and `max_length` override those of the encoder.
+
+    Bags of word pieces are counts and need no model. A dense encoder always uses its model.
+    """
+    length = max_length or encoder.config.max_query_length
+    if encoder.config.kind == "splade" and (query or encoder.config.query) == "bow":
+        return encoder.tokenizer.bag_of_words(texts, length)
+    return encoder.load("queries").encode(texts, length)
+
+
+def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
+    """round(weight * query_scale) as whole numbers in float32, (queries, vocabulary), without zeros."""
+    data = np.rint(vectors.data * np.float32(query_scale))
+    impacts = csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape, copy=True)
+    impacts.eliminate_zeros()
+    return impacts
+
+
+def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
+    """The rows of a matrix (texts, vocabulary) of whole numbers as {term: impact}."""
+    indices, data = impacts.indices.tolist(), impacts.data.astype(int).tolist()
+    return [
+        {terms[column]: value for column, value in zip(indices[start:end], data[start:end], strict=True)}
+        for start, end in zip(impacts.indptr, impacts.indptr[1:], strict=False)
+    ]
+
+
+class Encoded(NamedTuple):
+    """Raw query vectors (queries, width), and the seconds it took to encode them."""
+
+    vectors: Matrix
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The topics of a split, id -> text, and how to represent them.
+
+    Without an encoder they stay text. `stored` is a folder in which the encode stage has put their vectors.
+    """
+
+    topics: dict[str, str]
+    encoder: Encoder | None = None
+    query: Representation | None = None
+    stored: Path | None = field(default=None)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What the encoded queries depend on."""
+        recipe: dict[str, Any] = {"topics": artifact.digest(self.topics)}
+        if self.stored:
+            recipe["vectors"] = artifact.require(self.stored, "encode").digest
+        elif self.encoder:
+            recipe["query"] = self.query or self.encoder.config.query
+            recipe["encoder"] = self.encoder.recipe("queries")
+        return recipe
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """Raw vectors in the order of the topics."""
+        if self.stored:
+            vectors = Vectors(self.stored)
+            shards = [shard.vectors for shard in vectors]
+            stack = np.vstack(shards) if vectors.kind == "dense" else vstack(shards, format="csr")
+            return Encoded(stack, vectors.manifest.stats["seconds"])
+        if self.encoder is None:
+            raise ValueError("queries that stay text have no vectors")
+        start = time.perf_counter()
+        return Encoded(
+            encode_queries(self.encoder, list(self.topics.values()), self.query), time.perf_counter() - start
+        )
+
+    def impacts(self, query_scale: int) -> csr_matrix:
+        """Quantized SPLADE queries (queries, vocabulary), in the order of the topics."""
+        return quantize_queries(self.encoded.vectors, query_scale)
+
+    def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
+        """Every query by id, and the seconds it took to get it from its text."""
+        if self.encoder is None:
+            return dict(self.topics), 0.0
+        vectors, seconds = self.encoded
+        if self.encoder.config.kind == "dense":
+            return dict(zip(self.topics, vectors, strict=True)), seconds
+        queries = as_terms(self.impacts(query_scale), self.encoder.tokenizer.terms)
+        return dict(zip(self.topics, queries, strict=True)), seconds

@@ -1,0 +1,100 @@
+"""Vectors on disk: a folder of shards, each with the vectors and the ids of consecutive documents.
+
+A shard is an .npz file that needs no pickle. Sparse vectors are a CSR matrix (`data` float32, `indices` int32,
+`indptr` int64, `shape`), dense ones an array `vectors` (float32). With them are `ids`, the `seconds` it took to encode
+them and the `digest` of the recipe, so that each shard can be trusted by itself, whoever wrote it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core.artifact import atomic_write, require
+from cai_pyserini.core.errors import CaiError
+
+type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
+
+
+class Shard(NamedTuple):
+    """Vectors (documents, width); row i belongs to `ids[i]`."""
+
+    ids: list[str]
+    vectors: Matrix
+
+
+class ShardStats(NamedTuple):
+    """What a shard holds, and the time it took to encode it."""
+
+    rows: int
+    nonzeros: int
+    seconds: float
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """The file of shard `number`."""
+    return folder / f"{number:05d}.npz"
+
+
+def write_shard(path: Path, shard: Shard, digest: str, seconds: float) -> None:
+    """Write a shard, atomically."""
+    vectors = shard.vectors
+    if isinstance(vectors, np.ndarray):
+        arrays = {"vectors": vectors.astype(np.float32)}
+    else:
+        arrays = {
+            "data": vectors.data.astype(np.float32),
+            "indices": vectors.indices.astype(np.int32),
+            "indptr": vectors.indptr.astype(np.int64),
+            "shape": np.array(vectors.shape, np.int64),
+        }
+    stats = {"digest": np.array(digest), "rows": np.array(len(shard.ids)), "seconds": np.array(seconds)}
+    stats["nonzeros"] = np.array(vectors.size if isinstance(vectors, np.ndarray) else vectors.nnz)
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, ids=np.array(shard.ids, np.str_), **arrays, **stats)
+
+
+def read_shard(path: Path) -> Shard:
+    """Read a shard."""
+    with np.load(path, allow_pickle=False) as file:
+        if "vectors" in file:
+            return Shard(file["ids"].tolist(), file["vectors"])
+        matrix = csr_matrix((file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"]))
+        return Shard(file["ids"].tolist(), matrix)
+
+
+def shard_stats(path: Path, digest: str) -> ShardStats | None:
+    """The statistics of a shard that the recipe with this digest made; None if there is no such shard."""
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        if str(file["digest"]) != digest or "rows" not in file:
+            return None
+        return ShardStats(int(file["rows"]), int(file["nonzeros"]), float(file["seconds"]))
+
+
+class Vectors:
+    """A complete folder of shards, as the encode stage leaves it. Iterating reads one shard after the other."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.manifest = require(folder, "encode")
+        self.kind: str = self.manifest.recipe["kind"]
+        self.shards: int = self.manifest.stats["shards"]
+
+    def __len__(self) -> int:
+        return self.manifest.stats["vectors"]
+
+    @property
+    def width(self) -> int:
+        """The number of columns: the size of the vocabulary, or the dimension of dense vectors."""
+        return next(iter(self)).vectors.shape[1]
+
+    def __iter__(self) -> Iterator[Shard]:
+        for number in range(self.shards):
+            path = shard_path(self.folder, number)
+            if not path.is_file():
+                raise CaiError(f"{path} is missing; run the encode stage again, which restores just that one")
+            yield read_shard(path)

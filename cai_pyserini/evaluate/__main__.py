@@ -1,0 +1,43 @@
+from collections.abc import Sequence
+from typing import ClassVar
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import COLLECTION, SPLIT
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+
+class EvaluateSettings(Settings):
+    """Evaluate TREC runs; the others are compared with the first."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.evaluate --collection hpo --runs bm25.trec splade-idf.trec"
+    collection: str = COLLECTION
+    runs: list[AnyPath] = flag(help="runs to evaluate")
+    split: str | None = SPLIT
+    measures: list[str] = flag(["nDCG@10", "R@100", "RR@10"], "as ir_measures names them; the first is compared")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given = parse(EvaluateSettings, argv, "python -m cai_pyserini.evaluate")
+
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core import tables
+    from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.core.trec import read_run
+    from cai_pyserini.evaluate.measures import mean, measure
+    from cai_pyserini.evaluate.significance import compare
+
+    config = load_index_config(given.collection)
+    qrels = open_collection(config).qrels(given.split or config.split)
+    values = {str(path): measure(qrels, read_run(path), given.measures) for path in given.runs}
+    rows = [["run", *given.measures]]
+    rows += [[name, *(f"{mean(found[m]):.4f}" for m in given.measures)] for name, found in values.items()]
+    print(tables.aligned(rows))
+    first, *others = values
+    main_measure = given.measures[0]
+    compared = compare(values[first][main_measure], {name: values[name][main_measure] for name in others})
+    for name, comparison in compared.items():
+        print(f"{name} - {first}: {comparison.difference:+.4f} {main_measure}, p = {comparison.p:.4f}")
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,53 @@
+"""Measures of a run, query by query, with ir_measures."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import ir_measures
+import pandas as pd
+
+from cai_pyserini.collection.contract import Qrels
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.fusion.fuse import run_digest
+
+MEASURES = ("nDCG@10", "R@100", "RR@10")
+PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
+
+
+def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
+    """Write every query's measures as JSON, see PerQuery."""
+    recipe = {
+        "stage": "evaluate",
+        "run": run_digest(run),
+        "qrels": artifact.digest(qrels),
+        "measures": list(MEASURES),
+    }
+
+    def write(path: Path) -> artifact.Stats:
+        values = measure(qrels, read_run(run))
+        path.write_text(json.dumps(values) + "\n")
+        return {name: mean(per_query) for name, per_query in values.items()}
+
+    return artifact.make(output, recipe, write, folder=False)
+
+
+def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
+    """Every judged query's value of each measure; 0 for a query that the run lacks. Raises CaiError for no measure."""
+    try:
+        parsed = {ir_measures.parse_measure(name): name for name in measures}
+    except (NameError, ValueError, SyntaxError) as error:
+        raise CaiError(
+            f"unknown measure: {error}; known are those of ir_measures, such as nDCG@10, R@100, AP"
+        ) from None
+    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in measures}
+    for metric in ir_measures.iter_calc(list(parsed), qrels, scores_by_query(run)):
+        values[parsed[metric.measure]][metric.query_id] = metric.value
+    return values
+
+
+def mean(values: dict[str, float]) -> float:
+    """The mean over queries."""
+    return sum(values.values()) / len(values)

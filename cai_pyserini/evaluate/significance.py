@@ -1,0 +1,45 @@
+"""Do systems differ? Paired tests over queries."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scipy.stats import ttest_rel
+
+from cai_pyserini.evaluate.measures import mean
+
+
+class Comparison(NamedTuple):
+    """A system against a baseline: the mean difference, and the Holm-corrected p of the paired t-test."""
+
+    difference: float
+    p: float
+
+
+def compare(baseline: dict[str, float], systems: dict[str, dict[str, float]]) -> dict[str, Comparison]:
+    """Compare each system's values with a baseline's, query by query (two-sided paired t-test, Holm 1979)."""
+    queries = list(baseline)
+    pvalues = {}
+    for name, values in systems.items():
+        differences = [values[query] - baseline[query] for query in queries]
+        differs = len(queries) > 1 and any(abs(d - differences[0]) > 1e-12 for d in differences)
+        pvalues[name] = (
+            float(ttest_rel([values[q] for q in queries], [baseline[q] for q in queries]).pvalue)
+            if differs
+            else float(len(queries) == 1 or not any(differences))  # no variance: nothing to test, or all is said
+        )
+    corrected = holm(list(pvalues.values()))
+    return {
+        name: Comparison(mean(values) - mean(baseline), p)
+        for (name, values), p in zip(systems.items(), corrected, strict=True)
+    }
+
+
+def holm(pvalues: Sequence[float]) -> list[float]:
+    """Holm's step-down correction of p-values for multiple comparisons (Holm 1979)."""
+    order = sorted(range(len(pvalues)), key=lambda i: pvalues[i])
+    corrected = [0.0] * len(pvalues)
+    largest = 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, pvalues[i] * (len(pvalues) - rank)))
+        corrected[i] = largest
+    return corrected

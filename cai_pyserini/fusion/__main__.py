@@ -1,0 +1,68 @@
+from collections.abc import Sequence
+from typing import ClassVar
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
+
+METHODS = "; ".join(f"{name}: {fusion.description}" for name, fusion in FUSIONS.items())
+
+
+class Fuse(Settings):
+    """Fuse TREC runs of any origin."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.fusion fuse --runs bm25.trec splade-idf.trec --method minmax --output hybrid.trec"
+    )
+    runs: list[AnyPath] = flag(help="two runs or more", min_length=2)
+    output: AnyPath = OUTPUT_RUN
+    method: str = flag(DEFAULT, METHODS, choices=tuple(FUSIONS))
+    depth: int = flag(100, "documents per query of each run that are fused", ge=1)
+    hits: int = flag(1000, "documents per query in the output", ge=1)
+
+
+class Rerank(Settings):
+    """Rerank the best documents of a run with a cross-encoder."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.fusion rerank --collection scifact --run bm25.trec "
+        "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output reranked.trec"
+    )
+    collection: str = COLLECTION
+    run: AnyPath = flag(help="run to rerank")
+    cross_encoder: str = flag(help="a checkpoint folder or a hub id, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
+    output: AnyPath = OUTPUT_RUN
+    split: str | None = SPLIT
+    depth: int = flag(100, "documents per query", ge=1)
+    device: str = DEVICE
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given: Fuse | Rerank = parse(
+        {"fuse": Fuse, "rerank": Rerank}, argv, "python -m cai_pyserini.fusion", "Combine systems."
+    )
+
+    from cai_pyserini.core import artifact
+
+    if isinstance(given, Fuse):
+        from cai_pyserini.fusion.fuse import fuse
+
+        fuse(given.runs, given.output, given.method, given.depth, given.hits)
+    else:
+        from cai_pyserini.collection.readers import open_collection
+        from cai_pyserini.core.config import load_encoder, load_index_config
+        from cai_pyserini.fusion.rerank import rerank
+        from cai_pyserini.models.checkpoint import checkpoint_folder
+
+        config = load_index_config(given.collection)
+        collection = open_collection(config)
+        checkpoint = checkpoint_folder(load_encoder(given.cross_encoder))
+        topics = collection.topics(given.split or config.split)
+        rerank(given.run, topics, collection, checkpoint, given.output, given.depth, given.device)
+    manifest = artifact.read_manifest(given.output)
+    print(f"{given.output}: {manifest.stats['queries'] if manifest else 0:,} queries")
+
+
+if __name__ == "__main__":
+    terminal.run(main)

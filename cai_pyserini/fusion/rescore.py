@@ -1,0 +1,120 @@
+"""Scores of one system for documents that another has retrieved: what an exact hybrid needs.
+
+The paper's hybrid counts 0 where one of two lists lacks a document (Iida & Okazaki 2022, section 3.3). Such a document
+has a score all the same, below that of the list's last. Here every document of all lists gets the score of each system:
+from its run if that has it, else from Lucene, for text, or from the vectors.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import batched
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
+from cai_pyserini.encode.queries import Queries
+from cai_pyserini.encode.shards import Matrix, Shard, Vectors
+from cai_pyserini.fusion.fuse import add_latency, run_digest
+from cai_pyserini.impact.quantization import index_quantization
+from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.search.lucene import LuceneSearcher
+from cai_pyserini.search.search import open_searcher
+
+PAIRS = 8192  # products of a query and a document that are computed at a time
+
+Candidates = dict[str, list[str]]  # query id -> document ids
+Scores = dict[str, dict[str, float]]  # query id -> document id -> score
+Scorer = Callable[[Candidates], Scores]
+
+
+def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, depth: int, tag: str) -> Path:
+    """Write the run of a system for the best `depth` documents per query of all runs.
+
+    `own` is the system's run; `scorer` gives the scores of documents that it lacks.
+    """
+    recipe = {"stage": "rescore", "runs": [run_digest(run) for run in (own, *others)], "depth": depth}
+
+    def write(path: Path) -> artifact.Stats:
+        runs = [read_run(run) for run in (own, *others)]
+        start = time.perf_counter()
+        rescored = rescore_runs(runs[0], runs[1:], depth, scorer)
+        seconds = time.perf_counter() - start
+        write_run(rescored, path, tag)
+        queries = rescored["query_id"].nunique()
+        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, [own])}
+
+    return artifact.make(output, recipe, write, folder=False)
+
+
+def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, scorer: Scorer) -> pd.DataFrame:
+    """The best `depth` documents per query of all runs, with the scores of the system of `own`."""
+    known = scores_by_query(own)
+    union: dict[str, dict[str, None]] = {}
+    for run in (own, *others):
+        for query, documents in scores_by_query(top(run, depth)).items():
+            union.setdefault(query, {}).update(dict.fromkeys(documents))
+    missing = {query: [d for d in documents if d not in known.get(query, {})] for query, documents in union.items()}
+    found = scorer({query: documents for query, documents in missing.items() if documents})
+    scores = {query: known.get(query, {}) | found.get(query, {}) for query in union}
+    return run_of({query: [(d, scores[query][d]) for d in documents] for query, documents in union.items()})
+
+
+def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Scorer:
+    """The BM25 scores of an index of text."""
+
+    def score(candidates: Candidates) -> Scores:
+        searcher = open_searcher(index, k1, b)
+        if not isinstance(searcher, LuceneSearcher):
+            raise CaiError(f"{index} is not an index of text")
+        scores = {query: searcher.scores(topics[query], ids) for query, ids in candidates.items()}
+        searcher.close()
+        return scores
+
+    return score
+
+
+def impact_scorer(index: Path, vectors: Path, queries: Queries) -> Scorer:
+    """The scores of an impact index, computed from the raw vectors that it was built from."""
+
+    def score(candidates: Candidates) -> Scores:
+        documents = Vectors(vectors)
+        quantizer, weights = index_quantization(index, documents.width)
+        query_scale = artifact.require(index, "index").stats["query_scale"]
+        impacts = (Shard(s.ids, quantizer.impacts(weighted(s.vectors, weights))) for s in documents)
+        scaled = queries.impacts(query_scale) / (quantizer.scale * query_scale)
+        return vector_scores(candidates, list(queries.topics), scaled, impacts)
+
+    return score
+
+
+def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
+    """Dot products of dense vectors."""
+
+    def score(candidates: Candidates) -> Scores:
+        return vector_scores(candidates, list(queries.topics), queries.encoded.vectors, Vectors(vectors))
+
+    return score
+
+
+def vector_scores(candidates: Candidates, ids: Sequence[str], queries: Matrix, shards: Iterable[Shard]) -> Scores:
+    """Dot products of queries (queries, width), whose ids are `ids`, with the vectors of documents, shard by shard."""
+    rows = {id: row for row, id in enumerate(ids)}
+    queries_of: dict[str, list[str]] = {}
+    for query, documents in candidates.items():
+        for document in documents:
+            queries_of.setdefault(document, []).append(query)
+    scores: Scores = {query: {} for query in candidates}
+    for shard in shards:
+        pairs = ((row, query) for row, id in enumerate(shard.ids) for query in queries_of.get(id, ()))
+        for batch in batched(pairs, PAIRS):
+            left = shard.vectors[[row for row, _ in batch]]
+            right = queries[[rows[query] for _, query in batch]]
+            products = left.multiply(right).sum(1) if isinstance(left, csr_matrix) else (left * right).sum(1)
+            for (row, query), product in zip(batch, np.asarray(products).ravel().tolist(), strict=True):
+                scores[query][shard.ids[row]] = product
+    return scores

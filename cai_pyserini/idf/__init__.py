@@ -1,0 +1,1 @@
+"""The collection's IDF under an encoder's own tokenizer."""

@@ -1,0 +1,77 @@
+"""The IDF of a collection under an encoder's own tokenizer (Iida & Okazaki 2022, section 3.2.2).
+
+    idf_t = ln(N / N_t), and 1 where N_t = 0
+
+N is the number of documents and N_t the number of those that contain token t, in their untruncated contents, special
+tokens excluded. A token that the collection does not contain keeps the weight that SPLADE gave it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import batched
+from pathlib import Path
+
+import numpy as np
+
+from cai_pyserini.collection.contract import Collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Idf:
+    """Document frequencies: `frequencies[t]` of `documents` documents contain token t."""
+
+    documents: int
+    frequencies: np.ndarray  # int64 (vocabulary,)
+
+    def weights(self, power: float = 1.0) -> np.ndarray:
+        """idf ** power, float64 (vocabulary,): 1 is the paper's, 0.5 its authors' default, 0 none."""
+        at_least_one = np.maximum(self.frequencies, 1)
+        return np.where(self.frequencies > 0, np.log(self.documents / at_least_one), 1.0) ** power
+
+    @classmethod
+    def of(cls, contents: Iterable[str], tokenizer: Tokenizer) -> "Idf":
+        """Count documents, streamed."""
+        frequencies = np.zeros(len(tokenizer), np.int64)
+        documents = 0
+        for texts in batched(contents, 1024):
+            documents += len(texts)
+            for tokens in tokenizer.encode(texts, max_length=None, special=False):
+                frequencies[np.unique(np.array(tokens, np.int64))] += 1
+        return cls(documents, frequencies)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Idf":
+        """Read what the idf stage wrote."""
+        artifact.require(folder, "idf")
+        with np.load(folder / "idf.npz", allow_pickle=False) as file:
+            return cls(int(file["documents"]), file["frequencies"])
+
+
+def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
+    """Write the IDF of a collection under a checkpoint's tokenizer to a folder."""
+    recipe = {
+        "stage": "idf",
+        "documents": collection.fingerprint("documents"),
+        "tokenizer": checkpoint_digest(checkpoint, tokenizer_only=True),
+    }
+
+    def write(folder: Path) -> artifact.Stats:
+        documents = progress(collection.documents(), collection.size, "idf")
+        idf = Idf.of((document.contents for document in documents), Tokenizer(checkpoint))
+        np.savez(folder / "idf.npz", documents=np.array(idf.documents), frequencies=idf.frequencies)
+        return {"documents": idf.documents, "tokens": int((idf.frequencies > 0).sum())}
+
+    return artifact.make(output, recipe, write)
+
+
+def load_weights(folder: Path, power: float, width: int) -> np.ndarray:
+    """idf ** power, float64 (width,), of what the idf stage wrote. Raises CaiError for another vocabulary's IDF."""
+    weights = Idf.load(folder).weights(power)
+    if len(weights) != width:
+        raise CaiError(f"{folder} counts {len(weights):,} tokens, the encoder has {width:,}: compute the IDF with it")
+    return weights

@@ -1,0 +1,1 @@
+"""Raw vectors -> weighted, quantized impacts, as JSON vectors for Lucene."""

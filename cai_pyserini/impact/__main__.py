@@ -1,0 +1,43 @@
+from collections.abc import Sequence
+from typing import ClassVar
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import OUTPUT_FOLDER
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+
+class ImpactSettings(Settings):
+    """Weight raw vectors with IDF and quantize them into JSON vectors for Lucene."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
+    )
+    vectors: AnyPath = flag(help="folder written by the encode stage")
+    encoder: str = flag(help="the encoder that the vectors come from")
+    output: AnyPath = OUTPUT_FOLDER
+    idf: str | None = flag(None, "folder written by the idf stage; without one, vectors stay unweighted")
+    idf_power: float | None = flag(None, "weights are idf ** this; 0: plain SPLADE (default: the encoder's, 1)", ge=0)
+    bits: int | None = flag(None, "bits per impact (default: the encoder's, 10)", ge=1, le=24)
+    range: float | None = flag(None, "the weight with the largest impact (default: the collection's largest)", gt=0)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given = parse(ImpactSettings, argv, "python -m cai_pyserini.impact")
+
+    from cai_pyserini.core import artifact
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.encode.shards import Vectors
+    from cai_pyserini.impact.impacts import write_impacts
+    from cai_pyserini.impact.quantization import loss_text
+
+    changes = given.model_dump(include={"idf", "idf_power", "bits", "range"}, exclude_none=True)
+    write_impacts(Vectors(given.vectors), load_encoder(given.encoder).replace(**changes), given.output)
+    stats = artifact.require(given.output, "impact").stats
+    print(
+        f"{given.output}: {stats['nonzeros'] / stats['vectors']:.1f} impacts per document, "
+        f"scale {stats['document_scale']:.3f}; quantization: {loss_text(stats['loss'])}"
+    )
+
+
+if __name__ == "__main__":
+    terminal.run(main)

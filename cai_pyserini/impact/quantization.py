@@ -1,0 +1,78 @@
+"""Quantization: weights -> integer impacts.
+
+    impact = round(weight * document_scale),   document_scale = (2 ** bits - 1) / range
+
+Weights above `range` get the largest impact; entries that become 0 are dropped.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.impact.weighting import idf_weights
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """Weights -> impacts: round(weight * scale), at most 2 ** bits - 1."""
+
+    scale: float
+    bits: int
+
+    @classmethod
+    def of(cls, bits: int, range: float) -> "Quantizer":
+        """The quantizer that gives the weight `range` the largest impact."""
+        return cls((2**bits - 1) / range, bits)
+
+    def impacts(self, weights: csr_matrix) -> csr_matrix:
+        """int32 impacts (documents, vocabulary), without zeros."""
+        values = np.minimum(np.rint(weights.data * self.scale), 2**self.bits - 1).astype(np.int32)
+        impacts = csr_matrix((values, weights.indices, weights.indptr), shape=weights.shape, copy=True)
+        impacts.eliminate_zeros()
+        return impacts
+
+
+class QuantizationLoss:
+    """What quantization loses: squared error against the float weights, dropped entries, clipped entries."""
+
+    def __init__(self, quantizer: Quantizer):
+        self._quantizer = quantizer
+        self._error = self._square = 0.0
+        self._entries = self._dropped = self._clipped = 0
+
+    def add(self, weights: csr_matrix, impacts: csr_matrix) -> None:
+        """Count one shard."""
+        difference = weights - impacts / self._quantizer.scale
+        self._error += float(np.square(difference.data).sum())
+        self._square += float(np.square(weights.data).sum())
+        self._entries += weights.nnz
+        self._dropped += weights.nnz - impacts.nnz
+        self._clipped += int((weights.data * self._quantizer.scale >= 2**self._quantizer.bits - 0.5).sum())
+
+    def stats(self) -> dict[str, float]:
+        """`relative_error`: ||w - impact / scale|| / ||w|| over all; `dropped`, `clipped`: fractions of the entries."""
+        entries = max(self._entries, 1)
+        return {
+            "relative_error": float(np.sqrt(self._error / self._square)) if self._square else 0.0,
+            "dropped": self._dropped / entries,
+            "clipped": self._clipped / entries,
+        }
+
+
+def loss_text(loss: dict[str, float]) -> str:
+    """QuantizationLoss.stats in words."""
+    return (
+        f"relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the entries became 0, "
+        f"{loss['clipped']:.2%} were clipped to the range"
+    )
+
+
+def index_quantization(index: Path, width: int) -> tuple[Quantizer, np.ndarray | None]:
+    """The quantizer and IDF weights (vocabulary,) an index was built with; None if unweighted."""
+    config = load_encoder(str(index))
+    scale = artifact.require(index, "index").stats["document_scale"]
+    return Quantizer(scale, config.bits), idf_weights(config, width)

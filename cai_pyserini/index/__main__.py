@@ -1,0 +1,68 @@
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import COLLECTION, THREADS
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+OUTPUT = flag(help="folder of the index")
+
+
+class ImpactIndex(Settings):
+    """Index JSON vectors of the impact stage or of pyserini.encode, in Lucene."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --output index"
+    input: AnyPath = flag(help="folder with *.jsonl")
+    output: AnyPath = OUTPUT
+
+
+class Bm25Index(Settings):
+    """Index the text of a collection for BM25, in Lucene, by Anserini."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.index bm25 --collection hpo --output index"
+    collection: str = COLLECTION
+    output: AnyPath = OUTPUT
+    threads: int = THREADS
+    generated: str | None = flag(None, "BEIR folder of generated queries to append to documents (docT5query)")
+
+
+class DenseIndex(Settings):
+    """Index dense vectors, in Faiss."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.index dense --vectors vectors --output index"
+    vectors: AnyPath = flag(help="folder written by the encode stage")
+    output: AnyPath = OUTPUT
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    kinds: Mapping[str, type[Settings]] = {"impact": ImpactIndex, "bm25": Bm25Index, "dense": DenseIndex}
+    given: ImpactIndex | Bm25Index | DenseIndex = parse(
+        kinds, argv, "python -m cai_pyserini.index", "Write an index that Pyserini opens."
+    )
+
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core import artifact
+    from cai_pyserini.core.config import load_index_config
+
+    if isinstance(given, ImpactIndex):
+        from cai_pyserini.index.impact import index_impacts
+
+        index_impacts(given.input, given.output)
+    elif isinstance(given, DenseIndex):
+        from cai_pyserini.encode.shards import Vectors
+        from cai_pyserini.index.dense import index_dense
+
+        index_dense(Vectors(given.vectors), given.output)
+    else:
+        from cai_pyserini.index.bm25 import index_bm25
+
+        generated = open_collection(load_index_config(given.generated)) if given.generated else None
+        index_bm25(open_collection(load_index_config(given.collection)), given.output, given.threads, generated)
+    stats = artifact.require(given.output, "index").stats
+    rate = stats["documents"] / max(stats["seconds"], 1e-3)
+    size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.1f} MB"
+    print(f"{given.output}: {size}, {rate:,.0f} documents per second")
+
+
+if __name__ == "__main__":
+    terminal.run(main)

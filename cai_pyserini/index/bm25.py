@@ -1,0 +1,84 @@
+"""Index text for BM25 with Anserini."""
+
+import os
+import re
+import subprocess
+from itertools import batched
+from pathlib import Path
+
+from cai_pyserini.collection.contract import Collection
+from cai_pyserini.core import artifact, jsonl, jvm
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+
+HEAP = "2g"
+BUFFER_MB = "512"  # of the index that is kept in memory before it is written
+FILE_DOCUMENTS = 20_000  # per file that Anserini reads; each is a unit of work for its threads
+
+
+def index_bm25(collection: Collection, output: Path, threads: int = 0, generated: Collection | None = None) -> Path:
+    """Index the text of a collection with Anserini's IndexCollection and its default English analyzer.
+
+    Positions and document vectors are stored (for RM3); raw documents are not, as they would be read for every hit.
+    `generated` is a collection of generated queries; each document has those appended that its qrels give it
+    (docT5query, Nogueira & Lin 2019).
+    """
+    recipe: artifact.Recipe = {"stage": "index", "kind": "bm25", "documents": collection.fingerprint("documents")}
+    if generated:
+        recipe["generated"] = [generated.fingerprint(part) for part in ("queries", "train")]
+
+    def write(folder: Path) -> artifact.Stats:
+        staging, index = folder / "staging", folder / "index"
+        count = _stage_json(collection, staging, _queries_by_document(generated) if generated else {})
+        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count)
+        artifact.remove(staging)
+        for path in list(index.iterdir()):
+            path.rename(folder / path.name)
+        index.rmdir()
+        return {"documents": indexed, "bytes": artifact.folder_bytes(folder)}
+
+    return artifact.make(output, recipe, write)
+
+
+def _queries_by_document(generated: Collection) -> dict[str, list[str]]:
+    queries: dict[str, list[str]] = {}
+    topics = generated.topics("train")
+    for query, judged in generated.qrels("train").items():
+        for document in judged:
+            queries.setdefault(document, []).append(topics[query])
+    return queries
+
+
+def _stage_json(collection: Collection, folder: Path, appended: dict[str, list[str]]) -> int:
+    """Write a collection as Anserini's JsonCollection reads it, {"id": …, "contents": …}, in several files, and return
+    the number of documents."""
+    folder.mkdir()
+    count = 0
+    documents = progress(collection.documents(), collection.size, "index bm25")
+    for number, part in enumerate(batched(documents, FILE_DOCUMENTS)):
+        records = ({"id": id, "contents": " ".join([contents, *appended.get(id, ())])} for id, contents in part)
+        count += jsonl.write(folder / f"{number:05d}.jsonl", records)
+    return count
+
+
+def _run_anserini(source: Path, index: Path, threads: int, count: int) -> int:
+    """Run IndexCollection on `count` documents and return how many it indexed: all but the empty ones."""
+    java = jvm.find_java()
+    command = [
+        java.command,
+        *jvm.options(java, HEAP),
+        "-cp",
+        str(jvm.anserini_jar()),
+        "io.anserini.index.IndexCollection",
+    ]
+    command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
+    command += ["-input", str(source), "-index", str(index), "-threads", str(threads)]
+    command += ["-storePositions", "-storeDocvectors", "-memoryBuffer", BUFFER_MB]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    counts = {key: int(n.replace(",", "")) for key, n in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
+    lines = done.stdout.strip().splitlines()
+    errors = [line for line in lines if " ERROR " in line]
+    if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
+        tail = "\n  ".join(errors[:3] + lines[-5:])
+        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {tail}")
+    return counts["indexed"]

@@ -1,0 +1,118 @@
+"""Index impacts with Lucene's own IndexWriter.
+
+Anserini's JsonVectorCollection repeats a term as often as its impact says, so that indexing costs the sum of the
+impacts. Here a document is `term␁impact term␁impact …`, analyzed by white space and DelimitedTermFrequencyTokenFilter,
+which costs the number of terms. Anserini and Pyserini see the same index: a field `contents` with documents and
+frequencies and without norms, scored by ImpactSimilarity, and an `id` that is stored and in doc values.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.collection.ids import Ids
+from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core.config import encoder_yaml, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
+
+RAM_BUFFER_MB = 256.0
+
+
+def index_impacts(impacts: Path, output: Path) -> Path:
+    """Index JSON vectors, of the impact stage or any other origin.
+
+    Raises CaiError for a line that is not {"id": string, "vector": {term: integer from 1 on, …}}.
+    """
+    files = sorted(impacts.glob("*.jsonl"))
+    if not files:
+        raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `python -m cai_pyserini.impact`")
+    ours = artifact.read_manifest(impacts)
+    source = ours.digest if ours else [artifact.file_digest(file) for file in files]
+
+    def write(folder: Path) -> artifact.Stats:
+        with jvm.java_errors(f"indexing {impacts}"):
+            stats: artifact.Stats = {"documents": _write_index(files, folder, ours.stats["vectors"] if ours else None)}
+        if ours:  # what its queries must be encoded with, and how its scores are to be read
+            config = load_encoder(str(impacts / "encoder.yaml"))
+            artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))
+            stats |= {key: ours.recipe[key] for key in ("checkpoint", "idf_power", "query_scale")}
+            stats |= {key: ours.stats[key] for key in ("document_scale", "nonzeros")}
+        return stats | {"bytes": artifact.folder_bytes(folder)}
+
+    return artifact.make(output, {"stage": "index", "kind": "impact", "source": source}, write)
+
+
+def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
+    """Write a Lucene index of JSON vectors and return the number of documents."""
+    writer, add = _open_writer(folder)
+    seen = Ids()
+    count = 0
+    try:
+        for where, line, id, contents in progress(read_vectors(files), total, "index impacts"):
+            count += 1
+            if seen.add(id):
+                raise CaiError(f"{where}: document id {id!r} occurs twice")
+            try:
+                add(id, contents)
+            except jvm.start().JavaException:
+                parse_checked(line, where)  # names what is wrong with the line; if nothing is, the fault is elsewhere
+                raise
+        if not count:
+            raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
+        writer.forceMerge(1)
+        writer.close()
+    except BaseException:
+        writer.rollback()  # closes its files
+        raise
+    return count
+
+
+def _open_writer(folder: Path) -> tuple[Any, Callable[[str, str], None]]:
+    """A Lucene IndexWriter, and a function that adds a document to it."""
+    java = jvm.java_class
+    # Analysis: the longest token is longer than the longest term, so that a term is refused and never split.
+    analyzer = (
+        java("org.apache.lucene.analysis.custom.CustomAnalyzer")
+        .builder()
+        .withTokenizer("whitespace", _java_map({"maxTokenLen": str(1 << 20)}))
+        .addTokenFilter("delimitedTermFrequency", _java_map({"delimiter": DELIMITER}))
+        .build()
+    )
+    config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
+    config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+    config.setRAMBufferSizeMB(RAM_BUFFER_MB)
+    directory = java("org.apache.lucene.store.FSDirectory").open(java("java.nio.file.Paths").get(str(folder)))
+    writer = java("org.apache.lucene.index.IndexWriter")(directory, config)
+
+    kind = java("org.apache.lucene.document.FieldType")()
+    kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
+    kind.setOmitNorms(True)
+    text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
+    contents_field = java("org.apache.lucene.document.Field")("contents", text, kind)
+    id_field = java("org.apache.lucene.document.StringField")(
+        "id", "", java("org.apache.lucene.document.Field$Store").YES
+    )
+    no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
+    id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
+    document = java("org.apache.lucene.document.Document")()
+    for field in (id_field, id_values, contents_field):
+        document.add(field)
+
+    def add(id: str, contents: str) -> None:
+        # One Document whose fields are set again: every new Java object costs a crossing into Java.
+        id_field.setStringValue(id)
+        id_values.setBytesValue(id.encode())
+        contents_field.setStringValue(contents)
+        writer.addDocument(document)
+
+    return writer, add
+
+
+def _java_map(items: dict[str, str]) -> Any:
+    """A java.util.HashMap that its receiver may change."""
+    result = jvm.java_class("java.util.HashMap")()
+    for key, value in items.items():
+        result.put(key, value)
+    return result

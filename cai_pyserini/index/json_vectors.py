@@ -1,0 +1,55 @@
+"""JSON vectors, of the impact stage or any other origin, as Lucene's analyzer is to read them.
+
+A document becomes `term␁impact term␁impact …`, see `index.impact`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cai_pyserini.core import jsonl
+from cai_pyserini.core.errors import CaiError
+
+DELIMITER = "\x01"  # between term and impact: no vocabulary contains it, and Java does not count it as white space
+LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
+FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # of a line as the impact stage writes it
+
+
+def read_vectors(files: list[Path]) -> Iterator[tuple[str, str, str, str]]:
+    """Place (`file:line`), line, id and delimited contents of every JSON vector."""
+    for file in files:
+        for where, line in jsonl.read_lines(file):
+            yield where, line, *_parse(line, where)
+
+
+def _parse(line: str, where: str) -> tuple[str, str]:
+    """Id and delimited contents of a JSON vector. A line as the impact stage writes it is sliced, not parsed."""
+    middle = line.find(MIDDLE)
+    if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and line.isascii() and "\\" not in line:
+        id = line[len(FRONT) : middle]
+        # As many spaces as characters: replacing in place costs half of what moving the rest does.
+        body = line[middle + len(MIDDLE) : -len(BACK) - 1].replace(', "', "   ").replace('": ', DELIMITER)
+        one_term_each = '"' not in body and body.count(" ") == 3 * (body.count(DELIMITER) - 1)
+        no_empty_term = body[:1] != DELIMITER and f" {DELIMITER}" not in body
+        if one_term_each and no_empty_term and '"' not in id and id.split() == [id]:
+            return id, body  # impacts that are no positive integers are left for Lucene to refuse
+    return parse_checked(line, where)
+
+
+def parse_checked(line: str, where: str) -> tuple[str, str]:
+    """Id and delimited contents of a JSON vector. Raises CaiError, which begins with `where`, for a broken one."""
+    data = jsonl.parse(line, where)
+    id, vector = data.get("id"), data.get("vector")
+    if not isinstance(vector, dict):
+        raise CaiError(f'{where}: expected {{"id": …, "contents": …, "vector": {{term: impact, …}}}}')
+    if not isinstance(id, str) or id.split() != [id]:
+        raise CaiError(f"{where}: the id {id!r} is not a string, is empty or has white space")
+    for term, impact in vector.items():
+        if term.split() != [term] or DELIMITER in term:
+            raise CaiError(f"{where}: the term {term!r} is empty or has white space, which an index cannot hold")
+        if len(term.encode()) > LONGEST_TERM:
+            raise CaiError(
+                f"{where}: the term {term[:20]}… has {len(term.encode()):,} bytes; Lucene takes {LONGEST_TERM:,}"
+            )
+        if not isinstance(impact, int) or isinstance(impact, bool) or not 1 <= impact < 2**31:
+            raise CaiError(f"{where}: the impact of {term!r} is {impact!r}; it must be an integer from 1 to 2147483647")
+    return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in vector.items()])

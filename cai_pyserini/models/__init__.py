@@ -1,0 +1,1 @@
+"""Neural models: a checkpoint folder in, vectors or scores out."""

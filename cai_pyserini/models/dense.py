@@ -1,0 +1,67 @@
+"""Dense retrieval: text -> one vector, the mean of its token vectors, optionally weighted with IDF.
+
+    v = normalized sum over tokens i of idf_i^power * h_i        (Iida & Okazaki 2022, baselines; without IDF: idf = 1)
+
+Vectors have length 1, so that a dot product is a cosine. Special tokens have weight 1, as every token that the
+collection does not contain. Documents and queries are pooled alike.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
+
+
+class Dense:
+    """A dense encoder: any transformer checkpoint. `weights` (vocabulary,) are those of the tokens in the mean."""
+
+    def __init__(
+        self, checkpoint: Path, device: str = "auto", precision: Precision = "auto", weights: np.ndarray | None = None
+    ):
+        model = load_transformer(checkpoint)
+        self.transformer = Transformer(checkpoint, model, device, precision)
+        self.tokenizer = self.transformer.tokenizer
+        self.width: int = model.config.hidden_size
+        if weights is not None and len(weights) != len(self.tokenizer):
+            raise CaiError(
+                f"{checkpoint} has {len(self.tokenizer):,} tokens, the IDF {len(weights):,}: compute the IDF with this "
+                "encoder"
+            )
+        chosen = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
+        self._weights = chosen.to(self.transformer.device)
+
+    def encode(
+        self, texts: Sequence[str], max_length: int, batch_size: int | None = None, done: Done = lambda count: None
+    ) -> np.ndarray:
+        """Vectors, float32 (texts, width), of the first `max_length` tokens of each text.
+
+        The vector of a blank text is zero. `batch_size` and `done` are those of Transformer.map_texts.
+        """
+        vectors = np.zeros((len(texts), self.width), np.float32)
+        for group, found in self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done):
+            vectors[group] = found
+        return vectors
+
+    @torch.inference_mode()
+    def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
+        hidden = self.transformer(ids, mask).last_hidden_state
+        return pooled(hidden, self._weights[ids] * mask).numpy(force=True)
+
+
+def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Means of token vectors (texts, tokens, width) weighted with (texts, tokens), scaled to length 1, float32."""
+    sums = (hidden.float() * weights[..., None]).sum(1)
+    return torch.nn.functional.normalize(sums, dim=-1)
+
+
+def load_transformer(checkpoint: Path) -> Any:
+    """The transformer of a checkpoint without its pooler, which computes another vector of the first token."""
+    model = load_pretrained("AutoModel", checkpoint, "transformer")
+    if hasattr(model, "pooler"):
+        model.pooler = None
+    return model

@@ -1,0 +1,88 @@
+"""SPLADE: text -> sparse vector over the vocabulary of a masked language model.
+
+    w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
+
+log1p and relu grow with the logit, so the maximum is taken over the logits, and the rest is done once per vocabulary
+entry.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.head import max_logits
+from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
+
+
+class Splade:
+    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer."""
+
+    def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto"):
+        model, decoder = load_masked_lm(checkpoint)
+        self.transformer = Transformer(checkpoint, model, device, precision, exclude=decoder)
+        self.tokenizer = self.transformer.tokenizer
+        self.width = size = len(self.tokenizer)
+        device_, dtype = self.transformer.device, self.transformer.dtype
+        # a decoder may be padded beyond the vocabulary
+        self._embeddings = decoder.weight.detach()[:size].to(device_, dtype).contiguous()
+        bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
+        self._bias = bias.to(device_, dtype)
+
+    def encode(
+        self, texts: Sequence[str], max_length: int, batch_size: int | None = None, done: Done = lambda count: None
+    ) -> csr_matrix:
+        """Raw vectors, float32 (texts, vocabulary), of the first `max_length` tokens of each text.
+
+        The vector of a blank text is empty. `batch_size` and `done` are those of Transformer.map_texts.
+        """
+        rows, columns, weights = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+        for group, (row, column, weight) in self.transformer.map_texts(
+            self._entries, texts, max_length, batch_size, done
+        ):
+            rows.append(group[row])
+            columns.append(column)
+            weights.append(weight)
+        entries = np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns))
+        return csr_matrix(entries, shape=(len(texts), self.width))
+
+    @torch.inference_mode()
+    def _entries(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, columns and weights of the non-zero entries of a batch."""
+        hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
+        logits = max_logits(hidden, mask, self._embeddings, self._bias)
+        row, column = logits.gt(0).nonzero(as_tuple=True)
+        weights = torch.log1p(logits[row, column])
+        return row.numpy(force=True), column.numpy(force=True), weights.numpy(force=True)
+
+
+def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
+    """A masked language model, and its decoder, which is bypassed: the model's `logits` are the decoder's input.
+
+    The head is that of the transformers library, whatever the architecture. Raises CaiError for a checkpoint without a
+    masked-language-model head, or with one that does not end in a linear decoder.
+    """
+    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
+    decoder = model.get_output_embeddings()
+    if not isinstance(decoder, torch.nn.Linear):
+        raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder")
+    probe = torch.tensor([[1, 2, 3]])
+    with torch.inference_mode():
+        logits = model(input_ids=probe).logits
+        bypass_decoder(model)
+        hidden = model(input_ids=probe).logits
+        expected = torch.nn.functional.linear(hidden, decoder.weight, decoder.bias)
+    if hidden.shape[-1] != decoder.in_features or not torch.allclose(expected, logits, atol=1e-3, rtol=1e-3):
+        raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end")
+    return model, decoder
+
+
+def bypass_decoder(model: Any) -> torch.nn.Linear:
+    """Make the decoder of a masked language model return its input; `del decoder.forward` undoes it."""
+    decoder = model.get_output_embeddings()
+    decoder.forward = torch.nn.Identity().forward
+    return decoder

@@ -1,0 +1,71 @@
+"""Text to token ids, and the names of tokens in indexes."""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import batched
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from transformers import AutoTokenizer
+
+from cai_pyserini.core.errors import CaiError
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+
+class Tokenizer:
+    """The fast tokenizer of a checkpoint, and the names of its entries in indexes and JSON vectors."""
+
+    def __init__(self, checkpoint: Path):
+        if not any((checkpoint / name).is_file() for name in ("tokenizer.json", "vocab.txt", "tokenizer.model")):
+            raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+        try:
+            loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        except ValueError as error:
+            raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
+        if not loaded.is_fast:
+            raise CaiError(f"{checkpoint}: its tokenizer has no fast version (tokenizer.json)")
+        self._backend = loaded.backend_tokenizer
+        self._backend.no_padding()
+        self.pad_id: int = loaded.pad_token_id or 0
+        self.max_length: int = loaded.model_max_length
+        self.has_types = "token_type_ids" in loaded.model_input_names
+
+    def __len__(self) -> int:
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def terms(self) -> list[str]:
+        """The name of each entry in an index: the token, or `[id]` where white space or emptiness would change it."""
+        terms = [f"[{i}]" for i in range(len(self))]
+        for token, i in self._backend.get_vocab(with_added_tokens=True).items():
+            if token.split() == [token] and "\x01" not in token:
+                terms[i] = token
+        return terms
+
+    def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
+        """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""
+        if max_length is None:
+            self._backend.no_truncation()
+        else:
+            self._backend.enable_truncation(max_length)
+        encode = self._backend.encode_batch_fast  # its results are large: a few at a time
+        return [e.ids for part in batched(texts, 256) for e in encode(list(part), add_special_tokens=special)]
+
+    def pairs(self, first: Sequence[str], second: Sequence[str], max_length: int) -> list[Any]:
+        """Encodings (`ids`, `type_ids`) of pairs of texts with special tokens, the longer text truncated first."""
+        self._backend.enable_truncation(max_length)
+        return self._backend.encode_batch_fast(list(zip(first, second, strict=True)))
+
+    def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
+        """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""
+        # The model would read [CLS] and [SEP] too, so that many fewer word pieces.
+        tokens = self.encode(texts, max_length - 2, special=False)
+        indptr = np.cumsum([0] + [len(t) for t in tokens])
+        indices = np.array([id for t in tokens for id in t], np.int32)
+        counts = csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(len(texts), len(self)))
+        counts.sum_duplicates()
+        return counts

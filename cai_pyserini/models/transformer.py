@@ -1,0 +1,190 @@
+"""Running a transformer: loading, device, precision, and batches of padded token ids.
+
+On a CPU every thread works on a batch of its own: threads that share each matrix product wait for the slowest of them
+hundreds of times per batch, on a busy machine for most of the time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers.utils import logging
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import require_safetensors
+from cai_pyserini.models.tokenizer import Tokenizer
+
+BATCH_SIZE = {"cpu": 16, "cuda": 256}  # texts of full length
+Precision = Literal["auto", "float32", "bfloat16"]
+Done = Callable[[int], object]  # called with the number of texts that have been processed
+
+
+class Transformer:
+    """A model of the transformers library and its tokenizer.
+
+    `precision` is that of the matrix products, except in the layer `exclude`; sums and everything after them are
+    float32. `auto` is bfloat16 where the hardware multiplies it faster than float32.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        model: Any,
+        device: str = "auto",
+        precision: Precision = "auto",
+        exclude: torch.nn.Module | None = None,
+    ):
+        self.checkpoint = checkpoint
+        self.tokenizer = Tokenizer(checkpoint)
+        if (size := model.get_input_embeddings().num_embeddings) < len(self.tokenizer):
+            raise CaiError(
+                f"{checkpoint}: the tokenizer has {len(self.tokenizer):,} entries but the model only {size:,}; they do "
+                "not belong together"
+            )
+        self.device = resolve_device(device)
+        self.precision = resolve_precision(precision, self.device)
+        self.dtype: torch.dtype = getattr(torch, self.precision)
+        self.max_length = _max_length(model, self.tokenizer)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear) and module is not exclude:
+                module.to(self.dtype)  # once, not in every batch
+        self._model = model.to(self.device)
+
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor, **more: torch.Tensor) -> Any:
+        """The model's output for padded token ids and their mask, (texts, tokens) each."""
+        with torch.autocast(self.device.type, self.dtype, enabled=self.precision != "float32"):
+            return self._model(input_ids=ids, attention_mask=mask.long(), **more)
+
+    def map_texts[R](
+        self,
+        function: Callable[[torch.Tensor, torch.Tensor], R],
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None = None,
+        done: Done = lambda count: None,
+    ) -> Iterator[tuple[np.ndarray, R]]:
+        """Apply `function` to the padded token ids and mask of every batch of texts; blank texts are left out.
+
+        The first `max_length` tokens of each text are read, special tokens included. `batch_size` is the number of
+        texts of that length per batch; batches of shorter texts are larger. Yields, for every batch, the positions of
+        its texts and what `function` returned. Raises CaiError for a length that the model cannot read.
+        """
+        if max_length > self.max_length:
+            raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
+        size = batch_size or BATCH_SIZE[self.device.type]
+        tokens = self.tokenizer.encode(texts, max_length)
+        full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
+        groups = [full[group] for group in batches([len(tokens[i]) for i in full], size * max_length, 8 * size)]
+        results = self.map(lambda group: function(*self.pad([tokens[i] for i in group])), groups)
+        for group, result in zip(groups, results, strict=True):
+            yield group, result
+            done(len(group))
+        done(len(texts) - len(full))
+
+    def map[B, R](self, function: Callable[[B], R], items: Sequence[B]) -> Iterator[R]:
+        """Apply `function` to every item: on a CPU to several at a time, which share torch's threads evenly."""
+        threads = torch.get_num_threads()
+        workers = min(threads, len(items)) if self.device.type == "cpu" else 1
+        if workers < 2:
+            yield from map(function, items)
+            return
+        try:
+            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
+                yield from pool.map(function, items)
+        finally:
+            torch.set_num_threads(threads)
+
+    def pad(self, tokens: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and mask, (texts, tokens) each, on the device."""
+        lengths = torch.tensor([len(t) for t in tokens])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = torch.full(mask.shape, self.tokenizer.pad_id)
+        ids[mask] = torch.tensor([id for t in tokens for id in t])
+        return ids.to(self.device), mask.to(self.device)
+
+
+def _max_length(model: Any, tokenizer: Tokenizer) -> int:
+    """The number of tokens that a model can read: its tokenizer's limit, and that of its position embeddings."""
+    positions = [
+        module.num_embeddings - (module.padding_idx + 1 if module.padding_idx is not None else 0)
+        for name, module in model.named_modules()
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding)
+    ]
+    return min(
+        [tokenizer.max_length, getattr(model.config, "max_position_embeddings", tokenizer.max_length), *positions]
+    )
+
+
+def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:
+    """Group positions in `lengths` into batches, longest first, so that memory use peaks at the start.
+
+    A batch, padded to its longest text, has at most `max_tokens` tokens and `max_rows` texts.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        size = max(1, min(max_rows, max_tokens // max(1, lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def load_pretrained(kind: str, checkpoint: Path, head: str) -> Any:
+    """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
+
+    Raises CaiError, which says that the checkpoint has no `head`, where weights are missing or of another kind.
+    """
+    require_safetensors(checkpoint)
+    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # missing weights are reported below
+    try:
+        model, report = getattr(transformers, kind).from_pretrained(
+            str(checkpoint),
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except SafetensorError as error:
+        raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
+    except (ValueError, KeyError, OSError) as error:
+        raise CaiError(f"{checkpoint} has no {head}: {str(error).splitlines()[0][:200]}") from None
+    finally:
+        logging.set_verbosity(verbosity)
+    # The pooler is never used here, and masked language models come without one.
+    if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
+        raise CaiError(
+            f"{checkpoint} has no {head}: its weights lack {', '.join(missing[:3])}"
+            f"{' …' if len(missing) > 3 else ''}. Use a checkpoint saved from {kind}"
+        )
+    return model.eval()
+
+
+def resolve_device(device: str) -> torch.device:
+    """The device that a name refers to; `auto` is a GPU if there is one. Raises CaiError for one that is not there."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        resolved = torch.device(device)
+    except RuntimeError:
+        resolved = torch.device("meta")
+    if resolved.type not in BATCH_SIZE:
+        raise CaiError(f"no device {device!r}; known are auto, cpu, cuda, cuda:1, …")
+    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
+        raise CaiError(f"no device {device!r}: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs")
+    return resolved
+
+
+def resolve_precision(precision: Precision, device: torch.device) -> Precision:
+    """The precision that `auto` stands for on this device: bfloat16 where the hardware gains from it."""
+    if precision != "auto":
+        return precision
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    capabilities = torch.cpu.get_capabilities()
+    return "bfloat16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "float32"

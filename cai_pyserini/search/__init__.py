@@ -1,0 +1,1 @@
+"""Searching indexes, many queries at a time."""

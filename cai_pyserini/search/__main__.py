@@ -1,0 +1,55 @@
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT, THREADS
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+
+class SearchSettings(Settings):
+    """Search an index with the queries of a collection and write a TREC run."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.search --index index --collection hpo --output run.trec"
+    index: AnyPath = flag(help="folder written by the index stage")
+    collection: str = COLLECTION
+    output: AnyPath = OUTPUT_RUN
+    split: str | None = SPLIT
+    encoder: str | None = flag(None, "of the queries; required for a dense index (default: an impact index's own)")
+    query: Literal["splade", "bow"] | None = flag(None, "SPLADE or bag-of-words queries (default: the encoder's)")
+    device: str = DEVICE
+    k1: float | None = flag(None, "of BM25 (default: the collection's, 0.9)", ge=0)
+    b: float | None = flag(None, "of BM25 (default: the collection's, 0.4)", ge=0, le=1)
+    hits: int | None = flag(None, "hits per query (default: the collection's, 1000)", ge=1)
+    remove_query: Literal["auto", "always", "never"] | None = flag(
+        None, "remove the hit that has the id of its query (default: the collection's, auto: unless judged relevant)"
+    )
+    threads: int = THREADS
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given = parse(SearchSettings, argv, "python -m cai_pyserini.search")
+
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.artifact import require
+    from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.search.search import queries_for, removes_query, search
+
+    changes = given.model_dump(include={"k1", "b", "hits", "split", "remove_query"}, exclude_none=True)
+    config = load_index_config(given.collection).replace(**changes)
+    collection = open_collection(config)
+    search(
+        given.index,
+        queries_for(given.index, collection.topics(config.split), given.encoder, given.query, given.device),
+        given.output,
+        hits=config.hits,
+        remove_query=removes_query(config.remove_query, collection.qrels(config.split)),
+        k1=config.k1,
+        b=config.b,
+        threads=given.threads,
+    )
+    stats = require(given.output, "search").stats
+    print(f"{given.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,37 @@
+"""Search dense indexes with Faiss, exactly."""
+
+from collections.abc import Iterator
+from itertools import batched
+from pathlib import Path
+
+import faiss
+import numpy as np
+
+from cai_pyserini.core.trec import Hits
+from cai_pyserini.encode.queries import Query
+
+BATCH = 512  # queries at a time
+
+
+class FaissSearcher:
+    """An index of dense vectors, opened for many searches. Ties are in the order of the collection."""
+
+    query_scale = 1
+
+    def __init__(self, index: Path):
+        self._index = faiss.read_index(str(index / "index"))
+        self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
+
+    def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
+        """The best documents for many queries, vectors (width,), batch by batch, by query id."""
+        faiss.omp_set_num_threads(threads)
+        for batch in batched(queries.items(), BATCH):
+            vectors = np.array([vector for _, vector in batch], np.float32)
+            scores, rows = self._index.search(vectors, min(hits, len(self._ids)))
+            yield {
+                id: [(self._ids[row], score) for row, score in zip(*found, strict=True)]
+                for (id, _), *found in zip(batch, rows.tolist(), scores.tolist(), strict=True)
+            }
+
+    def close(self) -> None:
+        """Nothing to close: the index is in memory."""

@@ -1,0 +1,151 @@
+"""The search stage: an index and queries -> a TREC run, with the time that a query takes."""
+
+import logging
+import os
+import time
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from cai_pyserini.collection.contract import Qrels
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.trec import Hits, run_of, top, without_query, write_run
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries, Query, Representation
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.search.faiss import FaissSearcher
+from cai_pyserini.search.lucene import LuceneSearcher
+
+WARM_UP = 256  # queries before the clock starts: the JVM compiles what it runs often
+
+Searcher = LuceneSearcher | FaissSearcher
+logger = logging.getLogger(__name__)
+
+
+def open_searcher(index: Path, k1: float = 0.9, b: float = 0.4) -> Searcher:
+    """The searcher for an index of the index stage; `k1` and `b` are those of BM25."""
+    manifest = artifact.require(index, "index")
+    if manifest.recipe["kind"] == "dense":
+        return FaissSearcher(index)
+    return LuceneSearcher(index, manifest, k1, b)
+
+
+def search(
+    index: Path,
+    queries: Queries,
+    output: Path,
+    *,
+    hits: int = 1000,
+    remove_query: bool = False,
+    k1: float = 0.9,
+    b: float = 0.4,
+    threads: int = 0,
+    tag: str = "cai_pyserini",
+) -> Path:
+    """Write the run of all queries, with at most `hits` documents per query.
+
+    `remove_query` leaves out the hit that has the id of its query. Raises CaiError for an index that was built with
+    another checkpoint than that of the queries.
+    """
+    manifest = artifact.require(index, "index")
+    if queries.encoder:
+        require_same_checkpoint(index, queries.encoder.checkpoint)
+    recipe = {
+        "stage": "search",
+        "index": manifest.digest,
+        "queries": queries.recipe,
+        "bm25": [k1, b] if manifest.recipe["kind"] == "bm25" else None,
+        "hits": hits,
+        "remove_query": remove_query,
+    }
+
+    def write(path: Path) -> artifact.Stats:
+        searcher = open_searcher(index, k1, b)
+        encoded, seconds = queries.for_search(searcher.query_scale)
+        run, search_seconds = timed_search(searcher, encoded, hits + remove_query, threads, f"search {tag}")
+        searcher.close()
+        write_run(top(without_query(run), hits) if remove_query else run, path, tag)
+        return {"queries": len(queries.topics), "ms_per_query": 1000 * (seconds + search_seconds) / len(queries.topics)}
+
+    return artifact.make(output, recipe, write, folder=False)
+
+
+def queries_for(
+    index: Path,
+    topics: dict[str, str],
+    encoder: str | None = None,
+    query: Representation | None = None,
+    device: str = "auto",
+) -> Queries:
+    """The topics, represented as an index needs them; an impact index names its own encoder.
+
+    Raises CaiError for a dense index without an encoder.
+    """
+    kind = artifact.require(index, "index").recipe["kind"]
+    if kind == "bm25":
+        return Queries(topics)
+    if kind == "dense" and not encoder:
+        raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
+    return Queries(topics, Encoder(load_encoder(encoder or str(index)), device), query)
+
+
+def timed_search(
+    searcher: Searcher, queries: dict[str, Query], hits: int, threads: int, label: str
+) -> tuple[pd.DataFrame, float]:
+    """The run of all queries, and the seconds that searching took once the searcher was warm."""
+    threads = threads or os.cpu_count() or 1
+    warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
+    for _ in searcher.search_many(warm_up, hits, threads):
+        pass
+    found: dict[str, Hits] = {}
+    seconds = 0.0
+    with progress(range(0), len(queries), label, "query") as bar:
+        batches = searcher.search_many(queries, hits, threads)
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            if batch is None:
+                break
+            seconds += time.perf_counter() - start
+            found |= batch
+            bar.update(len(batch))
+    return run_of(found), seconds
+
+
+def require_same_checkpoint(index: Path, checkpoint: Path) -> None:
+    """Raise CaiError where an index was built with another checkpoint than the queries will be encoded with."""
+    stats = artifact.require(index, "index").stats
+    if "checkpoint" not in stats:
+        raise CaiError(
+            f"{index} was not built with an encoder of ours; build an index with `python -m cai_pyserini.index impact`"
+        )
+    if stats["checkpoint"] != checkpoint_digest(checkpoint):
+        raise CaiError(
+            f"{index} was built with another checkpoint than {checkpoint}: search it with --encoder {index}, "
+            "or encode and index the documents with this one"
+        )
+
+
+def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels) -> bool:
+    """Whether a hit that has the id of its query is removed from a run.
+
+    Where queries are documents of the collection, as in ArguAna, a query is not an answer to itself. Where queries and
+    documents are merely numbered alike, such a hit is an answer as any other: `auto` keeps it if the qrels judge one
+    relevant, and warns.
+    """
+    if setting != "auto":
+        return setting == "always"
+    relevant = [query for query, grades in qrels.items() if grades.get(query, 0) > 0]
+    if relevant:
+        logger.warning(
+            "the qrels judge document %r relevant to the query of the same id (%d such queries): hits with the id of "
+            "their query are kept",
+            relevant[0],
+            len(relevant),
+        )
+    return not relevant

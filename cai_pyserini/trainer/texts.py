@@ -1,0 +1,58 @@
+"""The texts of a domain, streamed: collections, BEIR folders, text and JSONL files."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import jsonl
+from cai_pyserini.core.artifact import file_digest
+from cai_pyserini.core.config import load_index_config
+from cai_pyserini.core.errors import CaiError
+
+
+def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
+    """The texts of all corpora that have at least `min_words` words; blank ones are left out.
+
+    The paper keeps abstracts of at least 128 words. Raises CaiError for a broken line, and if nothing is left.
+    """
+    count = 0
+    for corpus in corpora:
+        for text in _texts(corpus):
+            if text.strip() and (min_words <= 1 or len(text.split()) >= min_words):
+                count += 1
+                yield text
+    if not count:
+        raise CaiError(f"no text of at least {max(1, min_words)} words in {', '.join(corpora)}")
+
+
+def fingerprint(corpora: Sequence[str]) -> list[str]:
+    """Digests of the contents of the corpora."""
+    return [
+        file_digest(path)
+        if (path := _file(corpus))
+        else open_collection(load_index_config(corpus)).fingerprint("documents")
+        for corpus in corpora
+    ]
+
+
+def _file(corpus: str) -> Path | None:
+    """The text or JSONL file that a corpus is; None for a collection."""
+    path = Path(corpus)
+    if not path.name.removesuffix(".gz").endswith((".txt", ".jsonl")):
+        return None
+    if not path.is_file():
+        raise CaiError(f"no file {path}")
+    return path
+
+
+def _texts(corpus: str) -> Iterator[str]:
+    path = _file(corpus)
+    if path is None:
+        for document in open_collection(load_index_config(corpus)).documents():
+            yield document.contents
+    elif ".jsonl" in path.suffixes:
+        for _, data in jsonl.read(path, ("text",)):
+            yield " ".join(part for part in (data.get("title"), data["text"]) if part)
+    else:
+        for _, line in jsonl.read_lines(path):
+            yield line.rstrip("\r\n")

@@ -1,0 +1,93 @@
+"""Commands on disks that are full or read-only, mounted for the duration of a command."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# Mount a disk, run a command, and print what is on the disk afterwards.
+MOUNT = """
+mount -t tmpfs -o "$1" tmpfs "$2" || exit 77
+disk=$2; shift 2
+"$@"
+code=$?
+find "$disk" -mindepth 1
+exit $code
+"""
+
+OnDisk = Callable[..., tuple[str, list[str]]]
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> OnDisk:
+    """Run a command that must fail with --output on a disk; returns the last line of stderr and the files left."""
+    unshare = shutil.which("unshare")
+    if not unshare or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("a process may not mount here")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def run(options: str, module: str, *arguments: object) -> tuple[str, list[str]]:
+        shell = [unshare, "-rm", "sh", "-c", MOUNT, "sh", options, str(disk)]
+        python = [sys.executable, "-m", f"cai_pyserini.{module}", *map(str, arguments), "--output", str(disk / "out")]
+        done = subprocess.run([*shell, *python], capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode == 77:
+            pytest.skip("a process may not mount here")
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        left = [Path(line).name for line in done.stdout.splitlines() if line.startswith(str(disk))]
+        return done.stderr.splitlines()[-1], left
+
+    return run
+
+
+@pytest.fixture
+def abstracts(tmp_path: Path) -> Path:
+    """A file of S2ORC's with 500 kB of abstracts."""
+    path = tmp_path / "abstracts.jsonl"
+    path.write_text("".join(json.dumps({"corpusid": i, "abstract": "word " * 100}) + "\n" for i in range(1000)))
+    return path
+
+
+def test_converting_onto_a_full_disk(on_disk: OnDisk, abstracts: Path) -> None:
+    message, left = on_disk("size=64k", "convert", "s2orc", "--input", abstracts, "--min-words", 1)
+    assert message == "error: no space left on the device of the output; free some and start again"
+    assert left == [".out.files"]
+
+
+def test_converting_onto_a_read_only_disk(on_disk: OnDisk, abstracts: Path, tmp_path: Path) -> None:
+    message, _ = on_disk("ro", "convert", "s2orc", "--input", abstracts, "--min-words", 1)
+    disk = tmp_path / "disk"
+    assert message == f"error: {disk / 'out'} cannot be written: {disk} is read-only; choose another --output"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["4k", "8k"], ids=["no room for the shard", "no room for the manifest"])
+def test_encoding_onto_a_full_disk(on_disk: OnDisk, tiny: Path, size: str) -> None:
+    model = ["--encoder", "splade-tiny", "--device", "cpu", "--precision", "float32"]
+    message, left = on_disk(f"size={size}", "encode", "--collection", tiny, *model)
+    assert "no space left on the device" in message
+    assert set(left) <= {"out", "00000.npz"}  # the next run uses the shard, although there is no manifest
+
+
+@pytest.mark.slow
+def test_indexing_onto_a_full_disk(on_disk: OnDisk, tmp_path: Path) -> None:
+    (tmp_path / "vectors").mkdir()
+    with (tmp_path / "vectors" / "0.jsonl").open("w") as file:
+        for i in range(3000):
+            vector = {f"term{(i * 7 + j) % 500}": j + 1 for j in range(30)}
+            file.write(json.dumps({"id": f"d{i}", "contents": "", "vector": vector}) + "\n")
+    message, left = on_disk("size=64k", "index", "impact", "--input", tmp_path / "vectors")
+    assert "no space left on the device" in message
+    assert left == []
+
+
+@pytest.mark.slow
+def test_a_text_index_onto_a_full_disk(on_disk: OnDisk, tiny: Path) -> None:
+    message, left = on_disk("size=4k", "index", "bm25", "--collection", tiny)
+    assert "no space left on" in message.lower()
+    assert left == []

@@ -1,0 +1,78 @@
+"""Lines and JSON objects: what is read, and the line that a mistake is in."""
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core import jsonl
+from cai_pyserini.core.errors import CaiError
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_lines_come_with_their_place(tmp_path: Path, name: str) -> None:
+    data = "one\n\n  \nβ four\r\nfive".encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert list(jsonl.read_lines(path)) == [(f"{path}:1", "one\n"), (f"{path}:4", "β four\r\n"), (f"{path}:5", "five")]
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    records = [{"_id": "1", "text": "Größe\n\u2028 \"x\""}, {"n": 1.5, "list": [None, True]}]
+    path = tmp_path / "a.jsonl"
+    assert jsonl.write(path, iter(records)) == 2
+    assert [data for _, data in jsonl.read(path)] == records
+    assert [where for where, _ in jsonl.read(path)] == [f"{path}:1", f"{path}:2"]
+    assert "Größe" in path.read_text(encoding="utf-8")
+
+
+def test_no_records_are_an_empty_file(tmp_path: Path) -> None:
+    assert jsonl.write(tmp_path / "a.jsonl", []) == 0
+    assert list(jsonl.read(tmp_path / "a.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"a": "x"', "f:2: not JSON (Expecting ',' delimiter at column 10); correct or remove it"),
+        ("nothing", "f:2: not JSON (Expecting value at column 1); correct or remove it"),
+        ("[1]", "f:2: expected a JSON object, {…}"),
+        ('"a"', "f:2: expected a JSON object, {…}"),
+        ("{}", "f:2: expected an object with a, b as strings; a is not one"),
+        ('{"a": "x", "b": 1}', "f:2: expected an object with a, b as strings; b is not one"),
+        ('{"a": null, "b": "y"}', "f:2: expected an object with a, b as strings; a is not one"),
+    ],
+)
+def test_a_broken_object_is_named(text: str, message: str) -> None:
+    with pytest.raises(CaiError) as error:
+        jsonl.parse(text, "f:2", ("a", "b"))
+    assert str(error.value) == message
+
+
+def test_other_keys_may_hold_anything() -> None:
+    assert jsonl.parse('{"a": "x", "b": 1}', "f:2", ("a",)) == {"a": "x", "b": 1}
+
+
+def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one\n" + "é".encode("latin-1"))
+    lines = jsonl.read_lines(tmp_path / "a")
+    assert next(lines)[1] == "one\n"
+    with pytest.raises(CaiError, match=r"a:2: not UTF-8 \(unexpected end of data at byte 0\)"):
+        next(lines)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "plain"])
+def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
+    data = gzip.compress("".join(f"line {i * i}\n" for i in range(1000)).encode())
+    middle = len(data) // 2
+    flipped = data[:middle] + bytes(255 - byte for byte in data[middle : middle + 8]) + data[middle + 8 :]
+    path = tmp_path / "a.gz"
+    path.write_bytes({"truncated": data[:middle], "flipped": flipped, "plain": b"line 0\n"}[damage])
+    with pytest.raises(CaiError, match=rf"^{re.escape(str(path))}: not a gzip file, or truncated \(.+\)$"):
+        list(jsonl.read_lines(path))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"no file .*absent\.jsonl$"):
+        next(jsonl.read(tmp_path / "absent.jsonl"))

@@ -1,0 +1,153 @@
+"""How commands end: exit codes, messages, interrupts and closed pipes."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.errors import CaiError
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def main() -> int:
+        raise error
+
+    return main
+
+
+def exit_code(main: Callable[[], int | None]) -> int:
+    with pytest.raises(SystemExit) as exit:
+        terminal.run(main)
+    assert isinstance(exit.value.code, int)
+    return exit.value.code
+
+
+@pytest.mark.parametrize("returned, code", [(None, 0), (0, 0), (3, 3)])
+def test_the_exit_code_of_a_command_that_returns(returned: int | None, code: int) -> None:
+    assert exit_code(lambda: returned) == code
+
+
+@pytest.mark.parametrize(
+    "error, code, message",
+    [
+        (CaiError("a.yaml:3: not YAML"), 1, "a.yaml:3: not YAML"),
+        (KeyboardInterrupt(), 130, "interrupted; run the same command again to continue"),
+        (OSError(errno.ENOSPC, "…"), 1, "no space left on the device of the output; free some and start again"),
+        (OSError(errno.ENOSPC, "…", "/a/b"), 1, "no space left on the device of /a/b; free some and start again"),
+        (OSError(errno.EROFS, "…", "/a/b"), 1, "/a/b is on a read-only file system; choose another --output"),
+        (PermissionError(errno.EACCES, "…", "/a/b"), 1, "no permission to use /a/b"),
+        (IsADirectoryError(errno.EISDIR, "…", "/a/b"), 1, "/a/b is a folder, not a file"),
+        (NotADirectoryError(errno.ENOTDIR, "…", "/a/b"), 1, "/a/b is not a folder"),
+        (FileExistsError(errno.EEXIST, "…", "/a/b"), 1, "/a/b already exists and is not a folder"),
+        (FileNotFoundError(errno.ENOENT, "…", "/a/b"), 1, "no file /a/b"),
+        (OSError("the hub is down"), 1, "the hub is down"),
+    ],
+)
+def test_an_expected_failure_is_one_line(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
+) -> None:
+    assert exit_code(raising(error)) == code
+    assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), SystemExit(2)])
+def test_any_other_exception_passes(error: BaseException) -> None:
+    with pytest.raises(type(error)) as passed:
+        terminal.run(raising(error))
+    assert passed.value is error
+
+
+def test_real_operating_system_errors_are_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    attempts = {
+        f"{tmp_path} is a folder, not a file": lambda: print(tmp_path.read_text()),
+        f"{file / 'a'} is not a folder": lambda: print((file / "a").read_text()),
+        f"{file} already exists and is not a folder": lambda: file.mkdir(),
+        f"no file {tmp_path / 'absent'}": lambda: print((tmp_path / "absent").read_text()),
+    }
+    for message, attempt in attempts.items():
+        assert exit_code(attempt) == 1
+        assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_only_the_first_process_says_something(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in ("0", "1", None):
+        monkeypatch.delenv("RANK", raising=False)
+        if rank:
+            monkeypatch.setenv("RANK", rank)
+        terminal.say(f"rank {rank}")
+    assert capsys.readouterr().out == "rank 0\nrank None\n"
+
+
+def test_progress_is_not_shown_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(terminal.progress(iter("abc"), None, "letters")) == ["a", "b", "c"]
+    assert capsys.readouterr() == ("", "")
+
+
+# Real processes.
+
+
+def python(code: str) -> list[str]:
+    """A command whose main() is this code."""
+    lines = "".join(f"    {line}\n" for line in code.splitlines())
+    return [sys.executable, "-c", f"from cai_pyserini.core import terminal\ndef main():\n{lines}terminal.run(main)"]
+
+
+@pytest.mark.slow
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly() -> None:
+    lines = "for i in range(1_000_000):\n    print('line', i)"
+    with subprocess.Popen(python(lines), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.readline() == "line 0\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 1
+
+
+@pytest.mark.slow
+def test_a_short_output_into_a_closed_pipe_ends_quietly_too(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(python("print('one line')"), stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_continues_at_the_file_where_it_stopped(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    first.write_text('{"corpusid": 1, "abstract": "one"}\n')
+    os.mkfifo(second)  # the command waits for its contents
+    command = [sys.executable, "-m", "cai_pyserini.convert", "s2orc", "--min-words", "1", "--output", "out"]
+    with subprocess.Popen(
+        [*command, "--input", str(first), str(second)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".out.files/*.manifest.json")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "error: interrupted; run the same command again to continue\n"
+        assert process.wait(timeout=60) == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.files", "1.jsonl", "2.jsonl"]
+    (converted,) = (tmp_path / ".out.files").glob("*.jsonl")
+    converted.write_text(converted.read_text().replace("one", "not read again"))
+    second.unlink()
+    second.write_text('{"corpusid": 2, "abstract": "two"}\n')
+    done = subprocess.run([*command, "--input", str(first), str(second)], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    texts = [json.loads(line)["text"] for line in (tmp_path / "out" / "corpus.jsonl").read_text().splitlines()]
+    assert texts == ["two", "not read again"]
