@@ -11,35 +11,6 @@ from cai_pyserini.rerank import CrossEncoder, rerank
 from cai_pyserini.trec import read_run
 from tests.conftest import Command
 
-PAIRS = [
-    ("bladder infection", "Recurrent infections of the bladder are treated with nitrofurantoin."),
-    ("a", "Salt"),
-    ("what lowers high blood pressure?", "Salt restriction lowers blood pressure. " * 90),  # cut to 512 tokens
-]
-
-
-def test_scores_are_those_of_transformers(cross_encoder: Path) -> None:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    model = AutoModelForSequenceClassification.from_pretrained(str(cross_encoder)).eval()
-    tokenizer = AutoTokenizer.from_pretrained(str(cross_encoder))
-    wanted = []
-    for query, text in PAIRS:
-        inputs = tokenizer(query, text, truncation=True, max_length=512, return_tensors="pt")
-        assert inputs["token_type_ids"].sum() > 0
-        with torch.inference_mode():
-            wanted.append(model(**inputs).logits.item())
-    counted: list[int] = []
-    found = CrossEncoder(cross_encoder, "cpu", "float32").score(*zip(*PAIRS, strict=True), counted.append)
-    assert found.tolist() == pytest.approx(wanted, abs=1e-5) and len(set(wanted)) == 3
-    assert sum(counted) == 3
-
-
-def test_another_checkpoint_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(CaiError, match="has no sequence-classification head: its weights lack"):
-        CrossEncoder(checkpoint)
-
-
 def test_rerank_orders_the_first_documents(tiny: Path, line: Path, cross_encoder: Path) -> None:
     collection = BeirFolder(tiny, "tiny")
     topics = collection.topics("test")

@@ -22,6 +22,7 @@ from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 
 FORMAT = 2  # of all artifacts; raised when the layout of any of them changes
+UNFINISHED = ".unfinished"  # marks a folder that is written in place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 
 Recipe = dict[str, Any]  # JSON values; `stage` names the command that makes the artifact
@@ -67,8 +68,11 @@ def make(
     start = time.perf_counter()
     if resumable:
         path.mkdir(parents=True, exist_ok=True)
+        (path / UNFINISHED).touch()
         manifest_path(path).unlink(missing_ok=True)
-        _finish(path, recipe, write(path), start)
+        if (stats := write(path)) is not None:
+            _finish(path, recipe, stats, start)
+            (path / UNFINISHED).unlink(missing_ok=True)
         return path
     partial = path.with_name(f".{path.name}.partial")
     remove(partial)
@@ -89,10 +93,8 @@ def make(
     return path
 
 
-def _finish(path: Path, recipe: Recipe, stats: Stats | None, start: float) -> None:
-    """Write the manifest, which declares the artifact complete; nothing where `stats` is None."""
-    if stats is None:
-        return
+def _finish(path: Path, recipe: Recipe, stats: Stats, start: float) -> None:
+    """Write the manifest, which declares the artifact complete."""
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
     manifest = Manifest(recipe, digest(recipe), stats, _versions(), now())
     write_text(manifest_path(path), json.dumps(asdict(manifest), indent=1) + "\n")
@@ -167,16 +169,17 @@ def is_up_to_date(path: Path, recipe: Recipe) -> bool:
     return manifest is not None and manifest.digest == digest(recipe)
 
 
-def require_writable(path: Path, folder: bool = True, marker: str = "manifest.json") -> None:
+def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED) -> None:
     """Raise CaiError where an artifact cannot be written, or would replace a folder that is not ours.
 
-    A folder is ours if it is empty or has a manifest or the file `marker`.
+    A folder is ours if it is empty, complete, unfinished, or has the file `marker`.
     """
+    markers = (marker, "manifest.json", UNFINISHED)
     if folder and path.is_file():
         raise CaiError(f"{path} is a file: choose a folder for --output")
     if not folder and path.is_dir():
         raise CaiError(f"{path} is a folder: choose a file for --output")
-    if path.is_dir() and any(path.iterdir()) and not any((path / name).exists() for name in (marker, "manifest.json")):
+    if path.is_dir() and any(path.iterdir()) and not any((path / name).exists() for name in markers):
         raise CaiError(f"{path} has files that this command has not made: choose another --output, or empty it")
     parent = next(p for p in (path, *path.absolute().parents) if p.is_dir())
     existing = next(p for p in (path, *path.absolute().parents) if p.exists())

@@ -79,7 +79,8 @@ def read_run(path: Path) -> pd.DataFrame:
             path,
             sep=r"\s+",
             names=COLUMNS,
-            dtype=dict.fromkeys(COLUMNS, "category") | {"score": np.float64},
+            # "category" would turn ids into numbers if all of them look like numbers
+            dtype=dict.fromkeys(COLUMNS, "str") | {"score": np.float64},
             keep_default_na=False,
             na_values=[""],
             quoting=3,

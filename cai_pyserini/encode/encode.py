@@ -1,22 +1,26 @@
 """Encode a collection once: documents or queries -> raw vectors in shards.
 
-A shard is the unit of work: a pure function of a slice of the collection. Encoding continues after an interruption with
-the first missing shard, and several processes (or GPUs, or machines that share a folder) can each encode their own; the
-last one to finish declares the folder complete.
+A shard is the unit of work: a pure function of a slice of the collection. Several processes (or GPUs, or machines that
+share a folder) can each encode their own; the last one to finish declares the folder complete. The batches of a shard
+that is being encoded are saved every few seconds, so that an interruption costs no more than that.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import batched
 from pathlib import Path
+
+import numpy as np
 
 from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Part
-from cai_pyserini.encode.shards import Shard, shard_path, shard_stats, write_shard
+from cai_pyserini.encode.shards import Matrix, Shard, read_shard, shard_path, shard_stats, write_shard
+from cai_pyserini.models.transformer import Done
 
-SHARD = 1024  # vectors per shard: an interruption costs one shard at most
+SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
+SAVE_SECONDS = 5.0  # between saves of an unfinished shard
 
 
 def encode(
@@ -38,7 +42,6 @@ def encode(
         "stage": "encode",
         "part": part,
         "texts": [collection.fingerprint(part), collection.fingerprint(split) if queries else None],
-        "shard": SHARD,
         **encoder.recipe(part),
     }
     digest = artifact.digest(recipe)
@@ -56,22 +59,52 @@ def encode(
                 if number % shard_num != shard_id or shard_stats(path, digest):
                     bar.update(len(slice_))
                     continue
-                model = encoder.load(part)
-                start = time.perf_counter()
-                contents = [text.contents for text in slice_]
-                vectors = model.encode(contents, encoder.max_length(part), batch_size, bar.update)
-                write_shard(path, Shard([t.id for t in slice_], vectors), digest, time.perf_counter() - start)
+                _encode_shard(encoder, part, slice_, path, digest, batch_size, bar.update)
         return _stats(folder, number + 1, digest)
 
     return artifact.make(output, recipe, write, resumable=True)
 
 
+def _encode_shard(
+    encoder: Encoder,
+    part: Part,
+    texts: Sequence[Document],
+    path: Path,
+    digest: str,
+    batch_size: int | None,
+    done: Done,
+) -> None:
+    """Write one shard, continuing with the batches that an interrupted attempt has saved."""
+    model = encoder.load(part)
+    unfinished = path.with_suffix(".unfinished.npz")
+    own = artifact.digest([digest, batch_size])  # the composition of batches depends on their size
+    ids, contents = [text.id for text in texts], [text.contents for text in texts]
+    pieces: list[tuple[np.ndarray, Matrix]] = []
+    batches, seconds = 0, 0.0
+    if saved := shard_stats(unfinished, own):
+        pieces.append((np.arange(len(texts)), read_shard(unfinished).vectors))
+        batches, seconds = saved.batches, saved.seconds
+    start = last_save = time.perf_counter()
+    for piece in model.encode_batches(contents, encoder.max_length(part), batch_size, done, skip=batches):
+        pieces.append(piece)
+        batches += 1
+        now = time.perf_counter()
+        if now - last_save > SAVE_SECONDS:
+            vectors = model.assemble(len(texts), pieces)
+            write_shard(unfinished, Shard(ids, vectors), own, seconds + now - start, batches)
+            last_save = now
+    vectors = model.assemble(len(texts), pieces)
+    write_shard(path, Shard(ids, vectors), digest, seconds + time.perf_counter() - start, batches)
+    unfinished.unlink(missing_ok=True)
+
+
 def _stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
-    """The sums over all shards; None as long as one is missing. Deletes shards beyond the last."""
+    """The sums over all shards; None as long as one is missing. Deletes what other recipes left."""
     shards = [stats for number in range(count) if (stats := shard_stats(shard_path(folder, number), digest))]
     if len(shards) < count:
         return None
-    for stale in sorted(folder.glob("[0-9]" * 5 + ".npz"))[count:]:
+    current = {shard_path(folder, number) for number in range(count)}
+    for stale in set(folder.glob("*.npz")) - current:
         stale.unlink()
     return {
         "vectors": sum(shard.rows for shard in shards),

@@ -1,8 +1,8 @@
 """Vectors on disk: a folder of shards, each with the vectors and the ids of consecutive documents.
 
 A shard is an .npz file that needs no pickle. Sparse vectors are a CSR matrix (`data` float32, `indices` int32,
-`indptr` int64, `shape`), dense ones an array `vectors` (float32). With them are `ids`, the `seconds` it took to encode
-them and the `digest` of the recipe, so that each shard can be trusted by itself, whoever wrote it.
+`indptr` int64, `shape`), dense ones an array `vectors` (float32). With them are `ids`, statistics, and the
+`digest` of the recipe, so that each shard can be trusted by itself, whoever wrote it.
 """
 
 from collections.abc import Iterator
@@ -26,10 +26,11 @@ class Shard(NamedTuple):
 
 
 class ShardStats(NamedTuple):
-    """What a shard holds, and the time it took to encode it."""
+    """What a shard holds, and what it took to encode it."""
 
     rows: int
     nonzeros: int
+    batches: int
     seconds: float
 
 
@@ -38,8 +39,8 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:05d}.npz"
 
 
-def write_shard(path: Path, shard: Shard, digest: str, seconds: float) -> None:
-    """Write a shard, atomically."""
+def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: int) -> None:
+    """Write a shard, atomically; `seconds` and `batches` are what it took to encode it."""
     vectors = shard.vectors
     if isinstance(vectors, np.ndarray):
         arrays = {"vectors": vectors.astype(np.float32)}
@@ -50,10 +51,16 @@ def write_shard(path: Path, shard: Shard, digest: str, seconds: float) -> None:
             "indptr": vectors.indptr.astype(np.int64),
             "shape": np.array(vectors.shape, np.int64),
         }
-    stats = {"digest": np.array(digest), "rows": np.array(len(shard.ids)), "seconds": np.array(seconds)}
-    stats["nonzeros"] = np.array(vectors.size if isinstance(vectors, np.ndarray) else vectors.nnz)
+    stats = ShardStats(len(shard.ids), int(np.count_nonzero(vectors.data)), batches, seconds)
     with atomic_write(path) as partial, partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, ids=np.array(shard.ids, np.str_), **arrays, **stats)
+        np.savez(
+            file,
+            allow_pickle=False,
+            ids=np.array(shard.ids, np.str_),
+            digest=np.array(digest),
+            stats=np.array(stats),
+            **arrays,
+        )
 
 
 def read_shard(path: Path) -> Shard:
@@ -70,9 +77,10 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
     if not path.is_file():
         return None
     with np.load(path, allow_pickle=False) as file:
-        if str(file["digest"]) != digest or "rows" not in file:
+        if str(file["digest"]) != digest or "stats" not in file:
             return None
-        return ShardStats(int(file["rows"]), int(file["nonzeros"]), float(file["seconds"]))
+        rows, nonzeros, batches, seconds = file["stats"].tolist()
+        return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
 
 
 class Vectors:

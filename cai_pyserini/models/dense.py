@@ -6,7 +6,7 @@ Vectors have length 1, so that a dot product is a cosine. Special tokens have we
 collection does not contain. Documents and queries are pooled alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,19 @@ class Dense:
 
         The vector of a blank text is zero. `batch_size` and `done` are those of Transformer.map_texts.
         """
-        vectors = np.zeros((len(texts), self.width), np.float32)
-        for group, found in self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done):
-            vectors[group] = found
+        return self.assemble(len(texts), list(self.encode_batches(texts, max_length, batch_size, done)))
+
+    def encode_batches(
+        self, texts: Sequence[str], max_length: int, batch_size: int | None, done: Done, skip: int = 0
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """As `encode`, batch by batch: the positions of the texts, and their vectors. The first `skip` are left out."""
+        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip)
+
+    def assemble(self, count: int, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """The vectors (count, width) of all batches; rows that no batch has are zero."""
+        vectors = np.zeros((count, self.width), np.float32)
+        for positions, found in pieces:
+            vectors[positions] = found
         return vectors
 
     @torch.inference_mode()

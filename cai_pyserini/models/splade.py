@@ -6,7 +6,7 @@ log1p and relu grow with the logit, so the maximum is taken over the logits, and
 entry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +40,32 @@ class Splade:
 
         The vector of a blank text is empty. `batch_size` and `done` are those of Transformer.map_texts.
         """
-        rows, columns, weights = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-        for group, (row, column, weight) in self.transformer.map_texts(
-            self._entries, texts, max_length, batch_size, done
-        ):
-            rows.append(group[row])
-            columns.append(column)
-            weights.append(weight)
-        entries = np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns))
-        return csr_matrix(entries, shape=(len(texts), self.width))
+        return self.assemble(len(texts), list(self.encode_batches(texts, max_length, batch_size, done)))
+
+    def encode_batches(
+        self, texts: Sequence[str], max_length: int, batch_size: int | None, done: Done, skip: int = 0
+    ) -> Iterator[tuple[np.ndarray, csr_matrix]]:
+        """As `encode`, batch by batch: the positions of the texts, and their vectors. The first `skip` are left out."""
+        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip)
+
+    def assemble(self, count: int, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
+        """The vectors (count, vocabulary) of all batches; rows that no batch has are empty."""
+        entries = [vectors.tocoo() for _, vectors in pieces]
+        rows = [positions[part.row] for (positions, _), part in zip(pieces, entries, strict=True)]
+        columns, weights = [part.col for part in entries], [part.data for part in entries]
+        if not pieces:
+            return csr_matrix((count, self.width), dtype=np.float32)
+        places = np.concatenate(rows), np.concatenate(columns)
+        return csr_matrix((np.concatenate(weights), places), shape=(count, self.width))
 
     @torch.inference_mode()
-    def _entries(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, columns and weights of the non-zero entries of a batch."""
+    def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
         logits = max_logits(hidden, mask, self._embeddings, self._bias)
-        row, column = logits.gt(0).nonzero(as_tuple=True)
-        weights = torch.log1p(logits[row, column])
-        return row.numpy(force=True), column.numpy(force=True), weights.numpy(force=True)
+        places = logits.gt(0).nonzero(as_tuple=True)
+        weights = torch.log1p(logits[places])
+        entries = weights.numpy(force=True), tuple(place.numpy(force=True) for place in places)
+        return csr_matrix(entries, shape=(len(ids), self.width))
 
 
 def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:

@@ -67,11 +67,12 @@ class Transformer:
         max_length: int,
         batch_size: int | None = None,
         done: Done = lambda count: None,
+        skip: int = 0,
     ) -> Iterator[tuple[np.ndarray, R]]:
-        """Apply `function` to the padded token ids and mask of every batch of texts; blank texts are left out.
+        """Apply `function` to the padded token ids and mask of every batch of texts but the first `skip`.
 
-        The first `max_length` tokens of each text are read, special tokens included. `batch_size` is the number of
-        texts of that length per batch; batches of shorter texts are larger. Yields, for every batch, the positions of
+        The first `max_length` tokens of each text are read, special tokens included; blank texts are left out.
+        `batch_size` is the number of texts of that length per batch; batches of shorter texts are larger. Yields, for every batch, the positions of
         its texts and what `function` returned. Raises CaiError for a length that the model cannot read.
         """
         if max_length > self.max_length:
@@ -80,11 +81,11 @@ class Transformer:
         tokens = self.tokenizer.encode(texts, max_length)
         full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
         groups = [full[group] for group in batches([len(tokens[i]) for i in full], size * max_length, 8 * size)]
-        results = self.map(lambda group: function(*self.pad([tokens[i] for i in group])), groups)
-        for group, result in zip(groups, results, strict=True):
+        done(len(texts) - len(full) + sum(len(group) for group in groups[:skip]))
+        results = self.map(lambda group: function(*self.pad([tokens[i] for i in group])), groups[skip:])
+        for group, result in zip(groups[skip:], results, strict=True):
             yield group, result
             done(len(group))
-        done(len(texts) - len(full))
 
     def map[B, R](self, function: Callable[[B], R], items: Sequence[B]) -> Iterator[R]:
         """Apply `function` to every item: on a CPU to several at a time, which share torch's threads evenly."""

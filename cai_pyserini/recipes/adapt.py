@@ -1,157 +1,314 @@
-"""From a collection to a retriever adapted to it, in one command.
+"""From a collection to a retriever adapted to it.
 
 From a released SPLADE checkpoint, with nothing but documents: training on pseudo queries with in-batch and hard
-negatives; with a teacher, a second training from the same checkpoint that distils it; then the mean of the old and the
-new weights (Wortsman et al. 2022), which keeps what the checkpoint knew. docs/adaptation.md has what was tried.
+negatives (contrast); with a teacher, a second training from the same checkpoint that distils it; then the mean of the
+old and the new weights (Wortsman et al. 2022), which keeps what the checkpoint knew. docs/adaptation.md has what was
+tried.
 
-From a plain language model, with a training file of MS MARCO (`--data`), the paper's way: vocabulary expansion,
+From a plain language model, with a training file of MS MARCO (`--data`), the paper's recipe: vocabulary expansion,
 pretraining on the collection, SPLADE training with Margin-MSE.
 
 Both end with the collection's IDF and an encoder.yaml that names it.
 """
 
-import random
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import batched, dropwhile, islice
 from pathlib import Path
+from typing import NamedTuple
 
-from cai_pyserini import artifact, cli
-from cai_pyserini.artifact import file_digest
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import open_collection
-from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder, load_index_config
-from cai_pyserini.idf import compute
-from cai_pyserini.trainer import generate, pretrain, score, settings, splade, vocabulary
+from transformers import AutoTokenizer
 
+from cai_pyserini.collection.contract import Document
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.artifact import file_digest
+from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress, say
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.models.dense import Dense
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.recipes import estimate, pseudo_queries
+from cai_pyserini.recipes.pseudo_queries import NEGATIVES, PseudoQueries
+from cai_pyserini.recipes.settings import AdaptSettings
+from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
+from cai_pyserini.trainer.callbacks import duration
+from cai_pyserini.trainer.examples import Example, examples
+from cai_pyserini.trainer.pairs import total_steps
+from cai_pyserini.trainer.settings import (
+    GenerateSettings,
+    PretrainSettings,
+    ScoreSettings,
+    SpladeSettings,
+    VocabularySettings,
+    inherited,
+    load_step,
+    recorded,
+    write_encoder,
+)
+from cai_pyserini.trainer.splade import SpladeTraining
+
+STAGE = "recipes adapt"
 SHORT = {"batch_size": 24, "warmup_steps": 50}
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 400}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 1200, "lambda_q": 0.01, "lambda_d": 0.01}
-NEGATIVES = 4  # of a pseudo query, each in an example of its own
-WEIGHTS = {"contrast": 0.6, "distil": 0.8}  # of the new weights in the mean: of one training, of two
-STEPS = ("vocabulary", "pretrain", "generate", "splade", "distil")
+WEIGHTS = {1: 0.6, 2: 0.8}  # of the new weights in the mean: of one training, of two
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What adaptation can be told. Settings of its steps are in YAML files of their own."""
+class Step(NamedTuple):
+    """A step whose result is kept. `is_done` can be called once the steps before it are done."""
 
-    collection: str = field(metadata={"help": "a name in index_configs/, a YAML file, or a BEIR folder"})
-    base: str = field(metadata={"help": "a SPLADE encoder; with --data, any masked language model"})
-    output: str = field(metadata={"help": "folder for the checkpoint, and for the steps before it in parts/"})
-    data: str | None = field(default=None, metadata={"help": "training file of MS MARCO: the paper's way"})
-    dense: str | None = field(default=None, metadata={"help": "teacher: a dense encoder, such as minilm"})
-    cross_encoder: str | None = field(
-        default=None, metadata={"help": "teacher: such as cross-encoder/ms-marco-MiniLM-L-6-v2"}
-    )
-    generator: str | None = field(
-        default=None, metadata={"help": "writes the queries, such as BeIR/query-gen-msmarco-t5-base-v1"}
-    )
-    queries: int = field(default=5000, metadata={"help": "pseudo queries, at most"})
-    weight: float | None = field(
-        default=None,
-        metadata={"help": "of the new weights in the mean of old and new; default: 0.6, with a teacher 0.8"},
-    )
-    vocabulary: str | None = field(default=None, metadata={"help": "YAML settings of the vocabulary step"})
-    pretrain: str | None = field(default=None, metadata={"help": "YAML settings of pretraining"})
-    generate: str | None = field(default=None, metadata={"help": "YAML settings of query generation"})
-    splade: str | None = field(default=None, metadata={"help": "YAML settings of SPLADE training"})
-    distil: str | None = field(default=None, metadata={"help": "YAML settings of the training with a teacher"})
-    seed: int = field(default=42, metadata={"help": "of the draw of pseudo queries"})
-    device: str = field(default="auto", metadata={"help": "auto, or cpu"})
+    name: str
+    work: str  # what it does, with counts
+    run: Callable[[], Path]
+    is_done: Callable[[], bool]
+    seconds: Callable[[], float] | None = None  # measures how long it will take
 
 
-def adapt(given: Settings) -> Path:
-    """Write the adapted checkpoint with its IDF and encoder.yaml."""
-    config = load_index_config(given.collection)
-    collection = open_collection(config)
-    base = load_encoder(given.base)
-    output = Path(given.output)
-    teachers = {name: spec for name in ("dense", "cross_encoder", "generator") if (spec := getattr(given, name))}
-    if given.weight is not None and not 0 < given.weight <= 1:
-        raise CaiError(f"--weight is {given.weight}; it must be above 0 and at most 1")
-    if given.dense and given.cross_encoder:
-        raise CaiError("--dense and --cross-encoder are both teachers; give one of them")
-    if given.data and teachers:
-        raise CaiError(f"--data has queries and margins; it goes without --{', --'.join(teachers)}")
-    files = {step: path for step in STEPS if (path := getattr(given, step))}
-    recipe = {
-        "stage": "adapt",
-        "format": 2,
-        "documents": collection.fingerprint("documents"),
-        "checkpoint": checkpoint_digest(checkpoint_folder(base)),
-        "models": {name: checkpoint_digest(checkpoint_folder(load_encoder(spec))) for name, spec in teachers.items()},
-        "data": given.data and file_digest(Path(given.data)),
-        "files": {step: file_digest(Path(path)) for step, path in files.items()},
-        "settings": settings.recipe(given, "collection", "base", "data", *teachers, *files),
-    }
-    if artifact.is_fresh(output, recipe):
-        return output
-    artifact.manifest_path(output).unlink(missing_ok=True)
-    parts = output / "parts"
-    common: dict[str, object] = {"device": given.device, "seed": given.seed}
-    start = given.base
-    fixed: dict[str, object]
-    if given.data or given.vocabulary:
-        fixed = {"corpus": [given.collection], "base": start, "output": str(parts / "vocabulary")}
-        start = str(vocabulary.build(settings.load(vocabulary.Settings, given.vocabulary, fixed)))
-    if given.data or given.pretrain:
-        fixed = {"corpus": [given.collection], "base": start, "output": str(parts / "pretrained")} | common
-        start = str(pretrain.pretrain(settings.load(pretrain.Settings, given.pretrain, fixed)))
-    data = given.data or str(_examples(given, recipe, parts))
-    fixed = {"data": data, "base": start, "output": str(parts / "splade")} | common
-    trained = [splade.train(settings.load(splade.Settings, given.splade, fixed, {} if given.data else CONTRAST))]
-    if given.dense or given.cross_encoder:
-        fixed |= {"output": str(parts / "distilled")}
-        trained.append(splade.train(settings.load(splade.Settings, given.distil, fixed, DISTIL)))
-    weight = 1.0 if given.data else given.weight or WEIGHTS["distil" if len(trained) > 1 else "contrast"]
-    _mean(checkpoint_folder(load_encoder(start)), trained, weight, output)
-    compute(collection, output, output / "idf")
-    settings.write_encoder(load_encoder(str(trained[0])), output, idf=output / "idf")
-    artifact.write_manifest(output, recipe, {"weight": weight})
-    return output
+class Adaptation:
+    """The settings of all steps, checked before the first of them starts."""
 
+    def __init__(self, settings: AdaptSettings):
+        self.settings = settings
+        self.config = load_index_config(settings.collection)
+        self.collection = open_collection(self.config)
+        self.base = load_encoder(settings.base)
+        self.folder = settings.output.with_name(f"{settings.output.name}.steps")
+        self.start = settings.base  # what the SPLADE trainings start from
+        common = {"device": settings.device, "seed": settings.seed}
+        self.vocabulary = self.pretrain = self.generate = self.score = self.distil = None
+        if settings.data or settings.vocabulary:
+            fixed = {"corpus": [settings.collection], "base": self.start, "output": self.folder / "vocabulary"}
+            self.vocabulary = load_step(VocabularySettings, settings.vocabulary, fixed)
+            self.start = str(self.vocabulary.output)
+        if settings.data or settings.pretrain:
+            fixed = {"corpus": [settings.collection], "base": self.start, "output": self.folder / "pretrained"}
+            self.pretrain = load_step(PretrainSettings, settings.pretrain, fixed | common)
+            self.start = str(self.pretrain.output)
+        if settings.generator:
+            fixed = {"collection": settings.collection, "generator": settings.generator}
+            fixed |= {"output": self.folder / "generated"}
+            self.generate = load_step(GenerateSettings, settings.generate, fixed | common)
+        self.data = settings.data or self.folder / "examples.jsonl"
+        if settings.cross_encoder:
+            fixed = {"data": self.data, "cross_encoder": settings.cross_encoder, "device": settings.device}
+            self.score = load_step(ScoreSettings, None, fixed | {"output": self.folder / "scored.jsonl"})
+            self.data = self.score.output
+        fixed = {"data": self.data, "base": self.start} | common
+        contrast = fixed | {"output": self.folder / ("splade" if settings.data else "contrast")}
+        self.splade = load_step(SpladeSettings, settings.splade, contrast, {} if settings.data else CONTRAST)
+        if settings.dense or settings.cross_encoder:
+            fixed |= {"output": self.folder / "distilled"}
+            self.distil = load_step(SpladeSettings, settings.distil, fixed, DISTIL)
+        self.trained = [step for step in (self.splade, self.distil) if step]
+        self.weight = 1.0 if settings.data else settings.weight or WEIGHTS[len(self.trained)]
+        self.pseudo = PseudoQueries(
+            self.config,
+            self.base,
+            self.folder / "examples.jsonl",
+            settings.queries,
+            settings.seed,
+            settings.device,
+            self.generate.output if self.generate else None,
+            load_encoder(settings.dense) if settings.dense else None,
+        )
 
-def _examples(given: Settings, recipe: artifact.Recipe, folder: Path) -> Path:
-    """The training file of pseudo queries, with the teacher's margins where there is one."""
-    from cai_pyserini.trainer.pseudo import write_examples
+    def recipe(self) -> artifact.Recipe:
+        """What the adapted checkpoint depends on; the steps need not exist."""
+        settings = self.settings
+        if settings.data and not settings.data.is_file():
+            raise CaiError(f"no file {settings.data}")
+        models = {name: spec for name in ("dense", "cross_encoder", "generator") if (spec := getattr(settings, name))}
+        steps = {
+            "vocabulary": self.vocabulary and recorded(self.vocabulary, "corpus", "base"),
+            "pretrain": self.pretrain and recorded(self.pretrain, "corpus", "base"),
+            "generate": self.generate and recorded(self.generate, "collection", "generator", "batch_size"),
+            "splade": recorded(self.splade, "data", "base", "idf"),
+            "distil": self.distil and recorded(self.distil, "data", "base", "idf"),
+        }
+        return {
+            "stage": STAGE,
+            "documents": self.collection.fingerprint("documents"),
+            "checkpoint": checkpoint_digest(checkpoint_folder(self.base)),
+            "encoder": inherited(self.base),
+            "models": {name: checkpoint_digest(checkpoint_folder(load_encoder(spec))) for name, spec in models.items()},
+            "data": settings.data and file_digest(settings.data),
+            "steps": {name: values for name, values in steps.items() if values},
+            "settings": {"queries": settings.queries, "seed": settings.seed, "weight": self.weight},
+        }
 
-    generated = None
-    if given.generator:
-        fixed = {"collection": given.collection, "generator": given.generator, "output": str(folder / "generated")}
-        common = {"seed": given.seed, "device": given.device}
-        generated = generate.generate(settings.load(generate.Settings, given.generate, fixed | common))
-    path = folder / "examples.jsonl"
-    own = {key: recipe[key] for key in ("documents", "checkpoint")} | {
-        "stage": "pseudo",
-        "format": 1,
-        "generated": generated and artifact.require_manifest(generated, "generate")["digest"],
-        "teacher": recipe["models"].get("dense"),
-        "settings": [given.queries, given.seed],
-    }
-    if not artifact.is_fresh(path, own):
-        with artifact.building(path, own, folder=False) as (partial, facts):
-            facts["examples"] = write_examples(
-                load_index_config(given.collection),
-                load_encoder(given.base),
-                partial,
-                given.queries,
-                NEGATIVES,
-                random.Random(given.seed),
-                given.device,
-                generated,
-                load_encoder(given.dense) if given.dense else None,
+    def steps(self) -> Iterator[Step]:
+        """The steps, in order."""
+        if expand := self.vocabulary:
+            yield Step(
+                "vocabulary",
+                f"in increments of {expand.increment:,} tokens",
+                lambda: vocabulary.expand_checkpoint(expand),
+                lambda: artifact.is_up_to_date(expand.output, vocabulary.recipe(expand)),
             )
-    if given.cross_encoder:
-        return score.score(score.Settings(str(path), given.cross_encoder, str(folder / "scored.jsonl"), given.device))
-    return path
+        if mlm := self.pretrain:
+            length = f"{mlm.max_steps:,} steps" if mlm.max_steps else f"{mlm.epochs:g} epochs"
+            yield Step(
+                "pretraining",
+                f"{length} with {mlm.batch_size} sequences of {mlm.max_length} tokens each",
+                lambda: pretrain.pretrain(mlm, "pretraining"),
+                lambda: artifact.is_up_to_date(mlm.output, pretrain.recipe(mlm)),
+                lambda: self._pretrain_seconds(mlm),
+            )
+        if written := self.generate:
+            yield Step(
+                "query generation",
+                f"{written.per_document} queries for each of {min(self.size, written.documents):,} documents",
+                lambda: generate.generate(written),
+                lambda: artifact.is_up_to_date(written.output, generate.recipe(written)),
+                lambda: self._generate_seconds(written),
+            )
+        if not self.settings.data:
+            yield Step(
+                "pseudo queries",
+                f"at most {self.pseudo.queries:,}, with {NEGATIVES} negatives each, from {self.size:,} documents",
+                self.pseudo.write,
+                lambda: artifact.is_up_to_date(self.pseudo.output, self.pseudo.recipe()),
+                self._pseudo_seconds,
+            )
+        if scored := self.score:
+            yield Step(
+                "cross-encoder",
+                f"scores of at most {self._scored_pairs:,} pairs",
+                lambda: score.score(scored),
+                lambda: artifact.is_up_to_date(scored.output, score.recipe(scored)),
+                lambda: self._score_seconds(scored),
+            )
+        names = ["splade"] if self.settings.data else ["contrast", "distillation"]
+        for number, (name, step) in enumerate(zip(names, self.trained, strict=False), 1):
+            yield self._training(f"{name} {number}/{len(self.trained)}" if len(self.trained) > 1 else name, step)
+
+    def _training(self, label: str, settings: SpladeSettings) -> Step:
+        steps = total_steps(settings, 0 if settings.max_steps else self._count(settings))
+
+        def is_done() -> bool:
+            return artifact.is_up_to_date(settings.output, SpladeTraining(settings).recipe())
+
+        def seconds() -> float:
+            training = SpladeTraining(settings.replace(base=self.settings.base))  # its own base may not exist yet
+            return steps * training.step_seconds(self._pool(settings))
+
+        work = f"{steps:,} steps with {settings.batch_size} queries each"
+        return Step(label, work, lambda: SpladeTraining(settings).run(label), is_done, seconds)
+
+    def _count(self, settings: SpladeSettings) -> int:
+        """The number of examples to train on; before pseudo queries are made, their largest number."""
+        if self.settings.data:
+            return sum(1 for _ in self._examples(settings))
+        return self.pseudo.queries * NEGATIVES // max(1, settings.negatives)
+
+    def _examples(self, settings: SpladeSettings) -> Iterator[Example]:
+        return examples(settings.data, settings.loss == "margin-mse", settings.negatives)
+
+    def _pool(self, settings: SpladeSettings) -> list[Example]:
+        """Examples to measure a training with."""
+        if self.settings.data:
+            return list(islice(self._examples(settings), estimate.SAMPLE))
+        return estimate.as_examples(self.sample, settings.negatives, settings.seed)
+
+    @cached_property
+    def _sampled(self) -> tuple[int, list[str]]:
+        contents = (document.contents for document in self.collection.documents())
+        return estimate.sample(progress(contents, self.collection.size, "sample documents"), self.settings.seed)
+
+    @property
+    def size(self) -> int:
+        """The number of documents."""
+        return self._sampled[0]
+
+    @property
+    def sample(self) -> list[str]:
+        """The contents of some documents."""
+        return self._sampled[1]
+
+    @property
+    def _scored_pairs(self) -> int:
+        return self.pseudo.queries * (1 + NEGATIVES)
+
+    def _pretrain_seconds(self, settings: PretrainSettings) -> float:
+        steps, seconds = pretrain.measure(settings.replace(base=self.settings.base), self.sample, self.size)
+        return steps * seconds
+
+    def _generate_seconds(self, settings: GenerateSettings) -> float:
+        generator = generate.Generator(settings)
+
+        def process(texts: list[str]) -> None:
+            for batch in batched(texts, settings.batch_size):
+                generator.queries([Document("", text) for text in batch])
+
+        return min(self.size, settings.documents) * estimate.seconds_per_text(process, self.sample)
+
+    def _pseudo_seconds(self) -> float:
+        """Encoding takes nearly all of the time."""
+        encoders: list[tuple[Splade | Dense, int]] = [
+            (Splade(checkpoint_folder(self.base), self.settings.device), self.base.max_document_length)
+        ]
+        if teacher := self.pseudo.teacher:
+            dense = Dense(checkpoint_folder(teacher), self.settings.device)
+            encoders.append((dense, teacher.max_document_length))
+        per_text = sum(
+            estimate.seconds_per_text(partial(encoder.encode, max_length=length), self.sample)
+            for encoder, length in encoders
+        )
+        return min(self.size, pseudo_queries.SAMPLE) * per_text
+
+    def _score_seconds(self, settings: ScoreSettings) -> float:
+        model = CrossEncoder(checkpoint_folder(load_encoder(settings.cross_encoder)), settings.device)
+        queries = [example["query"] for example in estimate.as_examples(self.sample, 0, 0)]
+
+        def process(texts: list[str]) -> None:
+            model.score(queries[: len(texts)], texts)
+
+        return self._scored_pairs * estimate.seconds_per_text(process, self.sample)
 
 
-def _mean(old: Path, new: list[Path], weight: float, output: Path) -> None:
-    """Write (1 - weight) * old + weight * the mean of the new weights, with the tokenizer of all."""
-    from transformers import AutoTokenizer
+def adapt(settings: AdaptSettings) -> Path:
+    """Write the adapted checkpoint with its IDF and encoder.yaml."""
+    adaptation = Adaptation(settings)
+    recipe = adaptation.recipe()
+    if artifact.is_up_to_date(settings.output, recipe):
+        return settings.output
+    artifact.require_writable(settings.output)
+    steps = list(adaptation.steps())
+    missing = list(dropwhile(lambda step: step.is_done(), steps))
+    _announce(adaptation, steps, missing)
+    for step in steps:
+        step.run()
 
-    from cai_pyserini.trainer import run
+    def write(folder: Path) -> artifact.Stats:
+        trained = [step.output for step in adaptation.trained]
+        mean_of_weights(checkpoint_folder(load_encoder(adaptation.start)), trained, adaptation.weight, folder)
+        compute(adaptation.collection, folder, folder / "idf")
+        write_encoder(load_encoder(str(trained[0])), folder, folder / "idf")
+        return {"weight": adaptation.weight}
 
-    first, *others = [run.load(path) for path in (old, *new)]
+    return artifact.make(settings.output, recipe, write)
+
+
+def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[Step]) -> None:
+    """Say what will be done and, measured on this machine, how long it will take."""
+    say(f"adapt {adaptation.base.name} to {adaptation.config.name}, steps in {adaptation.folder}:")
+    for number, step in enumerate(steps, 1):
+        say(f"{number}. {step.name}: {step.work}" + ("" if step in missing else " (done)"))
+    new = adaptation.weight
+    say(f"{len(steps) + 1}. mean of weights, {1 - new:.2g} old and {new:.2g} new, and IDF")
+    seconds = {step.name: step.seconds() for step in missing if step.seconds}
+    if seconds:
+        shares = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items())
+        say(f"about {duration(sum(seconds.values()))}: {shares}")
+
+
+def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path) -> None:
+    """Write the checkpoint (1 - weight) * old + weight * the mean of the new ones, with their tokenizer."""
+    first, *others = [training.load_model(path) for path in (old, *new)]
     states = [model.state_dict() for model in others]
     mean = {
         name: value.lerp(sum(state[name] for state in states) / len(states), weight)
@@ -161,16 +318,3 @@ def _mean(old: Path, new: list[Path], weight: float, output: Path) -> None:
     first.load_state_dict(states[0] | mean)
     first.save_pretrained(output)
     AutoTokenizer.from_pretrained(str(new[0])).save_pretrained(output)
-
-
-def main() -> None:
-    given = settings.parse(
-        Settings,
-        "Adapt a retriever to a collection with nothing but its documents.",
-        "python -m cai_pyserini.trainer.adapt --collection hpo --base splade-tiny --output models/hpo",
-    )
-    print(f"{adapt(given)}: ./run_beir.sh {given.collection} --encoder {given.output}")
-
-
-if __name__ == "__main__":
-    cli.run(main)

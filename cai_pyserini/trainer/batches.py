@@ -8,7 +8,7 @@ from typing import Any
 
 from cai_pyserini.core import artifact, jsonl
 
-Process[T] = Callable[[int, tuple[T, ...]], Iterable[dict[str, Any]]]  # number of the batch, items -> records
+type Process[T] = Callable[[int, tuple[T, ...]], Iterable[dict[str, Any]]]  # number of the batch, items -> records
 
 
 def in_batches[T](

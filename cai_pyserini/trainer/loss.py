@@ -8,8 +8,8 @@ Margin-MSE is from Hofstätter et al. 2020, "Improving Efficient Neural Ranking 
 Distillation"; delta^ are the teacher's margins.
 
 All losses are those of the whole batch. Of several processes, each gathers the vectors of all, of which only its own
-have gradients, and computes the loss of the whole batch; its gradient is then its share of the whole gradient. DDP takes
-the mean of the shares where their sum is needed: `scale_for_ddp`.
+have gradients, and computes the loss of the whole batch; its gradient is then its share of the whole gradient. DDP
+takes the mean of the shares where their sum is needed: `scale_for_ddp`.
 """
 
 from typing import Any, Literal

@@ -6,7 +6,7 @@ out; their loss is measured before and after.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import batched
+from itertools import batched, cycle, islice
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,14 +103,13 @@ def measure(settings: PretrainSettings, sample: Sequence[str], size: int) -> tup
     """The number of steps on a corpus of `size` texts like those of the sample, and the seconds that one takes."""
     checkpoint = checkpoint_folder(load_encoder(settings.base))
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-    repeated = (text for _ in range(10 ** 6) for text in sample)
     tokens = sum(map(len, tokenizer(list(sample))["input_ids"])) / len(sample)
     sequences = (1 - settings.held_out) * size * tokens / settings.max_length
     per_epoch = ceil(sequences / settings.batch_size / settings.accumulate)
     with TemporaryDirectory() as folder:
         arguments = training.arguments(settings, Path(folder))
         trainer = training.Trainer(training.load_model(checkpoint), arguments, collator(tokenizer, settings))
-        batches = batched(_packed(tokenizer, repeated, settings.max_length), settings.batch_size)
-        collated = (trainer.data_collator(list(batch)) for _, batch in zip(range(MEASURED_STEPS), batches))
+        batches = batched(_packed(tokenizer, cycle(sample), settings.max_length), settings.batch_size)
+        collated = (trainer.data_collator(list(batch)) for batch in islice(batches, MEASURED_STEPS))
         seconds = training.step_seconds(trainer, collated)
     return settings.max_steps or ceil(settings.epochs * per_epoch), seconds

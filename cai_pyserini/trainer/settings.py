@@ -9,12 +9,12 @@ from pydantic import model_validator
 from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_FOLDER, PRECISION
+from cai_pyserini.core.flags import COLLECTION, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
 CONFIG = flag(None, "YAML file of settings; flags win over it")
 TEXTS = flag(
-    help="collections (a name in index_configs/, a YAML file or a BEIR folder), text files (.txt, one text per line) and "
+    help="collections (a name in index_configs/, a YAML file or a BEIR folder), text files (.txt, a text per line) and "
     'JSONL files ({"text": …, "title": …}, title optional), .gz or not; read one after the other'
 )
 MIN_WORDS = flag(0, "leave out texts with fewer words (the paper: 128)", ge=0)

@@ -49,9 +49,7 @@ class SpladeTraining(PairTraining):
 class SpladeTrainer(training.Trainer):
     """The Trainer of a masked language model whose `decoder` is bypassed; `idf` (vocabulary,) weights documents."""
 
-    def __init__(
-        self, *arguments: Any, decoder: torch.nn.Linear, settings: SpladeSettings, idf: torch.Tensor | None
-    ):
+    def __init__(self, *arguments: Any, decoder: torch.nn.Linear, settings: SpladeSettings, idf: torch.Tensor | None):
         super().__init__(*arguments)
         self._decoder = decoder
         self._settings = settings

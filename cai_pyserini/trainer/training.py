@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import transformers
-from accelerate import PartialState
 from datasets import Dataset, disable_progress_bars
 from datasets.arrow_writer import SchemaInferenceError
 from datasets.exceptions import DatasetGenerationError
@@ -77,7 +77,8 @@ def make(output: Path, recipe: artifact.Recipe, write: Callable[[Path], artifact
         else:
             artifact.make(output, recipe, write, resumable=True)
             shutil.rmtree(output / WORK, ignore_errors=True)  # after the manifest, without which it is needed
-        PartialState().wait_for_everyone()
+        if dist.is_initialized():
+            dist.barrier()
     return output
 
 
@@ -192,9 +193,9 @@ def _write_log(log: list[dict[str, Any]], output: Path) -> None:
 
 
 def step_seconds(trainer: Trainer, batches: Iterable[dict[str, Any]]) -> float:
-    """How long a step takes, measured on `batches`, of which the first is a warm-up. Changes no weights."""
-    model = trainer.model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
+    """How long a step takes, measured on `batches`, of which the first is a warm-up."""
+    optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=0.0)
+    model, optimizer = trainer.accelerator.prepare(trainer.model, optimizer)
     trainer.current_gradient_accumulation_steps = 1  # transformers sets it in the loop that this stands for
     seconds = []
     for batch in batches:

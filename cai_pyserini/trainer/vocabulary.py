@@ -1,13 +1,13 @@
 """Vocabulary expansion, the first half of AdaLM (Yao et al. 2021; Iida & Okazaki 2022, Algorithm 1).
 
 In step i a WordPiece vocabulary of |V_0| + i * increment entries is trained on the corpus, the corpus is tokenized with
-it, and its most frequent tokens that V_0 lacks are added to V_0, until there are i * increment. Tokens of digits and
-marks alone are left out. It ends with the first step that cannot fill its increment, or earlier by the entropy of the
+it, and its most frequent tokens that are not in V_0 are added to V_0, until there are i * increment. Tokens without
+letters are left out. The last step is the first that cannot fill its increment, or an earlier one by the entropy of the
 corpus under the expanded vocabulary (Appendix F)
 
     I(C) = sum over the corpus of log p(x),    p(x) = relative frequency of token x,
 
-with --stop relative where I_i - I_{i-1} < epsilon * |I_{i-1}|, with --stop first where it is < epsilon * (I_1 - I_0).
+with --stop relative when I_i - I_{i-1} < epsilon * |I_{i-1}|, with --stop first when it is < epsilon * (I_1 - I_0).
 
 The corpus is read once, into a table of word counts; all steps work on that table, and on one training of word pieces,
 whose smaller vocabularies are the beginnings of its larger ones. The result is reproducible.
@@ -15,71 +15,75 @@ whose smaller vocabularies are the beginnings of its larger ones. The result is 
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import torch
+from transformers import AutoTokenizer
 
-from cai_pyserini import artifact, cli
-from cai_pyserini.cli import CaiError
-from cai_pyserini.config import checkpoint_digest, checkpoint_folder, load_encoder
-from cai_pyserini.figure import plot_lines
-from cai_pyserini.trainer import corpus, settings, wordpiece
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import plot_lines
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.splade import load_masked_lm
+from cai_pyserini.trainer import wordpiece
+from cai_pyserini.trainer.settings import VocabularySettings, inherited, recorded, write_encoder
+from cai_pyserini.trainer.texts import fingerprint, texts
 
-
-@dataclass(frozen=True)
-class Settings:
-    """What the vocabulary step can be told."""
-
-    corpus: list[str] = field(metadata={"help": corpus.HELP})
-    base: str = field(metadata={"help": "the encoder or masked language model to expand"})
-    output: str = field(metadata={"help": "folder for the expanded checkpoint"})
-    increment: int = field(default=3000, metadata={"help": "tokens a step"})
-    stop: Literal["exhausted", "relative", "first"] = field(
-        default="exhausted", metadata={"help": "when no more steps are taken: the paper's criterion or by entropy"}
-    )
-    epsilon: float = field(default=0.01, metadata={"help": "of relative (the paper: 0.01) or first (0.1, 0.05)"})
-    max_steps: int = field(default=0, metadata={"help": "at most so many steps; 0: any number"})
-    min_words: int = field(default=0, metadata={"help": "leave out shorter texts (the paper: 128)"})
+STAGE = "trainer vocabulary"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step gave: the size of the expanded vocabulary and of the tokens added to V_0, the number of tokens the
-    corpus then has, and its entropy in nats."""
+    """The outcome of a step."""
 
-    vocabulary: int
-    added: int
-    tokens: int
-    entropy: float
+    vocabulary: int  # entries of the expanded vocabulary
+    added: int  # of them, those that are not in V_0
+    tokens: int  # of the corpus
+    entropy: float  # of the corpus, in nats
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an expansion did; report.json."""
+
+    words: int  # different words of the corpus
+    steps: list[Step]
+    added: list[str]  # the new tokens, the most frequent first
 
 
 def expand(
-    counts: Mapping[str, int], base: Mapping[str, int], special: int, unknown: str, settings: Settings
+    counts: Mapping[str, int], base: Mapping[str, int], special: int, unknown: str, settings: VocabularySettings
 ) -> tuple[list[str], list[Step]]:
-    """The tokens to add to `base`, the most frequent first, and the steps. `special` entries of a vocabulary are no
-    word pieces."""
+    """The tokens to add to `base`, the most frequent first, and the steps.
+
+    `counts` are those of the corpus's words; `special` is the number of special tokens of a vocabulary, which are not
+    word pieces.
+    """
     words = sorted(counts)
     occurrences = np.array([counts[word] for word in words])
-    tokens, entropy = _entropy(wordpiece.frequencies(words, occurrences, base, unknown))
+    tokens, entropy = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, base, unknown))
     steps = [Step(len(base), 0, tokens, entropy)]
     trained = wordpiece.train(counts)
     pieces: list[str] = []
     added: list[str] = []
     while not settings.max_steps or len(steps) <= settings.max_steps:
-        wanted = len(steps) * settings.increment
-        pieces += islice(trained, len(base) + wanted - special - len(pieces))
+        size = len(steps) * settings.increment
+        pieces += islice(trained, len(base) + size - special - len(pieces))
         frequencies = wordpiece.frequencies(
             words, occurrences, {unknown: 0} | {p: i for i, p in enumerate(pieces, 1)}, unknown
         )
         new = [i for i in np.flatnonzero(frequencies) if i and pieces[i - 1] not in base and is_word(pieces[i - 1])]
-        new = sorted(new, key=lambda i: (-frequencies[i], i))[:wanted]
+        new = sorted(new, key=lambda i: (-frequencies[i], i))[:size]
         grown = len(new) - len(added)
         added = [pieces[i - 1] for i in new]
         expanded = dict(base) | {token: i for i, token in enumerate(added, max(base.values()) + 1)}
-        tokens, entropy = _entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
+        tokens, entropy = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
         steps.append(Step(len(expanded), len(added), tokens, entropy))
         gain = entropy - steps[-2].entropy
         limit = {
@@ -93,75 +97,80 @@ def expand(
 
 
 def is_word(piece: str) -> bool:
+    """Whether a piece has letters: numbers and punctuation are not added."""
     return any(character.isalpha() for character in piece)
 
 
-def _entropy(frequencies: np.ndarray) -> tuple[int, float]:
-    """The number of tokens, and the sum of their log probabilities."""
+def _tokens_and_entropy(frequencies: np.ndarray) -> tuple[int, float]:
+    """The number of tokens, and the sum of their log probabilities, in nats."""
     met = frequencies[frequencies > 0]
     return int(met.sum()), float((met * np.log(met / met.sum())).sum())
 
 
-def build(given: Settings) -> Path:
-    """Write the expanded checkpoint: tokenizer, model with the new embeddings, encoder.yaml and a report."""
-    encoder = load_encoder(given.base)
-    checkpoint = checkpoint_folder(encoder)
-    output = Path(given.output)
-    recipe = {
-        "stage": "vocabulary",
-        "format": 1,
-        "corpus": corpus.fingerprint(given.corpus),
-        "checkpoint": checkpoint_digest(checkpoint),
-        "settings": settings.recipe(given, "corpus", "base"),
+def recipe(settings: VocabularySettings) -> artifact.Recipe:
+    """What the expanded checkpoint depends on."""
+    encoder = load_encoder(settings.base)
+    return {
+        "stage": STAGE,
+        "corpus": fingerprint(settings.corpus),
+        "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
+        "encoder": inherited(encoder),
+        "settings": recorded(settings, "corpus", "base"),
     }
-    if artifact.is_fresh(output, recipe):
-        return output
-    from transformers import AutoTokenizer
 
-    from cai_pyserini.splade import load_masked_lm
 
-    model, _ = load_masked_lm(checkpoint)
-    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-    base, unknown = wordpiece.vocabulary_of(tokenizer.backend_tokenizer, str(checkpoint))
-    with artifact.building(output, recipe) as (partial, facts):
-        texts = cli.progress(corpus.texts(given.corpus, given.min_words), None, "count words", "text")
-        counts = wordpiece.count_words(texts, tokenizer.backend_tokenizer)
-        added, steps = expand(counts, base, len(tokenizer.all_special_tokens), unknown, given)
+def expand_checkpoint(settings: VocabularySettings) -> Path:
+    """Write the expanded checkpoint: tokenizer, model with the new embeddings, encoder.yaml and report.json."""
+    encoder = load_encoder(settings.base)
+
+    def write(folder: Path) -> artifact.Stats:
+        checkpoint = checkpoint_folder(encoder)
+        model, _ = load_masked_lm(checkpoint)
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+        base, unknown = wordpiece.vocabulary_of(tokenizer.backend_tokenizer, str(checkpoint))
+        corpus = progress(texts(settings.corpus, settings.min_words), None, "count words", "text")
+        counts = wordpiece.count_words(corpus, tokenizer.backend_tokenizer)
+        added, steps = expand(counts, base, len(tokenizer.all_special_tokens), unknown, settings)
         if not added:
-            raise CaiError(f"{', '.join(given.corpus)} has no word that {given.base} lacks: nothing to add")
-        tokenizer.save_pretrained(partial)
-        size = _write_vocabulary(partial / "tokenizer.json", added)
+            raise CaiError(
+                f"nothing to add: the vocabulary of {settings.base} has all words of {', '.join(settings.corpus)}"
+            )
+        tokenizer.save_pretrained(folder)
+        size = _write_vocabulary(folder / "tokenizer.json", added)
         _grow(model, [wordpiece.pieces_of(token, base) or [base[unknown]] for token in added], size)
-        model.save_pretrained(partial)
-        settings.write_encoder(encoder, partial)
-        report = {"words": len(counts), "steps": [asdict(step) for step in steps], "added": added}
-        artifact.write_text(partial / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-        plot_lines(
-            partial / "entropy.png",
-            "entries of the vocabulary",
-            "entropy of the corpus, nats",
-            {"": ([step.vocabulary for step in steps], [step.entropy for step in steps])},
-        )
-        facts |= {"added": len(added), "vocabulary": size, "steps": len(steps) - 1}
-    return output
+        model.save_pretrained(folder)
+        write_encoder(encoder, folder)
+        report = json.dumps(asdict(Report(len(counts), steps, added)), indent=1, ensure_ascii=False)
+        artifact.write_text(folder / "report.json", report + "\n")
+        points = [step.vocabulary for step in steps], [step.entropy for step in steps]
+        plot_lines(folder / "entropy.png", "entries of the vocabulary", "entropy of the corpus, nats", {"": points})
+        return {"added": len(added), "vocabulary": size, "steps": len(steps) - 1}
+
+    return artifact.make(settings.output, recipe(settings), write)
+
+
+def read_report(folder: Path) -> Report:
+    """The report of an expanded checkpoint."""
+    data = json.loads((folder / "report.json").read_text())
+    return Report(data["words"], [Step(**step) for step in data["steps"]], data["added"])
 
 
 def _write_vocabulary(path: Path, added: list[str]) -> int:
-    """Put tokens after the last of a tokenizer.json. They are word pieces like all others, not "added tokens", so that
-    text becomes what it would with a vocabulary that had them from the start. Returns the size of the vocabulary."""
+    """Append tokens to the vocabulary of a tokenizer.json and return its new size.
+
+    They are word pieces, not "added tokens", so that text is tokenized as if the vocabulary had always had them.
+    """
     data = json.loads(path.read_text())
     vocabulary = data["model"]["vocab"]
     size = 1 + max([*vocabulary.values(), *(token["id"] for token in data["added_tokens"])])
     vocabulary |= {token: id for id, token in enumerate(added, size)}
     artifact.write_text(path, json.dumps(data, ensure_ascii=False))
-    path.with_name("vocab.txt").unlink(missing_ok=True)  # tokenizer.json says it all
+    path.with_name("vocab.txt").unlink(missing_ok=True)  # tokenizer.json has it all
     return size + len(added)
 
 
 def _grow(model: Any, pieces: list[list[int]], size: int) -> None:
-    """Embeddings for new tokens at the end: the mean of their pieces' embeddings, and the decoder's bias likewise."""
-    import torch
-
+    """Append embeddings of new tokens: the mean of their pieces' embeddings; likewise the decoder's bias."""
     model.resize_token_embeddings(size, mean_resizing=False)
     decoder = model.get_output_embeddings()
     tables = (model.get_input_embeddings().weight, decoder.weight, decoder.bias)
@@ -169,21 +178,3 @@ def _grow(model: Any, pieces: list[list[int]], size: int) -> None:
         for table in {id(table): table for table in tables if table is not None}.values():  # tied ones once
             for row, ids in enumerate(pieces, size - len(pieces)):
                 table[row] = table[ids].mean(0)
-
-
-def main() -> None:
-    given = settings.parse(
-        Settings,
-        "Expand a checkpoint's vocabulary with the words of a corpus, as AdaLM does.",
-        "python -m cai_pyserini.trainer.vocabulary --corpus hpo --base splade-tiny --output models/hpo-vocabulary",
-    )
-    report = json.loads((build(given) / "report.json").read_text())
-    print(f"{'step':>4} {'vocabulary':>10} {'added':>7} {'tokens':>13} {'entropy, nats':>16}")
-    for number, step in enumerate(report["steps"]):
-        print(f"{number:4} {step['vocabulary']:10,} {step['added']:7,} {step['tokens']:13,} {step['entropy']:16,.0f}")
-    print(f"\nthe most frequent of {len(report['added']):,} new tokens: {' '.join(report['added'][:40])}")
-    print(f"{given.output}/report.json, entropy.png")
-
-
-if __name__ == "__main__":
-    cli.run(main)

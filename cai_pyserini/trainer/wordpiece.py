@@ -21,7 +21,7 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from cai_pyserini.cli import CaiError
+from cai_pyserini.core.errors import CaiError
 
 PREFIX = "##"
 BATCH = 1 << 13  # texts that a process counts at a time

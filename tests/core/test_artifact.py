@@ -139,7 +139,7 @@ def test_a_file_whose_manifest_could_not_be_written_is_unfinished(
         ('{"recipe": {"stage": "idf"', ":1: not a manifest (Expecting ',' delimiter)"),
         ("[]", ": not a manifest (recipe or digest is missing)"),
         ("{}", ": not a manifest (recipe or digest is missing)"),
-        ('{"recipe": {}, "digest": "", "format": %d}' % artifact.FORMAT, ": not a manifest (it has been changed)"),
+        (json.dumps({"recipe": {}, "digest": "", "format": artifact.FORMAT}), ": not a manifest (it has been changed)"),
     ],
 )
 def test_a_broken_manifest_is_named(tmp_path: Path, folder: bool, text: str, reason: str) -> None:

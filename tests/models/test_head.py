@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from cai_pyserini import head
+from cai_pyserini.models import head
 
 
 def plain(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -26,12 +26,12 @@ def problem(vocabulary: int, shift: float) -> list[torch.Tensor]:
 def test_weights_and_gradients_are_the_plain_ones(
     vocabulary: int, shift: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head, "BLOCK_BYTES", {"cpu": 1})  # the least block: several, the last one cut
+    monkeypatch.setattr(head, "BLOCK_BYTES", {"cpu": 1})  # the smallest block: several, the last one cut short
     mask, *inputs = problem(vocabulary, shift)
     target = torch.randn(4, vocabulary)
-    found, wanted = head.splade_weights(inputs[0], mask, *inputs[1:]), plain(inputs[0], mask, *inputs[1:])
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-    gradients = [torch.autograd.grad((w * target).sum() + w.square().sum(), inputs) for w in (found, wanted)]
+    found, expected = head.splade_weights(inputs[0], mask, *inputs[1:]), plain(inputs[0], mask, *inputs[1:])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    gradients = [torch.autograd.grad((w * target).sum() + w.square().sum(), inputs) for w in (found, expected)]
     for mine, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 

@@ -1,6 +1,6 @@
 """SPLADE vectors against the plain definition, max over tokens of log(1 + relu(logit)), of transformers' own models."""
 
-import random
+import re
 import shutil
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from cai_pyserini.cli import CaiError
-from cai_pyserini.splade import Splade, Tokenizer, batches, resolve_device
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.splade import Splade, bypass_decoder, load_masked_lm
 
 TEXTS = [
     "Recurrent infections of the bladder are treated with nitrofurantoin.",
@@ -64,15 +64,17 @@ def test_only_the_first_tokens_count(splade: Splade, checkpoint: Path, max_lengt
 def test_small_vocabulary_blocks_change_nothing(
     splade: Splade, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cai_pyserini.head.BLOCK_BYTES", {"cpu": 1})  # the least block, of which the last is cut
+    monkeypatch.setattr(
+        "cai_pyserini.models.head.BLOCK_BYTES", {"cpu": 1}
+    )  # the smallest block; the last one is cut short
     np.testing.assert_allclose(splade.encode(TEXTS, 256).toarray(), expected, atol=1e-4)
 
 
 def test_bfloat16_is_close(checkpoint: Path, expected: np.ndarray) -> None:
     weights = Splade(checkpoint, "cpu", "bfloat16").encode(TEXTS, 256).toarray()
     np.testing.assert_allclose(weights, expected, atol=0.1)
-    found, wanted = weights > 0.2, expected > 0.2
-    assert (found & wanted).sum() >= 0.95 * (found | wanted).sum()
+    large, expected_large = weights > 0.2, expected > 0.2
+    assert (large & expected_large).sum() >= 0.95 * (large | expected_large).sum()
 
 
 def test_blank_texts_are_empty_rows_among_the_others(splade: Splade, expected: np.ndarray) -> None:
@@ -92,71 +94,6 @@ def test_a_long_text_is_refused_by_length_not_by_a_crash(splade: Splade, checkpo
     assert splade.encode(["fever " * 600], 512).nnz
     with pytest.raises(CaiError, match="reads at most 512 tokens, not 513"):
         splade.encode(["fever"], 513)
-
-
-def test_batches_worked_example() -> None:
-    assert list(batches([3, 9, 1, 5, 2], max_tokens=10, max_rows=2)) == [[1], [3, 0], [4, 2]]
-    assert list(batches([4, 4, 4], max_tokens=3, max_rows=8)) == [[0], [1], [2]]  # one text is the least
-    assert list(batches([], max_tokens=10, max_rows=2)) == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_batches_keep_their_budget(seed: int) -> None:
-    draw = random.Random(seed)
-    lengths = [draw.randint(1, 60) for _ in range(draw.randint(1, 200))]
-    max_tokens, max_rows = draw.randint(60, 300), draw.randint(1, 40)
-    made = list(batches(lengths, max_tokens, max_rows))
-    order = [i for batch in made for i in batch]
-    assert sorted(order) == list(range(len(lengths)))
-    assert [lengths[i] for i in order] == sorted(lengths, reverse=True)
-    assert all(0 < len(batch) <= max_rows for batch in made)
-    assert all(len(batch) * lengths[batch[0]] <= max_tokens for batch in made)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(checkpoint: Path) -> Tokenizer:
-    return Tokenizer(checkpoint)
-
-
-def test_terms_are_the_names_of_the_ids(tokenizer: Tokenizer, checkpoint: Path) -> None:
-    stock = AutoTokenizer.from_pretrained(checkpoint)
-    assert len(tokenizer) == len(tokenizer.terms) == len(stock)
-    assert tokenizer.terms == stock.convert_ids_to_tokens(list(range(len(stock))))
-    assert {"|", '"', "\\", "#", "##ing", "[CLS]"} <= set(tokenizer.terms)
-
-
-def test_terms_are_unique_and_free_of_white_space(tmp_path: Path) -> None:
-    odd = [" ", "\u3000", "", "a b", "c\n", "d\x01e", "\u00a0"]
-    vocabulary = {token: i for i, token in enumerate(["[UNK]", "x", *odd, "y"])}
-    backend = Backend(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]").save_pretrained(tmp_path)
-    terms = Tokenizer(tmp_path).terms
-    assert terms[:2] + terms[9:] == ["[UNK]", "x", "y"]
-    assert len(set(terms)) == 10
-    assert all(term.split() == [term] and "\x01" not in term for term in terms)
-
-
-def test_bag_of_words_counts_word_pieces(tokenizer: Tokenizer) -> None:
-    counts = tokenizer.bag_of_words(["Cancer of the colon: colon cancer, colon!", "", "fever"], 256)
-    assert counts.shape == (3, len(tokenizer))
-    row = {tokenizer.terms[i]: n for i, n in zip(counts[0].indices, counts[0].data, strict=True)}
-    assert row == {"cancer": 2, "of": 1, "the": 1, "colon": 3, ":": 1, ",": 1, "!": 1}
-    assert counts[1].nnz == 0
-    assert counts[2].sum() == 1
-
-
-def test_bag_of_words_has_what_the_model_would_read(tokenizer: Tokenizer) -> None:
-    text = "colon cancer fever " * 3
-    for max_length in (3, 4, 6, 64):
-        read = tokenizer.encode([text], max_length)[0][1:-1]  # without [CLS] and [SEP]
-        assert tokenizer.bag_of_words([text], max_length).sum() == len(read) == min(9, max_length - 2)
-
-
-def test_truncation_does_not_outlive_a_call(tokenizer: Tokenizer) -> None:
-    text = "colon " * 1000
-    assert [len(t) for t in tokenizer.encode([text], 5)] == [5]
-    assert [len(t) for t in tokenizer.encode([text], None, special=False)] == [1000]
-    assert [len(t) for t in tokenizer.encode([text, "colon"], 7)] == [7, 3]
 
 
 # Other architectures: transformers' own models, tiny and random.
@@ -224,12 +161,12 @@ def architecture(request: pytest.FixtureRequest) -> str:
 def test_every_architecture_gives_the_definition(tmp_path: Path, architecture: str) -> None:
     checkpoint = make_model(tmp_path, architecture)
     texts = [*SENTENCES[:3], "", *SENTENCES[4:]]
-    wanted = plain(checkpoint, texts, 24)
-    wanted[3] = 0
-    assert wanted.max() > 0.5
+    expected = plain(checkpoint, texts, 24)
+    expected[3] = 0
+    assert expected.max() > 0.5
     splade = Splade(checkpoint, "cpu", "float32")
     for batch_size in (1, 16):
-        np.testing.assert_allclose(splade.encode(texts, 24, batch_size).toarray(), wanted, atol=1e-4)
+        np.testing.assert_allclose(splade.encode(texts, 24, batch_size).toarray(), expected, atol=1e-4)
 
 
 def test_more_tokens_than_positions_are_refused_in_every_architecture(tmp_path: Path, architecture: str) -> None:
@@ -249,9 +186,9 @@ def test_a_decoder_may_be_larger_than_the_vocabulary(tmp_path: Path) -> None:
     checkpoint = make_model(tmp_path, "Bert", extra=13)
     splade = Splade(checkpoint, "cpu", "float32")
     weights = splade.encode(SENTENCES, 24).toarray()
-    wanted = plain(checkpoint, SENTENCES, 24)
-    assert wanted.shape[1] == weights.shape[1] + 13 == len(splade.tokenizer) + 13
-    np.testing.assert_allclose(weights, wanted[:, :-13], atol=1e-4)
+    expected = plain(checkpoint, SENTENCES, 24)
+    assert expected.shape[1] == weights.shape[1] + 13 == len(splade.tokenizer) + 13
+    np.testing.assert_allclose(weights, expected[:, :-13], atol=1e-4)
 
 
 def test_a_larger_tokenizer_than_model_is_refused(tmp_path: Path) -> None:
@@ -302,11 +239,30 @@ def test_a_file_that_is_missing_is_named(copied: Path, name: str, message: str) 
 def test_a_file_that_was_cut_is_refused(copied: Path, name: str) -> None:
     data = (copied / name).read_bytes()
     (copied / name).write_bytes(data[: len(data) // 2])
-    with pytest.raises((CaiError, OSError), match="copied"):  # a command shows either as one line
+    with pytest.raises(CaiError, match=rf"^{re.escape(str(copied))}"):
         Splade(copied, "cpu")
 
 
-@pytest.mark.parametrize("device", ["gpu", "mps", "meta", "", "cuda:99"])
-def test_an_unknown_device_is_refused(device: str) -> None:
-    with pytest.raises(CaiError, match=f"no device '{device}'"):
-        resolve_device(device)
+def test_a_bypassed_decoder_can_be_restored(checkpoint: Path) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    model = AutoModelForMaskedLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        before = model(input_ids=ids).logits
+        decoder = bypass_decoder(model)
+        assert model(input_ids=ids).logits.shape == (1, 3, decoder.in_features)
+        del decoder.forward
+        torch.testing.assert_close(model(input_ids=ids).logits, before, atol=0, rtol=0)
+
+
+def test_a_head_that_does_more_than_a_decoder_is_refused(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = transformers.BertForMaskedLM.forward
+
+    def scaled(self, *arguments, **keywords):
+        output = forward(self, *arguments, **keywords)
+        output.logits = 2 * output.logits
+        return output
+
+    load_masked_lm(checkpoint)
+    monkeypatch.setattr(transformers.BertForMaskedLM, "forward", scaled)
+    with pytest.raises(CaiError, match="the head of BertForMaskedLM does more than a linear decoder at its end"):
+        load_masked_lm(checkpoint)

@@ -1,0 +1,1 @@
+"""Whole adaptations to a collection, made of the steps of the trainer."""

@@ -1,0 +1,99 @@
+"""Datasets of ir_datasets, registered by the tests."""
+
+from pathlib import Path
+
+import pytest
+import requests
+
+from cai_pyserini.collection.contract import Document
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.core.errors import CaiError
+
+
+@pytest.fixture
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Make a dataset of ir_datasets from TSV texts, in a registry of this test's own."""
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
+    import ir_datasets
+    from ir_datasets.datasets.beir import BeirTitleDoc
+    from ir_datasets.formats import TrecQrels, TsvDocs, TsvQueries
+    from ir_datasets.util import LocalDownload
+
+    monkeypatch.setattr(ir_datasets, "registry", ir_datasets.util.Registry())
+
+    def local(text: str) -> LocalDownload:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.tsv"
+        path.write_text(text)
+        return LocalDownload(path)
+
+    def make(id: str, docs: str, queries: str, qrels: str | None = None) -> None:
+        parts = [TsvDocs(local(docs), BeirTitleDoc), TsvQueries(local(queries))]
+        if qrels is not None:
+            parts.append(TrecQrels(local(qrels), {0: "not", 1: "relevant"}))
+        ir_datasets.registry.register(id, ir_datasets.datasets.base.Dataset(*parts))
+
+    return make
+
+
+DOCS = "d1\tZinc.\tColds\nd2\tPlasmodium.\t\n"  # doc_id, text, title
+TSV_QUERIES = "q1\tflu\nq2\tfever\n"
+
+
+def test_an_ir_dataset_with_splits(register) -> None:
+    register("made", DOCS, TSV_QUERIES)
+    register("made/test", DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d2 0\n")
+    register("made/dev", DOCS, TSV_QUERIES, "q2 0 d2 1\n")
+    collection = open_collection(IndexConfig(name="made", source="ir_datasets:made/{split}"))
+    assert list(collection.documents()) == [Document("d1", "Colds Zinc."), Document("d2", " Plasmodium.")]
+    assert (collection.topics("test"), collection.topics("dev")) == ({"q1": "flu"}, {"q2": "fever"})
+    assert collection.qrels("test") == {"q1": {"d1": 1, "d2": 0}}
+    assert collection.check("dev") == {"documents": 2, "queries": 1, "judgments": 1}
+
+
+def test_an_ir_dataset_without_splits(register) -> None:
+    register("whole", DOCS, TSV_QUERIES, "q1 0 d1 1\nq2 0 d2 1\n")
+    collection = open_collection(IndexConfig(name="whole", source="ir_datasets:whole", fields=["text"]))
+    assert next(collection.documents()) == Document("d1", "Zinc.")
+    assert collection.check("test") == {"documents": 2, "queries": 2, "judgments": 2}
+
+
+@pytest.mark.parametrize(
+    "docs, queries, qrels, message",
+    [
+        ("d 1\tZinc.\tColds\n", TSV_QUERIES, "q1 0 d1 1\n", "whole: document 1: the id 'd 1'"),
+        (DOCS + DOCS, TSV_QUERIES, "q1 0 d1 1\n", r"whole: document 3: document id 'd1' .*first: whole: document 1"),
+        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq3 0 d1 1\n", "whole: qrel 2: query 'q3'"),
+        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d3 1\n", "whole: qrel 2: document 'd3'"),
+    ],
+)
+def test_a_broken_ir_dataset_is_refused(register, docs: str, queries: str, qrels: str, message: str) -> None:
+    register("whole", docs, queries, qrels)
+    with pytest.raises(CaiError, match=message):
+        open_collection(IndexConfig(name="whole", source="ir_datasets:whole")).check("test")
+
+
+@pytest.mark.parametrize("source, split", [("ir_datasets:nothing", "test"), ("ir_datasets:made/{split}", "dev")])
+def test_an_unknown_ir_dataset_is_named(register, source: str, split: str) -> None:
+    register("made", DOCS, TSV_QUERIES)
+    name = source.removeprefix("ir_datasets:").replace("{split}", split)
+    with pytest.raises(CaiError, match=f"ir_datasets has no dataset '{name}'"):
+        open_collection(IndexConfig(name="any", source=source)).check(split)
+
+
+@pytest.mark.parametrize("ask", ["documents", "size"])
+def test_a_failed_download_names_what_works_without_a_network(
+    register, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    register("made", DOCS, TSV_QUERIES)
+    collection = open_collection(IndexConfig(name="made", source="ir_datasets:made"))
+
+    def fail(*_: object) -> None:
+        raise requests.ConnectionError
+
+    monkeypatch.setattr("ir_datasets.formats.TsvDocs.docs_iter", fail)
+    monkeypatch.setattr("ir_datasets.formats.TsvDocs.docs_count", fail)
+    with pytest.raises(
+        CaiError, match=r"made could not be downloaded \(ConnectionError\)\. Without a network: the demo"
+    ):
+        list(collection.documents()) if ask == "documents" else collection.size

@@ -1,0 +1,26 @@
+"""Which reader opens a collection."""
+
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.hpo import Hpo
+from cai_pyserini.collection.ir_dataset import IrDataset
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.core.errors import CaiError
+
+
+def test_the_source_chooses_the_reader(tiny: Path) -> None:
+    sources = {"hpo": Hpo, "ir_datasets:vaswani": IrDataset, str(tiny): BeirFolder}
+    for source, kind in sources.items():
+        collection = open_collection(IndexConfig(name="mine", source=source, fields=["text"]))
+        assert type(collection) is kind
+        assert (collection.name, collection.fields) == ("mine", ("text",))
+
+
+def test_no_folder_gives_the_note(tmp_path: Path) -> None:
+    config = IndexConfig(name="news", source=str(tmp_path / "absent"), note="it is licensed; ask for it")
+    with pytest.raises(CaiError, match=r"no collection folder .*absent; it is licensed; ask for it"):
+        open_collection(config)

@@ -1,0 +1,261 @@
+"""Settings: what a command line and a YAML file may say, and what a mistake is told."""
+
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+import pytest
+from pydantic import model_validator
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import AnyPath, Settings, build, flag, parse, read_yaml
+
+
+class Train(Settings):
+    """Train a model.
+
+    Interrupted, the same command continues.
+    """
+
+    example: ClassVar[str] = "python -m train --data data --output model"
+    data: list[AnyPath] = flag(help="files to read")
+    output: AnyPath = flag(help="folder to write")
+    config: AnyPath | None = flag(None, "YAML file of these settings")
+    kind: Literal["sparse", "dense"] = flag("sparse", "of vectors")
+    learning_rate: float = flag(2e-5, "of AdamW; 10 % are warm-up", gt=0)
+    steps: int | None = flag(None, "at most", ge=1)
+    shuffle: bool = flag(False, "in another order every epoch")
+    start: int = flag(0, "first step")
+    stop: int = flag(9, "last step")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.start > self.stop:
+            raise ValueError(f"--start {self.start} is after --stop {self.stop}")
+        return self
+
+
+class Show(Settings):
+    """Show a run."""
+
+    example: ClassVar[str] = "python -m show RUN"
+    run: AnyPath = flag(help="run to show", positional=True)
+    depth: int = flag(10, "hits per query", ge=1)
+
+
+REQUIRED = ["--data", "a", "b", "--output", "o"]
+
+
+def train(*arguments: object) -> Train:
+    return parse(Train, [str(argument) for argument in arguments], "train")
+
+
+def usage_error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What argparse says of a wrong command line, which ends with exit code 2."""
+    with pytest.raises(SystemExit) as exit:
+        train(*arguments)
+    out, err = capsys.readouterr()
+    assert (exit.value.code, out) == (2, "")
+    assert err.startswith("usage: train ")
+    return err.splitlines()[-1]
+
+
+@pytest.fixture
+def yaml_file(tmp_path: Path):
+    """Write a YAML file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "mine.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+# Command lines.
+
+
+def test_flags_have_the_types_of_their_values() -> None:
+    given = train(*REQUIRED, "--kind", "dense", "--learning-rate", "1e-3", "--steps", 5, "--shuffle")
+    assert given.data == [Path("a"), Path("b")]
+    assert given.output == Path("o")
+    assert (given.kind, given.learning_rate, given.steps, given.shuffle) == ("dense", 1e-3, 5, True)
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    assert train(*REQUIRED) == Train(data=[Path("a"), Path("b")], output=Path("o"))
+    assert train(*REQUIRED).model_dump(exclude={"data", "output"}) == {
+        "config": None,
+        "kind": "sparse",
+        "learning_rate": 2e-5,
+        "steps": None,
+        "shuffle": False,
+        "start": 0,
+        "stop": 9,
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--output", "o"], "--data is required"),
+        (["--data", "a"], "--output is required"),
+        ([], "--data is required; --output is required"),
+        ([*REQUIRED, "--steps", "0"], "--steps: 0 should be greater than or equal to 1"),
+        ([*REQUIRED, "--learning-rate", "nan"], "--learning-rate: nan should be a finite number"),
+        ([*REQUIRED, "--steps", "1.5"], "argument --steps: invalid int value: '1.5'"),
+        ([*REQUIRED, "--kind", "both"], "argument --kind: invalid choice: 'both' (choose from"),
+        ([*REQUIRED, "--setps", "1"], "unrecognized arguments: --setps 1"),
+        ([*REQUIRED, "--start", "10"], "--start 10 is after --stop 9"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert usage_error(capsys, *arguments).startswith(f"train: error: {message}")
+
+
+def test_a_positional_argument_has_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(Show, ["a.trec", "--depth", "3"], "show") == Show(run=Path("a.trec"), depth=3)
+    for arguments, message in (([], "required: run"), (["a", "--depth", "0"], "--depth: 0 should be greater")):
+        with pytest.raises(SystemExit) as exit:
+            parse(Show, arguments, "show")
+        assert exit.value.code == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_help_has_descriptions_defaults_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        train("--help")
+    text = capsys.readouterr().out
+    assert exit.value.code == 0
+    assert "Train a model.\n\nInterrupted, the same command continues.\n" in text
+    assert "of AdamW; 10 % are warm-up (default: 2e-05)" in " ".join(text.split())
+    assert "in another order every epoch\n" in text  # False, 0 and None are not worth a default
+    assert text.endswith("example:\n  python -m train --data data --output model\n")
+
+
+def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = {"train": Train, "show": Show}
+    assert parse(commands, ["show", "a.trec"], "run", "All of it.") == Show(run=Path("a.trec"))
+    assert isinstance(parse(commands, ["train", *REQUIRED], "run"), Train)
+    for arguments, message in (
+        ([], "run: error: the following arguments are required: COMMAND"),
+        (["tarin"], "run: error: argument COMMAND: invalid choice: 'tarin'"),
+        (["show", "a", "--depth", "0"], "run show: error: --depth: 0 should be greater than or equal to 1"),
+        (["show"], "run show: error: the following arguments are required: run"),
+    ):
+        with pytest.raises(SystemExit) as exit:
+            parse(commands, arguments, "run")
+        assert exit.value.code == 2
+        assert capsys.readouterr().err.splitlines()[-1].startswith(message)
+    with pytest.raises(SystemExit) as exit:
+        parse(commands, ["--help"], "run", "All of it.")
+    text = capsys.readouterr().out
+    assert exit.value.code == 0
+    assert "All of it." in text
+    assert [line.split() for line in text.splitlines() if "a " in line and "." in line][-2:] == [
+        ["train", "Train", "a", "model."],
+        ["show", "Show", "a", "run."],
+    ]
+
+
+# YAML files.
+
+
+def test_a_file_gives_the_values_that_flags_do_not(yaml_file) -> None:
+    path = yaml_file("data: [a, b]\noutput: o\nsteps: 7\nkind: dense\nshuffle: true\n")
+    given = train("--config", path, "--steps", 5, "--output", "p")
+    assert given == Train(
+        data=[Path("a"), Path("b")], output=Path("p"), config=path, steps=5, kind="dense", shuffle=True
+    )
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('steps: "7"', "steps: '7' should be a valid integer"),
+        ("steps: 0", "steps: 0 should be greater than or equal to 1"),
+        ("step: 7", "unknown key step; known keys: config, data, kind, learning_rate, "),
+        ("shuffle: 1", "shuffle: 1 should be a valid boolean"),
+        ("data: a", "data: 'a' should be a valid list"),
+        ("learning_rate: .inf", "learning_rate: inf should be a finite number"),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_named(yaml_file, text: str, message: str) -> None:
+    path = yaml_file(text)
+    with pytest.raises(CaiError) as error:
+        train("--config", path, *REQUIRED)
+    assert str(error.value).startswith(f"{path}: {message}")
+
+
+def test_every_wrong_value_of_a_file_has_a_line(yaml_file) -> None:
+    path = yaml_file("steps: 0\nstop: x\n")
+    with pytest.raises(CaiError) as error:
+        train("--config", path, *REQUIRED)
+    assert str(error.value) == (
+        f"{path}: steps: 0 should be greater than or equal to 1\n{path}: stop: 'x' should be a valid integer"
+    )
+
+
+def test_flags_can_complete_what_a_file_says(yaml_file, capsys: pytest.CaptureFixture[str]) -> None:
+    path = yaml_file("data: [a]\noutput: o\nstart: 12\n")
+    assert train("--config", path, "--stop", 20).stop == 20
+    assert usage_error(capsys, "--config", path) == "train: error: --start 12 is after --stop 9"
+
+
+def test_a_value_that_neither_gives_is_missing(yaml_file, capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_error(capsys, "--config", yaml_file("steps: 7"), "--output", "o") == "train: error: --data is required"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
+        train("--config", tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"a: [8\n", r"mine\.yaml:2: not YAML \(.+\)$"),
+        (b"a: 1\n  b: 8\n", r"mine\.yaml:2: not YAML \(.+\)$"),
+        (b"just words", r"mine\.yaml: expected `key: value` lines$"),
+        (b"", r"mine\.yaml: expected `key: value` lines$"),
+        (b"- a\n", r"mine\.yaml: expected `key: value` lines$"),
+        (b"a: \x00", r"mine\.yaml: not YAML \(.+\)$"),
+        ("a: é".encode("latin-1"), r"mine\.yaml: not YAML \(.+\)$"),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "mine.yaml").write_bytes(data)
+    with pytest.raises(CaiError, match=message):
+        read_yaml(tmp_path / "mine.yaml")
+
+
+def test_a_key_that_yaml_takes_for_a_number_is_a_string(yaml_file) -> None:
+    assert read_yaml(yaml_file("1: a\nb: c")) == {"1": "a", "b": "c"}
+
+
+# Values in code.
+
+
+def test_replace_checks_the_new_values() -> None:
+    given = Show(run=Path("a"))
+    assert given.replace(depth=3) == Show(run=Path("a"), depth=3)
+    assert given.depth == 10
+    for changes, message in (
+        ({"depth": 0}, "depth: 0 should be"),
+        ({"deep": 3}, "unknown key deep; known keys: depth"),
+    ):
+        with pytest.raises(CaiError, match=f"^{message}"):
+            given.replace(**changes)
+
+
+def test_a_check_of_several_values_is_told_without_them() -> None:
+    values = {"data": [Path("a")], "output": Path("o"), "start": 10}
+    with pytest.raises(CaiError) as error:
+        build(Train, values, "here")
+    assert str(error.value) == "here: --start 10 is after --stop 9"
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Show(run=Path("a")).depth = 3  # type: ignore[misc]

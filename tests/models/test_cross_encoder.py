@@ -1,0 +1,42 @@
+"""Cross-encoders: scores of pairs in batches are those of transformers one by one."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.cross_encoder import CrossEncoder
+
+PAIRS = [
+    ("bladder infection", "Recurrent infections of the bladder are treated with nitrofurantoin."),
+    ("a", "Salt"),
+    ("what lowers high blood pressure?", "Salt restriction lowers blood pressure. " * 90),  # cut to 512 tokens
+]
+
+
+def test_scores_are_those_of_transformers(cross_encoder: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(str(cross_encoder)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(str(cross_encoder))
+    expected = []
+    for query, text in PAIRS:
+        inputs = tokenizer(query, text, truncation=True, max_length=512, return_tensors="pt")
+        assert inputs["token_type_ids"].sum() > 0
+        with torch.inference_mode():
+            expected.append(model(**inputs).logits.item())
+    counted: list[int] = []
+    found = CrossEncoder(cross_encoder, "cpu", "float32").score(*zip(*PAIRS, strict=True), counted.append)
+    assert found.tolist() == pytest.approx(expected, abs=1e-5) and len(set(expected)) == 3
+    assert sum(counted) == 3
+
+
+def test_another_checkpoint_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(CaiError, match="has no sequence-classification head: its weights lack"):
+        CrossEncoder(checkpoint)
+
+
+def test_a_classifier_of_several_labels_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    AutoModelForSequenceClassification.from_pretrained(str(checkpoint), num_labels=3).save_pretrained(tmp_path)
+    with pytest.raises(CaiError, match="has 3 labels; a cross-encoder has one, the score"):
+        CrossEncoder(tmp_path)

@@ -1,0 +1,77 @@
+"""Tokens, their names in indexes, and bags of word pieces."""
+
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(checkpoint: Path) -> Tokenizer:
+    return Tokenizer(checkpoint)
+
+
+def test_terms_are_the_names_of_the_ids(tokenizer: Tokenizer, checkpoint: Path) -> None:
+    stock = AutoTokenizer.from_pretrained(checkpoint)
+    assert len(tokenizer) == len(tokenizer.terms) == len(stock)
+    assert tokenizer.terms == stock.convert_ids_to_tokens(list(range(len(stock))))
+    assert {"|", '"', "\\", "#", "##ing", "[CLS]"} <= set(tokenizer.terms)
+
+
+def test_terms_are_unique_and_free_of_white_space(tmp_path: Path) -> None:
+    odd = [" ", "\u3000", "", "a b", "c\n", "d\x01e", "\u00a0"]
+    vocabulary = {token: i for i, token in enumerate(["[UNK]", "x", *odd, "y"])}
+    backend = Backend(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]").save_pretrained(tmp_path)
+    terms = Tokenizer(tmp_path).terms
+    assert terms[:2] + terms[9:] == ["[UNK]", "x", "y"]
+    assert len(set(terms)) == 10
+    assert all(term.split() == [term] and "\x01" not in term for term in terms)
+
+
+def test_bag_of_words_counts_word_pieces(tokenizer: Tokenizer) -> None:
+    counts = tokenizer.bag_of_words(["Cancer of the colon: colon cancer, colon!", "", "fever"], 256)
+    assert counts.shape == (3, len(tokenizer))
+    row = {tokenizer.terms[i]: n for i, n in zip(counts[0].indices, counts[0].data, strict=True)}
+    assert row == {"cancer": 2, "of": 1, "the": 1, "colon": 3, ":": 1, ",": 1, "!": 1}
+    assert counts[1].nnz == 0
+    assert counts[2].sum() == 1
+
+
+def test_bag_of_words_has_what_the_model_would_read(tokenizer: Tokenizer) -> None:
+    text = "colon cancer fever " * 3
+    for max_length in (3, 4, 6, 64):
+        read = tokenizer.encode([text], max_length)[0][1:-1]  # without [CLS] and [SEP]
+        assert tokenizer.bag_of_words([text], max_length).sum() == len(read) == min(9, max_length - 2)
+
+
+def test_truncation_does_not_outlive_a_call(tokenizer: Tokenizer) -> None:
+    text = "colon " * 1000
+    assert [len(t) for t in tokenizer.encode([text], 5)] == [5]
+    assert [len(t) for t in tokenizer.encode([text], None, special=False)] == [1000]
+    assert [len(t) for t in tokenizer.encode([text, "colon"], 7)] == [7, 3]
+
+
+def test_pairs_have_types_and_the_longer_text_is_truncated_first(tokenizer: Tokenizer) -> None:
+    (pair,) = tokenizer.pairs(["colon"], ["fever " * 100], 10)
+    assert [tokenizer.terms[id] for id in pair.ids] == ["[CLS]", "colon", "[SEP]", *["fever"] * 6, "[SEP]"]
+    assert pair.type_ids == [0] * 3 + [1] * 7
+
+
+@pytest.mark.parametrize(
+    "name, data, message",
+    [
+        ("README.md", "no tokenizer", r": no tokenizer \(tokenizer\.json\) in this folder$"),
+        ("tokenizer.json", "{}", r": its tokenizer cannot be read"),
+        ("tokenizer.json", '{"version": "1.0', r": its tokenizer cannot be read"),
+    ],
+)
+def test_a_folder_without_a_readable_tokenizer_is_refused(tmp_path: Path, name: str, data: str, message: str) -> None:
+    (tmp_path / name).write_text(data)
+    with pytest.raises(CaiError, match=message):
+        Tokenizer(tmp_path)
