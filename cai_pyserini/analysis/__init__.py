@@ -1,1 +1,1 @@
-"""What a collection, an encoder and its runs are like: each module prints a table, writes JSON and a plot."""
+"""Questions about a collection, an encoder and finished runs: one module, one question."""

@@ -1,36 +1,35 @@
-"""Which words an encoder's vocabulary lacks: would expanding it pay for a collection? Known before any training.
+"""Vocabulary coverage: which words of a collection does an encoder have to split? It is known before any training.
 
-A word that the vocabulary lacks falls into pieces, as amoxicillin into am ##ox ##ici ##llin. As an entry of its own it
-would be one piece, and save the others at each occurrence. Words are those that `trainer.vocabulary` counts and may
-add: what the encoder's tokenizer makes of documents before it splits them, but for those of digits and marks alone.
+A word that is not in the vocabulary is split into pieces, as amoxicillin into am ##ox ##ici ##llin. As an entry of the
+vocabulary it would be one piece, and save the others at each occurrence. Words are those that `trainer vocabulary`
+counts and may add: what the encoder's normalizer and pre-tokenizer make of the documents, except for words without a
+letter.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from cai_pyserini import cli
-from cai_pyserini.analysis import output
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import open_collection
-from cai_pyserini.config import checkpoint_folder, load_encoder, load_index_config
-from cai_pyserini.figure import figure
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+from tokenizers import Tokenizer as Backend
+from transformers import AutoTokenizer
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from tokenizers import Tokenizer as Backend
+from cai_pyserini.analysis.output import Report
+from cai_pyserini.analysis.settings import CoverageSettings
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import figure
+from cai_pyserini.core.tables import aligned
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.trainer.vocabulary import is_word
+from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
-SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # of expansions
-LAST_BAR = 8  # pieces and more
-HELP = """\
-Show which words of a collection an encoder's vocabulary lacks, and how many pieces adding them would save.
-
-For comparison, with BERT's vocabulary (splade-tiny):
-  collection  pieces a word  whole: occurrences  different words  1,000 words save  3,000 words save
-  cacm                 1.12               92.3%            56.2%              7.0%              9.5%
-  scifact              1.30               83.7%            28.9%             10.3%             15.4%
-  hpo                  1.40               80.5%            34.8%             16.9%             23.1%"""
+SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # numbers of added words whose savings are reported
+LAST_BAR = 8  # stands for this many pieces or more
 
 
 class Word(NamedTuple):
@@ -42,14 +41,61 @@ class Word(NamedTuple):
 
     @property
     def saving(self) -> int:
-        """How many pieces fewer the collection would have, were this word in the vocabulary."""
+        """How many pieces fewer the collection would have if this word were in the vocabulary."""
         return (len(self.pieces) - 1) * self.occurrences
 
 
-def split(counts: Mapping[str, int], backend: "Backend") -> list[Word]:
-    """The words that have a letter, split by a tokenizer's model; those that would save most first."""
-    from cai_pyserini.trainer.vocabulary import is_word
+class Coverage(NamedTuple):
+    """How well a vocabulary covers a collection. The last three are fractions."""
 
+    occurrences: int
+    words: int  # distinct
+    pieces_per_occurrence: float
+    covered_occurrences: float  # of words that are in the vocabulary
+    covered_words: float  # of distinct words
+    unknown_occurrences: float  # of words that the vocabulary cannot even spell
+
+
+def coverage(settings: CoverageSettings) -> Report:
+    """The coverage of a collection, and the words whose addition would save most pieces.
+
+    Raises CaiError for a collection without words and for a vocabulary that is not WordPiece.
+    """
+    config, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
+    collection, checkpoint = open_collection(config), checkpoint_folder(encoder)
+    backend = AutoTokenizer.from_pretrained(str(checkpoint)).backend_tokenizer
+    _, unknown = vocabulary_of(backend, str(checkpoint))
+    documents = progress(collection.documents(), collection.size, "count words")
+    words = split(count_words((document.contents for document in documents), backend), backend)
+    if not words:
+        raise CaiError(f"collection {config.name} has no words")
+    covered, saved = measure(words, unknown), savings(words)
+    saved_by = {size: saved[size - 1] for size in (*SIZES, len(saved)) if 0 < size <= len(saved)}
+    shown = [word for word in words[: settings.top] if word.saving]
+    rows = [["word", "occurrences", "pieces", "saving", "split"]]
+    rows += [[w.text, f"{w.occurrences:,}", f"{len(w.pieces)}", f"{w.saving:,}", " ".join(w.pieces)] for w in shown]
+    lines = [
+        aligned(rows),
+        "",
+        f"{covered.occurrences:,} occurrences of {covered.words:,} distinct words; "
+        f"{covered.pieces_per_occurrence:.2f} pieces per word",
+        f"in the vocabulary: {covered.covered_occurrences:.1%} of the occurrences, {covered.covered_words:.1%} of the "
+        f"distinct words; unknown: {covered.unknown_occurrences:.2%} of the occurrences",
+        "pieces saved by adding words: " + ", ".join(f"{size:,}: {share:.1%}" for size, share in saved_by.items()),
+    ]
+    data = {
+        "collection": config.name,
+        "encoder": encoder.name,
+        "coverage": covered._asdict(),
+        "savings": saved_by,
+        "top": [word._asdict() for word in shown],
+    }
+    plotted = plot(words, f"{config.name} with the vocabulary of {encoder.name}")
+    return Report("coverage", "\n".join(lines), data, {"coverage.png": plotted})
+
+
+def split(counts: Mapping[str, int], backend: Backend) -> list[Word]:
+    """The words that have a letter, split by a tokenizer's model; those that would save most first."""
     words = [
         Word(word, count, [token.value for token in backend.model.tokenize(word)])
         for word, count in counts.items()
@@ -58,36 +104,32 @@ def split(counts: Mapping[str, int], backend: "Backend") -> list[Word]:
     return sorted(words, key=lambda word: (-word.saving, word.text))
 
 
-def summarize(words: Sequence[Word], unknown: str) -> dict[str, float]:
-    """Counts, pieces an occurrence, and the shares of occurrences and of different words that are whole, and of
-    occurrences that are `unknown`: the piece of a word that the vocabulary cannot spell."""
+def measure(words: Sequence[Word], unknown: str) -> Coverage:
+    """The coverage of words; `unknown` is the piece that stands for a word that the vocabulary cannot spell."""
     occurrences = sum(word.occurrences for word in words)
-    whole = [word for word in words if word.pieces == [word.text]]
-    return {
-        "occurrences": occurrences,
-        "words": len(words),
-        "pieces_per_occurrence": sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
-        "whole_occurrences": sum(word.occurrences for word in whole) / occurrences,
-        "whole_words": len(whole) / len(words),
-        "unknown_occurrences": sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
-    }
+    covered = [word for word in words if word.pieces == [word.text]]
+    return Coverage(
+        occurrences,
+        len(words),
+        sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
+        sum(word.occurrences for word in covered) / occurrences,
+        len(covered) / len(words),
+        sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
+    )
 
 
 def savings(words: Sequence[Word]) -> list[float]:
-    """The share of all pieces that the first 1, 2, … words save as entries of the vocabulary, those that save any.
+    """The fraction of all pieces that adding the first 1, 2, … words saves, as far as a word saves any.
 
-    Other words that begin with an added one, which would be split anew, count as before.
+    Other words that begin with an added one, which would be split differently, count as before.
     """
     pieces = sum(len(word.pieces) * word.occurrences for word in words)
     return [saved / pieces for saved in accumulate(word.saving for word in words if word.saving)]
 
 
-def plot(words: Sequence[Word], title: str) -> "Figure":
-    """How many pieces occurrences of words have, as bars, and what adding words saves, as a curve in their corner."""
-    import numpy as np
-    from matplotlib.ticker import PercentFormatter, StrMethodFormatter
-
-    made, axes = figure("pieces of a word", "share of occurrences", title, (7, 4.5))
+def plot(words: Sequence[Word], title: str) -> Figure:
+    """Bars: the number of pieces per occurrence of a word. Inset: the pieces saved by adding words."""
+    made, axes = figure("pieces per word", "share of occurrences", title, (7, 4.5))
     pieces = np.minimum([len(word.pieces) for word in words], LAST_BAR)
     shares = np.bincount(pieces, [word.occurrences for word in words], LAST_BAR + 1)[1:]
     bars = axes.bar([*map(str, range(1, LAST_BAR)), f"{LAST_BAR}+"], shares / shares.sum(), color="C0")
@@ -102,46 +144,3 @@ def plot(words: Sequence[Word], title: str) -> "Figure":
     curve.set_ylim(0)
     curve.grid(alpha=0.3)
     return made
-
-
-def main() -> None:
-    parser = cli.parser(
-        HELP, "python -m cai_pyserini.analysis.lacking --collection hpo --encoder splade-tiny --output lacking"
-    )
-    cli.add_input_arguments(parser)
-    parser.add_argument("--top", type=int, default=30, help="words to show")
-    parser.add_argument("--output", type=Path, required=True, help="folder for lacking.json and lacking.png")
-    args = parser.parse_args()
-    config = load_index_config(args.collection)
-    collection = open_collection(config)
-    encoder = load_encoder(args.encoder)
-    checkpoint = checkpoint_folder(encoder)
-    from transformers import AutoTokenizer
-
-    from cai_pyserini.trainer import wordpiece
-
-    backend = AutoTokenizer.from_pretrained(str(checkpoint)).backend_tokenizer
-    _, unknown = wordpiece.vocabulary_of(backend, str(checkpoint))
-    documents = cli.progress(collection.documents(), collection.size, "count words")
-    words = split(wordpiece.count_words((document.contents for document in documents), backend), backend)
-    if not words:
-        raise CaiError(f"collection {config.name} has no words")
-    summary = summarize(words, unknown)
-    saved = savings(words)
-    sizes = {size: saved[size - 1] for size in (*SIZES, len(saved)) if 0 < size <= len(saved)}
-    top = [word for word in words[: args.top] if word.saving]
-    rows = [["word", "occurrences", "pieces", "saving", "split"]]
-    rows += [[w.text, f"{w.occurrences:,}", f"{len(w.pieces)}", f"{w.saving:,}", " ".join(w.pieces)] for w in top]
-    data = {"collection": config.name, "encoder": encoder.name, "summary": summary, "savings": sizes}
-    figure = plot(words, f"{config.name} under the vocabulary of {encoder.name}")
-    output.write(args.output, "lacking", rows, data | {"top": [word._asdict() for word in top]}, figure)
-    print(
-        "\n{occurrences:,} occurrences of {words:,} words, {pieces_per_occurrence:.2f} pieces each; whole are "
-        "{whole_occurrences:.1%} of the occurrences, {whole_words:.1%} of the words; unknown: "
-        "{unknown_occurrences:.2%} of the occurrences".format(**summary)
-    )
-    print("pieces saved by adding words: " + ", ".join(f"{size:,}: {share:.1%}" for size, share in sizes.items()))
-
-
-if __name__ == "__main__":
-    cli.run(main)

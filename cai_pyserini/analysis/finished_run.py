@@ -1,85 +1,71 @@
-"""Finished runs of the line, opened again: what was encoded, indexed and searched."""
+"""Run folders of `python -m cai_pyserini.beir`, opened again."""
 
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
+from cai_pyserini.beir.layout import Layout
+from cai_pyserini.beir.systems import System
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import IndexConfig, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.models.tokenizer import Tokenizer
 
-from cai_pyserini import artifact
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import open_collection
-from cai_pyserini.config import IndexConfig, checkpoint_folder, load_encoder
-from cai_pyserini.systems import System
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    from cai_pyserini.impact import Quantizer
-    from cai_pyserini.splade import Tokenizer
-    from cai_pyserini.vectors import Vectors
+BEIR = "`python -m cai_pyserini.beir`"
 
 
 class FinishedRun:
-    """A folder that `python -m cai_pyserini.beir` has finished, and what it was run on.
+    """A finished run, with its collection.
 
-    Raises CaiError where the folder has no finished run of a SPLADE encoder, and where its collection has changed.
+    Raises CaiError for a folder without one, for one of another version, and where the collection has changed since.
     """
 
     def __init__(self, folder: Path):
-        settings = sorted(folder.glob("indexes/splade*/encoder.yaml"))
-        if not (folder / "results.json").is_file() or not settings:
-            raise CaiError(f"{folder} has no finished run of SPLADE: make one with `python -m cai_pyserini.beir`")
-        self.folder = folder
-        self.encoder = load_encoder(str(settings[0].parent))
-        results = json.loads((folder / "results.json").read_text())
-        self.split: str = results["split"]
-        inputs = artifact.require_manifest(folder / "collection.json", "check")["recipe"]["inputs"]
-        config = IndexConfig(results["collection"], **results["settings"]["collection"])
+        self.layout = Layout(folder)
+        if not self.layout.results.is_file():
+            raise CaiError(f"{folder} has no finished run: make one with {BEIR}")
+        checked = artifact.read_manifest(self.layout.collection)
+        if checked is None:
+            raise CaiError(f"{folder} was run by another version of cai_pyserini: run {BEIR} again")
+        try:
+            results = json.loads(self.layout.results.read_text())
+            self.encoder_name: str = results["encoder"]
+            self.split: str = results["split"]
+            config = IndexConfig(name=results["collection"], **results["settings"]["collection"])
+        except (ValueError, LookupError, TypeError):
+            raise CaiError(f"{self.layout.results} does not have the settings of the run: run {BEIR} again") from None
         self.collection = open_collection(config)
-        if [self.collection.fingerprint(part) for part in ("documents", "queries")] != inputs[:2]:
-            raise CaiError(
-                f"{folder} was not run on {config.source} as it is now: run `python -m cai_pyserini.beir` again"
-            )
+        if any(self.collection.fingerprint(part) != digest for part, digest in checked.recipe["inputs"].items()):
+            raise CaiError(f"{folder} was not run on {config.source} as it is now: run {BEIR} again")
         self.topics = self.collection.topics(self.split)
 
+    def has(self, system: System) -> bool:
+        """Whether the run of a system is there."""
+        return self.layout.run(system).is_file()
+
     @cached_property
-    def tokenizer(self) -> "Tokenizer":
-        from cai_pyserini.splade import Tokenizer
-
-        return Tokenizer(checkpoint_folder(self.encoder))
-
-    def run_path(self, system: System) -> Path:
-        return self.folder / "runs" / f"{system.name}.trec"
-
-    def index(self, system: System) -> Path:
-        return self.folder / "indexes" / system.index
+    def encoder(self) -> Encoder:
+        """The SPLADE encoder. Raises CaiError if there is no SPLADE index."""
+        settings = sorted(self.layout.folder.glob("indexes/splade*/encoder.yaml"))
+        if not settings:
+            raise CaiError(f"{self.layout.folder} has no SPLADE index: run {BEIR} with a SPLADE system")
+        return Encoder(load_encoder(str(settings[0].parent)))
 
     @property
-    def document_vectors(self) -> "Vectors":
-        """Raw vectors of the documents."""
-        from cai_pyserini.vectors import Vectors
+    def tokenizer(self) -> Tokenizer:
+        """SPLADE's tokenizer."""
+        return self.encoder.tokenizer
 
-        return Vectors(self.folder / "vectors" / "documents")
+    def vectors(self, system: System) -> Vectors:
+        """The raw vectors of the documents."""
+        return Vectors(self.layout.vectors(system, "documents", self.split))
 
-    def quantization(self, system: System) -> "tuple[Quantizer, np.ndarray | None]":
-        """What raw vectors became impacts with: the quantizer, and IDF weights (vocabulary,) where there are any."""
-        from cai_pyserini.impact import quantization
-
-        return quantization(self.index(system), self.tokenizer.terms)
-
-    def query_impacts(self, system: System) -> "csr_matrix":
-        """Integer weights of the queries as the system has them, (queries, vocabulary), in the order of the topics."""
-        from scipy.sparse import vstack
-
-        from cai_pyserini.vectors import Vectors
-
+    def queries(self, system: System) -> Queries:
+        """The queries as vectors."""
         if system.bow:
-            weights = self.tokenizer.bag_of_words(list(self.topics.values()), self.encoder.max_query_length)
-        else:
-            shards = Vectors(self.folder / "vectors" / f"queries-{self.split}")
-            weights = vstack([shard.matrix for shard in shards], format="csr")
-        weights.data = np.rint(weights.data * self.encoder.query_scale)
-        weights.eliminate_zeros()
-        return weights
+            return Queries(self.topics, self.encoder, "bow")
+        return Queries(self.topics, stored=self.layout.vectors(system, "queries", self.split))

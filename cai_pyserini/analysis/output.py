@@ -1,29 +1,61 @@
-"""What every analysis leaves: a table in the terminal, <name>.json and <name>.png in a folder."""
+"""The outcome of an analysis: text for the terminal, <name>.json, and more files, mostly figures."""
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cai_pyserini import artifact
-from cai_pyserini.figure import save
-from cai_pyserini.report import aligned
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cai_pyserini.core.artifact import write_text
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import save
 
 
-def write(output: Path, name: str, rows: list[list[str]], data: dict[str, Any], plot: "Figure", also: str = "") -> None:
-    """Print `rows`, the first of which is the header, and write <name>.json and <name>.png into `output`; `also` is a
-    file that is there already."""
-    artifact.write_text(output / f"{name}.json", json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-    save(plot, output / f"{name}.png")
-    print("\n".join(aligned(rows)))
-    print(f"\n{output / name}.json, {name}.png" + (f", {also}" if also else ""))
+@dataclass(frozen=True)
+class Report:
+    """The outcome of an analysis. `files` are figures (.png) and texts by file name."""
+
+    name: str
+    text: str
+    data: dict[str, Any]
+    files: Mapping[str, Figure | str] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> list[str]:
+        """Write <name>.json and the files, each atomically, and return their names."""
+        files = {f"{self.name}.json": json.dumps(self.data, indent=1, ensure_ascii=False) + "\n", **self.files}
+        for name, content in files.items():
+            if isinstance(content, str):
+                write_text(folder / name, content)
+            else:
+                save(content, folder / name)
+        return list(files)
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """Names for paths: what is left of them in the deepest folder that holds all."""
-    root = os.path.commonpath([path.resolve().parent for path in paths])
-    return [str(path.resolve().relative_to(root)) for path in paths]
+    """Short names that tell paths apart: base/splade for base/runs/splade.trec, if another is adapted/runs/splade.trec.
+
+    Raises CaiError for a path that is given twice.
+    """
+    resolved = [path.resolve() for path in paths]
+    root = os.path.commonpath([path.parent for path in resolved])
+    names = [str(path.relative_to(root)).removesuffix(".trec").replace("/runs/", "/") for path in resolved]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise CaiError(f"{twice} is given twice")
+    return names
+
+
+def split_text(text: str, width: int) -> tuple[str, str]:
+    """The beginning of a text, at most `width` characters, and the rest; it is split at white space if there is any."""
+    if len(text) <= width:
+        return text, ""
+    end = next((i for i in range(width, 0, -1) if text[i].isspace()), width)
+    return text[:end], text[end:]
+
+
+def cut(text: str, width: int) -> str:
+    """A text in one line of at most `width` characters, cut at a word boundary."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else split_text(line, width - 1)[0] + "…"

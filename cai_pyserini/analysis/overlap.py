@@ -1,12 +1,12 @@
-"""How far the words of collections are from each other: weighted Jaccard similarity (Iida & Okazaki 2022, Appendix E).
+"""Vocabulary overlap: how similar are the words of collections? (Iida & Okazaki 2022, Appendix E)
+
+Weighted Jaccard similarity of word frequencies:
 
     J(A, B) = Σ_t min(A_t, B_t) / Σ_t max(A_t, B_t)
 
-A_t is the share of word t in all occurrences of words in A. A word is a run of letters, digits and underscores of the
-lower-cased contents (title and text), stop words included: the regular expression \\w+. The paper, which follows
-Thakur et al. 2021, says no more than "word", so its values may differ.
-
-Counting a large collection once is enough: --save-frequencies writes its table, which then stands for the collection.
+A_t is the frequency of word t in A divided by that of all words. A word is a maximal run of letters, digits and
+underscores (the regular expression \\w+) of the lower-cased contents, stop words included. The paper, which follows
+Thakur et al. 2021, does not define "word", so its values may differ.
 """
 
 import re
@@ -14,20 +14,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cai_pyserini import artifact, cli
-from cai_pyserini.analysis import output
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import lines
-from cai_pyserini.figure import figure
-from cai_pyserini.trainer import corpus
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cai_pyserini.analysis.output import Report
+from cai_pyserini.analysis.settings import OverlapSettings
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import figure
+from cai_pyserini.core.jsonl import read_lines
+from cai_pyserini.core.tables import aligned
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.trainer.texts import texts
 
-WORD = r"\w+"
+WORD = re.compile(r"\w+")
 TABLE = (".tsv", ".tsv.gz")
+MSMARCO = "msmarco"
 PUBLISHED = {  # J(MS MARCO, collection), Iida & Okazaki 2022, Appendix E
     "nq": 0.523,
     "robust04": 0.475,
@@ -47,38 +49,83 @@ PUBLISHED = {  # J(MS MARCO, collection), Iida & Okazaki 2022, Appendix E
 }
 
 
+def overlap(settings: OverlapSettings) -> Report:
+    """The similarity of every pair of collections, beside the paper's value where it has one.
+
+    Raises CaiError for a single collection unless its frequencies are saved, and for two of the same name.
+    """
+    if len(settings.collections) < 2 and not settings.save_frequencies:
+        raise CaiError("one collection has nothing to be compared with: name another, or --save-frequencies")
+    counts = _counts(settings.collections)
+    similarities = {(a, b): jaccard(counts[a], counts[b]) for a, b in combinations(counts, 2)}
+    published = {pair: PUBLISHED.get(next(n for n in pair if n != MSMARCO)) for pair in similarities if MSMARCO in pair}
+    lines = [f"{name}: {c.total():,} words, {len(c):,} of them distinct" for name, c in counts.items()]
+    files: dict[str, Figure | str] = {}
+    if similarities:
+        rows = [["collection", "collection", "J", "Iida & Okazaki 2022"]]
+        for pair, similarity in similarities.items():
+            rows.append([*pair, f"{similarity:.3f}", f"{value:.3f}" if (value := published.get(pair)) else ""])
+        lines += ["", aligned(rows if any(published.values()) else [row[:-1] for row in rows])]
+        files["overlap.png"] = plot(list(counts), similarities)
+    if settings.save_frequencies:
+        files |= {f"{name}.tsv": frequency_table(c) for name, c in counts.items()}
+    data = {
+        "collections": {name: {"words": c.total(), "distinct": len(c)} for name, c in counts.items()},
+        "pairs": [
+            {"collections": pair, "similarity": similarity, "published": published.get(pair)}
+            for pair, similarity in similarities.items()
+        ],
+    }
+    return Report("overlap", "\n".join(lines), data, files)
+
+
+def _counts(collections: Sequence[str]) -> dict[str, Counter[str]]:
+    """The word counts of each collection, by a short name."""
+    counts: dict[str, Counter[str]] = {}
+    for spec in collections:
+        path = Path(spec).resolve()
+        name = path.name if path.is_dir() else path.name.partition(".")[0]
+        if name in counts:
+            raise CaiError(f"{spec}: another collection is named {name}, too; rename one of them")
+        counts[name] = read_table(Path(spec)) if spec.endswith(TABLE) else count_words(spec)
+        if not counts[name].total():
+            raise CaiError(f"{spec} has no words")
+    return counts
+
+
+def count_words(corpus: str) -> Counter[str]:
+    """The word counts of a collection or file. Raises CaiError for one that is missing, broken or without text."""
+    counts: Counter[str] = Counter()
+    for text in progress(texts([corpus]), None, corpus, "text"):
+        counts.update(WORD.findall(text.lower()))
+    return counts
+
+
+def read_table(path: Path) -> Counter[str]:
+    """The word counts of a saved table. Raises CaiError for a line that is not a word, a tab and its count."""
+    counts: Counter[str] = Counter()
+    for where, line in read_lines(path):
+        word, _, count = line.rstrip("\r\n").partition("\t")
+        if not count.isdecimal():
+            raise CaiError(f"{where}: expected a word, a tab and its count, as --save-frequencies writes them")
+        counts[word] += int(count)
+    return counts
+
+
+def frequency_table(counts: Counter[str]) -> str:
+    """Word counts as read_table reads them, the most frequent first."""
+    return "".join(f"{word}\t{count}\n" for word, count in counts.most_common())
+
+
 def jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:
     """J(A, B) of two tables of word counts, neither of them empty."""
     total_a, total_b = sum(a.values()), sum(b.values())
     shared = sum(min(a[word] / total_a, b[word] / total_b) for word in a.keys() & b.keys())
-    return shared / (2 - shared)  # min + max of two shares is their sum, and each table's shares sum to 1
+    return shared / (2 - shared)  # min(x, y) + max(x, y) = x + y, and the frequencies of each collection sum to 1
 
 
-def frequencies(spec: str) -> Counter[str]:
-    """The word counts of a corpus, or those in a table: a .tsv file with a word, a tab and its count in a line.
-
-    Raises CaiError for a corpus that is missing, broken or without words, and for a line that is no count of a word.
-    """
-    counts: Counter[str] = Counter()
-    if spec.endswith(TABLE):
-        for number, line in lines(Path(spec)):
-            word, _, count = line.rstrip("\r\n").partition("\t")
-            if not count.isdecimal():
-                raise CaiError(f"{spec}:{number}: expected a word, a tab and its count, as --save-frequencies writes")
-            counts[word] += int(count)
-    else:
-        find = re.compile(WORD).findall
-        for text in cli.progress(corpus.texts([spec]), None, spec, "text"):
-            counts.update(find(text.lower()))
-    if not counts.total():
-        raise CaiError(f"{spec} has no words")
-    return counts
-
-
-def plot(names: Sequence[str], similarities: Mapping[tuple[str, str], float]) -> "Figure":
+def plot(names: Sequence[str], similarities: Mapping[tuple[str, str], float]) -> Figure:
     """A heatmap of all pairs."""
-    import numpy as np
-
     size = 2 + 0.8 * len(names)
     made, axes = figure("", "", "Weighted Jaccard similarity of words", (size + 0.5, size))
     matrix = np.eye(len(names))
@@ -91,51 +138,3 @@ def plot(names: Sequence[str], similarities: Mapping[tuple[str, str], float]) ->
     axes.set_yticks(range(len(names)), names)
     axes.grid(visible=False)
     return made
-
-
-def main() -> None:
-    parser = cli.parser(
-        "Measure how similar the words of collections are, such as those of a collection and of MS MARCO.",
-        "python -m cai_pyserini.analysis.gap hpo path/to/scifact msmarco.tsv --output gap",
-    )
-    parser.add_argument(
-        "collections",
-        nargs="+",
-        help="names in index_configs/, YAML files, BEIR folders, .txt (a text a line) or .jsonl files, saved tables",
-    )
-    parser.add_argument("--output", type=Path, required=True, help="folder for gap.json, gap.png and tables")
-    parser.add_argument(
-        "--save-frequencies", action="store_true", help="write the word counts of each as NAME.tsv, a table"
-    )
-    args = parser.parse_args()
-    if len(args.collections) < 2 and not args.save_frequencies:
-        raise CaiError("one collection has nothing to be compared with: name another, or --save-frequencies")
-    tables: dict[str, Counter[str]] = {}
-    for spec in args.collections:
-        path = Path(spec).resolve()
-        name = path.name if path.is_dir() else path.name.partition(".")[0]
-        if name in tables:
-            raise CaiError(f"{spec}: another collection is named {name}, too; rename one of them")
-        tables[name] = frequencies(spec)
-    if args.save_frequencies:
-        for name, counts in tables.items():
-            table = "".join(f"{word}\t{count}\n" for word, count in counts.most_common())
-            artifact.write_text(args.output / f"{name}.tsv", table)
-            print(f"{args.output / name}.tsv: {counts.total():,} words, {len(counts):,} of them different")
-    if len(tables) < 2:
-        return
-    similarities = {(a, b): jaccard(tables[a], tables[b]) for a, b in combinations(tables, 2)}
-    rows = [["collection", "collection", "J", "Iida & Okazaki 2022"]]
-    pairs = []
-    for (a, b), similarity in similarities.items():
-        published = PUBLISHED.get(b if a == "msmarco" else a) if "msmarco" in (a, b) else None
-        rows.append([a, b, f"{similarity:.3f}", f"{published:.3f}" if published else ""])
-        pairs.append({"collections": [a, b], "similarity": similarity, "published": published})
-    if not any(pair["published"] for pair in pairs):
-        rows = [row[:-1] for row in rows]
-    words = {name: {"words": counts.total(), "different": len(counts)} for name, counts in tables.items()}
-    output.write(args.output, "gap", rows, {"collections": words, "pairs": pairs}, plot(list(tables), similarities))
-
-
-if __name__ == "__main__":
-    cli.run(main)

@@ -1,5 +1,3 @@
-"""Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."""
-
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -7,6 +5,7 @@ from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
+DESCRIPTION = "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."
 MIN_WORDS = "fewest words of an abstract; 0 keeps every article that has a title or an abstract"
 
 
@@ -54,7 +53,7 @@ COMMANDS: dict[str, type[ConvertSettings]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(COMMANDS, argv, "python -m cai_pyserini.convert", __doc__)
+    given = parse(COMMANDS, argv, "python -m cai_pyserini.convert", DESCRIPTION)
     source = next(name for name, kind in COMMANDS.items() if type(given) is kind)
     questions = given.questions if isinstance(given, BioasqSettings) else []
 

@@ -4,17 +4,20 @@ In memory a run is a DataFrame with the columns `query_id` and `doc_id` (categor
 query id, then by falling score, then by document id.
 """
 
+import io
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+from pyarrow import csv
 
 from cai_pyserini.core.artifact import atomic_write
 from cai_pyserini.core.errors import CaiError
 
 Hits = Sequence[tuple[str, float]]  # document id and score
-COLUMNS = ["query_id", "q0", "doc_id", "rank", "score", "tag", "more"]
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
@@ -27,10 +30,20 @@ def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
 
 def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of a run in order, with ids as categories in the order of strings."""
-    columns = {name: _categories(frame[name]) for name in ("query_id", "doc_id")}
-    scores = frame["score"].to_numpy()
-    order = np.lexsort((columns["doc_id"].codes, -scores, columns["query_id"].codes))
-    return pd.DataFrame({name: column[order] for name, column in columns.items()} | {"score": scores[order]})
+    ids = {name: _categories(frame[name]) for name in ("query_id", "doc_id")}
+    keys = ids["doc_id"].codes, -frame["score"].to_numpy(), ids["query_id"].codes  # the last one counts most
+    sorted_frame = pd.DataFrame(ids | {"score": -keys[1]})
+    return sorted_frame if _is_sorted(keys) else sorted_frame.iloc[np.lexsort(keys)].reset_index(drop=True)
+
+
+def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
+    """Whether np.lexsort of these keys would change nothing."""
+    undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # pairs of neighbours that are equal so far
+    for key in reversed(keys):
+        if (undecided & (key[1:] < key[:-1])).any():
+            return False
+        undecided &= key[1:] == key[:-1]
+    return True
 
 
 def _categories(ids: pd.Series) -> pd.Categorical:
@@ -64,9 +77,10 @@ def without_query(run: pd.DataFrame) -> pd.DataFrame:
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
     """Write a run in TREC format, atomically, with six decimal places."""
-    rows = zip(run["query_id"].astype(object), run["doc_id"].astype(object), ranks(run), run["score"], strict=True)
+    queries, documents = (run[name].astype(object).tolist() for name in ("query_id", "doc_id"))
+    rows = zip(queries, documents, ranks(run).tolist(), run["score"].tolist(), strict=True)
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as file:
-        file.writelines(f"{query} Q0 {doc} {rank} {score:.6f} {tag}\n" for query, doc, rank, score in rows)
+        file.writelines([f"{query} Q0 {doc} {rank} {score:.6f} {tag}\n" for query, doc, rank, score in rows])
 
 
 def read_run(path: Path) -> pd.DataFrame:
@@ -74,40 +88,46 @@ def read_run(path: Path) -> pd.DataFrame:
 
     Raises CaiError for a line that is not a hit, and for a document that a query has twice.
     """
+    if not path.is_file():
+        raise CaiError(f"{path} is a folder, not a run" if path.is_dir() else f"no run {path}")
+    status = path.stat()
+    return _read_run(path, status.st_size, status.st_mtime_ns).copy()
+
+
+@lru_cache(maxsize=4)  # fusions read the same runs one after the other
+def _read_run(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
     try:
-        run = pd.read_csv(
-            path,
-            sep=r"\s+",
-            names=COLUMNS,
-            # "category" would turn ids into numbers if all of them look like numbers
-            dtype=dict.fromkeys(COLUMNS, "str") | {"score": np.float64},
-            keep_default_na=False,
-            na_values=[""],
-            quoting=3,
-            index_col=False,
-            skip_blank_lines=False,  # so that row i is line i + 1
-        )
-        run = run[run["query_id"].notna()]
-    except FileNotFoundError:
-        raise CaiError(f"no run {path}") from None
-    except IsADirectoryError:
-        raise CaiError(f"{path} is a folder, not a run") from None
-    except pd.errors.EmptyDataError:
-        raise CaiError(f"{path}: the run is empty") from None
-    except ValueError as error:  # a score that is not a number, or bytes that are not UTF-8
-        raise _broken(path, str(error).strip()) from None
-    if run["tag"].isna().any() or run["more"].notna().any() or not np.isfinite(run["score"]).all():
-        raise _broken(path, "not six columns separated by spaces or tabs")
-    if run.empty:
-        raise CaiError(f"{path}: the run is empty")
-    duplicated = run[run.duplicated(["query_id", "doc_id"])]
-    for row, query, document in duplicated[["query_id", "doc_id"]].itertuples(name=None):
-        raise CaiError(f"{path}:{row + 1}: document {document!r} is listed twice for query {query!r}")
-    return sorted_run(run[["query_id", "doc_id", "score"]])
+        run = _parse(path)
+    except (pa.ArrowInvalid, ValueError):  # another tool's, with tabs or aligned columns, or broken
+        with path.open("rb") as file:
+            lines = b"".join(b" ".join(columns) + b"\n" for line in file if (columns := line.split()))
+        try:
+            run = _parse(io.BytesIO(lines))
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise _broken(path, str(error)) from None
+    if run.empty or not np.isfinite(run["score"]).all() or run.duplicated(["query_id", "doc_id"]).any():
+        raise _broken(path, "a score is not a number")
+    return sorted_run(run)
+
+
+def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
+    """The columns `query_id`, `doc_id` and `score` of lines whose columns are separated by one space each."""
+    ids = pa.dictionary(pa.int32(), pa.string())
+    columns = {"query_id": ids, "doc_id": ids, "score": pa.float64()}
+    run = csv.read_csv(
+        data,
+        csv.ReadOptions(column_names=["query_id", "q0", "doc_id", "rank", "score", "tag"]),
+        csv.ParseOptions(delimiter=" ", quote_char=False),
+        csv.ConvertOptions(include_columns=list(columns), column_types=columns, strings_can_be_null=False),
+    ).to_pandas()
+    if any(id.split() != [id] for name in ("query_id", "doc_id") for id in run[name].cat.categories):
+        raise ValueError("an id is empty or has white space")
+    return run
 
 
 def _broken(path: Path, reason: str) -> CaiError:
-    """An error that names the first line that is not six columns with a number in the fifth, or else gives `reason`."""
+    """An error that names the first line that is not a hit, or is a hit once more; or else gives `reason`."""
+    seen = set()
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             columns = line.split()
@@ -116,4 +136,8 @@ def _broken(path: Path, reason: str) -> CaiError:
                     raise ValueError
             except ValueError:
                 return CaiError(f"{path}:{number}: expected `query Q0 document rank score tag`")
-    return CaiError(f"{path}: not a TREC run ({reason})")
+            if columns and (hit := (columns[0], columns[2])) in seen:
+                query, document = (part.decode(errors="replace") for part in hit)
+                return CaiError(f"{path}:{number}: document {document!r} is listed twice for query {query!r}")
+            seen.add(tuple(columns[0:3:2]))
+    return CaiError(f"{path}: not a TREC run ({reason})" if any(seen) else f"{path}: the run is empty")

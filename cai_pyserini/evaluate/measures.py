@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ir_measures
+import numpy as np
 import pandas as pd
 
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.core.trec import ranks, read_run, scores_by_query
 from cai_pyserini.fusion.fuse import run_digest
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
@@ -43,9 +44,26 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
             f"unknown measure: {error}; known are those of ir_measures, such as nDCG@10, R@100, AP"
         ) from None
     values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in measures}
-    for metric in ir_measures.iter_calc(list(parsed), qrels, scores_by_query(run)):
-        values[parsed[metric.measure]][metric.query_id] = metric.value
+    for cutoff in {_cutoff(measure) for measure in parsed}:
+        hits = scores_by_query(run if cutoff is None else _up_to(run, cutoff))
+        for metric in ir_measures.iter_calc([m for m in parsed if _cutoff(m) == cutoff], qrels, hits):
+            values[parsed[metric.measure]][metric.query_id] = metric.value
     return values
+
+
+def _cutoff(measure: ir_measures.Measure) -> int | None:
+    """The rank to which a measure looks, if it has one."""
+    return measure["cutoff"] if "cutoff" in measure.params else None
+
+
+def _up_to(run: pd.DataFrame, cutoff: int) -> pd.DataFrame:
+    """The hits that a measure with this cutoff can see, whichever way it breaks ties (in single precision)."""
+    scores, rank = run["score"].to_numpy(np.float32), ranks(run)
+    codes = run["query_id"].cat.codes.to_numpy()
+    lowest = np.full(len(run["query_id"].cat.categories), -np.inf, np.float32)
+    last = rank == cutoff
+    lowest[codes[last]] = scores[last]
+    return run[scores >= lowest[codes]]
 
 
 def mean(values: dict[str, float]) -> float:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run, sorted_run, top, write_run
+from cai_pyserini.core.trec import read_run, top, write_run
 from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS, Fusion
 
 DEPTH = 100  # documents per query of each run that are fused
@@ -68,14 +68,15 @@ def fuse_runs(runs: Sequence[pd.DataFrame], method: str, depth: int = DEPTH, hit
         np.multiply.at(scores, places, values)
         scores[counts < len(runs)] = 0.0
     query, document = np.divmod(pairs, len(documents))
+    order = np.lexsort((-scores, query))  # stable: equal scores stay in the order of documents
     fused = pd.DataFrame(
         {
-            "query_id": pd.Categorical.from_codes(query, ids["query_id"].categories),
-            "doc_id": pd.Categorical.from_codes(document, documents),
-            "score": scores,
+            "query_id": pd.Categorical.from_codes(query[order], ids["query_id"].categories),
+            "doc_id": pd.Categorical.from_codes(document[order], documents),
+            "score": scores[order],
         }
     )
-    return top(sorted_run(fused), hits)
+    return top(fused, hits)
 
 
 def contributions(run: pd.DataFrame, fusion: Fusion) -> np.ndarray:

@@ -24,7 +24,7 @@ class Tokenizer:
             raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
         try:
             loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
-        except ValueError as error:
+        except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
             raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
         if not loaded.is_fast:
             raise CaiError(f"{checkpoint}: its tokenizer has no fast version (tokenizer.json)")

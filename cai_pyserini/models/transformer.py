@@ -72,8 +72,9 @@ class Transformer:
         """Apply `function` to the padded token ids and mask of every batch of texts but the first `skip`.
 
         The first `max_length` tokens of each text are read, special tokens included; blank texts are left out.
-        `batch_size` is the number of texts of that length per batch; batches of shorter texts are larger. Yields, for every batch, the positions of
-        its texts and what `function` returned. Raises CaiError for a length that the model cannot read.
+        `batch_size` is the number of texts of that length per batch; batches of shorter texts are larger. Yields, for
+        every batch, the positions of its texts and what `function` returned. Raises CaiError for a length that the model
+        cannot read.
         """
         if max_length > self.max_length:
             raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")

@@ -302,7 +302,7 @@ def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[S
     say(f"{len(steps) + 1}. mean of weights, {1 - new:.2g} old and {new:.2g} new, and IDF")
     seconds = {step.name: step.seconds() for step in missing if step.seconds}
     if seconds:
-        shares = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items())
+        shares = ", ".join(f"{duration(value)} {name}" for name, value in seconds.items())
         say(f"about {duration(sum(seconds.values()))}: {shares}")
 
 

@@ -55,10 +55,13 @@ class Progress(TrainerCallback):
         if not state.is_world_process_zero:
             return
         step, total, now = state.global_step, state.max_steps, time.monotonic()
-        if step == self._first + 1:
+        done = step - self._first
+        step_seconds = (now - self._start) / max(1, done - 1)
+        if done == 1:
             self._start = now
-        if self._estimate and step == self._first + ESTIMATE_STEPS < total:
-            self._bar.write(f"{self._label}: {total:,} steps, about {self._left(state, now)}", file=sys.stderr)
+        left = duration((total - step) * step_seconds)
+        if self._estimate and done == ESTIMATE_STEPS and step < total:
+            self._bar.write(f"{self._label}: {total:,} steps, about {left}", file=sys.stderr)
         if now - self._shown < (LINE_SECONDS if self._bar.disable else BAR_SECONDS) and step < total:
             return
         self._shown = now
@@ -67,22 +70,15 @@ class Progress(TrainerCallback):
             self._bar.set_postfix(loss=loss, refresh=False)
             self._bar.update(step - self._bar.n)
         elif step < total:
-            print(
-                f"{self._label}: step {step:,}/{total:,}, loss {loss}, {self._left(state, now)} left", file=sys.stderr
-            )
+            print(f"{self._label}: step {step:,}/{total:,}, loss {loss}, {left} left", file=sys.stderr)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
             self._bar.close()
 
-    def _left(self, state: Any, now: float) -> str:
-        """The time that the other steps take if they are as fast as those so far."""
-        done = state.global_step - self._first - 1
-        return duration((state.max_steps - state.global_step) * (now - self._start) / max(done, 1))
-
 
 def duration(seconds: float) -> str:
     """A duration for people: `40 seconds`, `12 minutes`, `3.5 hours`."""
     if seconds < 90:
-        return f"{max(1, round(seconds))} seconds"
+        return f"{max(2, round(seconds))} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -234,4 +234,5 @@ def inherited(encoder: EncoderConfig) -> dict[str, Any]:
 def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) -> None:
     """Write the encoder.yaml of a checkpoint in `folder`: that of its base, with another IDF, or none."""
     config = base.replace(name="", checkpoint=str(folder), revision=None, range=None, source=None, idf=idf and str(idf))
-    write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
+    text = encoder_yaml(config, folder).removeprefix("name: ''\n")  # its name is that of the folder
+    write_text(folder / "encoder.yaml", text)

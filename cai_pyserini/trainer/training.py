@@ -111,15 +111,17 @@ def arguments(settings: TrainingSettings, work: Path) -> Any:
 
 
 def start(arguments: Any, recipe: artifact.Recipe) -> None:
-    """Make the working folder, unless an earlier run of this recipe has left one; that of another recipe is deleted,
-    with the folder that it is in."""
+    """Make the working folder, unless an interrupted run of this recipe has left one. Otherwise the output folder is
+    emptied: what is in it is of another recipe."""
     work = Path(arguments.output_dir)
     started = work / "recipe.txt"
     with arguments.main_process_first(local=False):
         known = started.is_file() and started.read_text() == artifact.digest(recipe)
         if not known and arguments.process_index == 0:
-            artifact.remove(work.parent)
-            work.mkdir(parents=True)
+            for path in work.parent.iterdir():
+                if path.name != artifact.UNFINISHED:
+                    artifact.remove(path)
+            work.mkdir()
             artifact.write_text(started, artifact.digest(recipe))
 
 

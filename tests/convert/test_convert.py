@@ -2,18 +2,15 @@
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from cai_pyserini import artifact
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import open_collection
-from cai_pyserini.config import load_index_config
-from cai_pyserini.corpora import convert
-from cai_pyserini.trainer.corpus import texts
-from tests.conftest import Command, json_lines
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.convert.__main__ import main
+from cai_pyserini.convert.convert import convert
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.errors import CaiError
 
 PUBMED = """\
 <?xml version="1.0" encoding="utf-8"?>
@@ -72,12 +69,17 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
 
 def corpus(folder: Path) -> dict[str, tuple[str, str]]:
     """Document id -> title, text."""
-    return {data["_id"]: (data["title"], data["text"]) for data in json_lines(folder / "corpus.jsonl")}
+    return {data["_id"]: (data["title"], data["text"]) for _, data in jsonl.read(folder / "corpus.jsonl")}
 
 
 def counts(folder: Path) -> tuple[int, ...]:
     """Articles read, replaced, without an abstract, short, kept."""
-    return tuple(artifact.require_manifest(folder, "corpora")["articles"].values())
+    return tuple(artifact.require(folder, "convert").stats["articles"].values())
+
+
+def contents(folder: Path) -> list[str]:
+    """What the trainer and the index read."""
+    return [document.contents for document in BeirFolder(folder, "made").documents()]
 
 
 @pytest.mark.parametrize("name", ["pubmed25n0001.xml", "pubmed25n0001.xml.gz"])
@@ -85,7 +87,7 @@ def test_pubmed(tmp_path: Path, name: str) -> None:
     folder = convert("pubmed", [write(tmp_path / name, PUBMED)], tmp_path / "out", 3)
     assert corpus(folder) == {"1": ("Ca2+ in E. coli & β-cells.", FIRST)}
     assert counts(folder) == (3, 0, 1, 1, 1)
-    assert list(texts([str(folder)])) == [f"Ca2+ in E. coli & β-cells. {FIRST}"]
+    assert contents(folder) == [f"Ca2+ in E. coli & β-cells. {FIRST}"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out"])
     assert sorted(path.name for path in folder.iterdir()) == ["corpus.jsonl", "manifest.json"]
 
@@ -140,7 +142,7 @@ def test_semantic_scholar_abstracts(tmp_path: Path) -> None:
     file = write(tmp_path / "20240101_00000_abcde.gz", json.dumps(line, ensure_ascii=False) + "\n")
     folder = convert("s2orc", [file], tmp_path / "out", 2)
     assert corpus(folder) == {"217": ("", "Über alles.")}
-    assert [text.strip() for text in texts([str(folder)])] == ["Über alles."]
+    assert contents(folder) == [" Über alles."]
 
 
 ARTICLE = '{"journal":"J","abstractText":"%s","title":"%s","pmid":"%s","meshMajor":["Humans","Café"],"year":"2019"}'
@@ -189,50 +191,70 @@ def test_bioasq(tmp_path: Path, encoding: str, form: str) -> None:
     assert counts(folder) == (4, 0, 0, 0, 4)
 
 
-def test_bioasq_questions(tmp_path: Path, command: Command) -> None:
+def test_bioasq_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
     write(tmp_path / "allMeSH.json.gz", '{"articles":[\n' + ",\n".join(ARTICLES) + "\n]}\n")
     write(tmp_path / "8B1_golden.json", json.dumps(QUESTIONS))
-    given = ["bioasq", "--input", "allMeSH.json.gz", "--questions", "8B1_golden.json", "--output", "bioasq"]
-    done = command("cai_pyserini.corpora", *given, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "articles                        number",
-        "--------------------------------------",
-        "read                                 4",
-        "replaced or deleted further on       0",
-        "without an abstract                  0",
-        "under 0 words                        0",
-        "kept                                 4",
+    main(["bioasq", "--input", "allMeSH.json.gz", "--questions", "8B1_golden.json", "--output", "bioasq"])
+    assert capsys.readouterr().out.splitlines() == [
+        "articles                         number",
+        "---------------------------------------",
+        "read                                  4",
+        "replaced or deleted later             0",
+        "without a title and an abstract       0",
+        "kept                                  4",
         "",
-        "2 of 4 questions with 3 judgments; 2 judgments are of articles that are not there",
+        "2 of 4 questions with 3 judgments; left out: 2 judgments of articles that are not in the corpus",
         "",
         "bioasq",
     ]
-    collection = open_collection(load_index_config(str(tmp_path / "bioasq")))
+    collection = BeirFolder(tmp_path / "bioasq", "bioasq")
     assert collection.check("test") == {"documents": 4, "queries": 2, "judgments": 3}
     assert collection.topics("test") == {"q1": "Is Hirschsprung disease Mendelian?", "q2": "Which gene?"}
     assert collection.qrels("test") == {"q1": {"101": 1, "104": 1}, "q2": {"102": 1}}
 
 
-def test_goes_on_at_the_file_where_it_stopped(tmp_path: Path) -> None:
+def test_articles_alone_are_a_corpus_without_queries(tmp_path: Path) -> None:
+    folder = convert("bioasq", [write(tmp_path / "a.json", "\n".join(ARTICLES))], tmp_path / "out", 0)
+    assert sorted(path.name for path in folder.iterdir()) == ["corpus.jsonl", "manifest.json"]
+
+
+def test_resumes_at_the_file_where_it_stopped(tmp_path: Path) -> None:
     files = [write(tmp_path / "1.xml", pubmed(("1", "one"))), write(tmp_path / "2.xml", "<PubmedArticleSet>")]
-    with pytest.raises(CaiError, match=r"2\.xml:1: not XML, or cut off"):
+    with pytest.raises(CaiError, match=r"2\.xml:1: not XML, or truncated"):
         convert("pubmed", files, tmp_path / "out", 1)
     assert not (tmp_path / "out").exists()
-    (part,) = (tmp_path / ".out.parts").glob("*.jsonl")
-    part.write_text(part.read_text().replace("one", "not read again"))
+    (converted,) = (tmp_path / ".out.files").glob("*.jsonl")
+    converted.write_text(converted.read_text().replace("one", "not read again"))
     write(files[1], pubmed(("2", "two")))
     folder = convert("pubmed", files, tmp_path / "out", 1)
     assert corpus(folder) == {"2": ("T", "two"), "1": ("T", "not read again")}
-    assert not (tmp_path / ".out.parts").exists()
+    assert not (tmp_path / ".out.files").exists()
 
 
-def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+def test_what_is_up_to_date_is_not_converted_again(tmp_path: Path) -> None:
     file = write(tmp_path / "1.xml", pubmed(("1", "one"), ("2", "one two")))
     folder = convert("pubmed", [file], tmp_path / "out", 1)
     before = (folder / "corpus.jsonl").stat().st_mtime_ns
     assert (convert("pubmed", [file], folder, 1) / "corpus.jsonl").stat().st_mtime_ns == before
     assert list(corpus(convert("pubmed", [file], folder, 2))) == ["2"]
+
+
+@pytest.mark.parametrize("change", ["order", "questions", "source file"])
+def test_another_input_is_converted_again(tmp_path: Path, change: str) -> None:
+    files = [write(tmp_path / f"{i}.json", ARTICLE % (text, "T", 7)) for i, text in enumerate(("one", "two"))]
+    folder = convert("bioasq", files, tmp_path / "out", 0)
+    assert corpus(folder)["7"] == ("T", "two")
+    if change == "order":
+        assert corpus(convert("bioasq", files[::-1], folder, 0))["7"] == ("T", "one")
+    elif change == "questions":
+        url = "http://www.ncbi.nlm.nih.gov/pubmed/7"
+        questions = json.dumps({"questions": [{"id": "q", "body": "What?", "documents": [url]}]})
+        convert("bioasq", files, folder, 0, [write(tmp_path / "q.json", questions)])
+        assert BeirFolder(folder, "made").topics("test") == {"q": "What?"}
+    else:
+        write(files[1], ARTICLE % ("three, and longer", "T", 7))
+        assert corpus(convert("bioasq", files, folder, 0))["7"] == ("T", "three, and longer")
 
 
 DOUBLED = "".join(f"<!ENTITY a{i} '&a{i - 1};&a{i - 1};'>" for i in range(1, 31))
@@ -247,20 +269,33 @@ OUTSIDE = '<!DOCTYPE P [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<PubmedArticl
             "pubmed",
             "a.xml",
             pubmed(("1", "a")).replace("</Article>", ""),
-            r"a\.xml:2: not XML, or cut off \(mismatched",
+            r"a\.xml:2: not XML, or truncated \(mismatched",
         ),
-        ("pubmed", "a.xml", pubmed(("1", "a"), ("2", "b"))[:300], r"a\.xml:3: not XML, or cut off"),
-        ("pubmed", "a.xml", "", r"a\.xml:1: not XML, or cut off \(no element found"),
-        ("pubmed", "a.xml", BOMB, r"a\.xml:1: not XML, or cut off \(limit on input amplification"),
-        ("pubmed", "a.xml", OUTSIDE, r"a\.xml:2: not XML, or cut off \(undefined entity"),
-        ("pubmed", "a.xml", "<html><body/></html>", r"a\.xml: its root is html, not PubmedArticleSet"),
+        ("pubmed", "a.xml", pubmed(("1", "a"), ("2", "b"))[:300], r"a\.xml:3: not XML, or truncated"),
+        ("pubmed", "a.xml", "", r"a\.xml:1: not XML, or truncated \(no element found"),
+        ("pubmed", "a.xml", BOMB, r"a\.xml:1: not XML, or truncated \(limit on input amplification"),
+        ("pubmed", "a.xml", OUTSIDE, r"a\.xml:2: not XML, or truncated \(undefined entity"),
+        ("pubmed", "a.xml", "<html><body/></html>", r"a\.xml: the root element is html, not PubmedArticleSet"),
         ("pubmed", "a.xml", pubmed(("", "a")), r"a\.xml: an article has no PMID"),
         ("s2orc", "a.jsonl", '\n{"paper_id": "1"', r"a\.jsonl:2: not JSON \(Expecting"),
-        ("s2orc", "a.jsonl", "[1]", r"a\.jsonl:1: expected an object with corpusid or paper_id, and abstract"),
-        ("s2orc", "a.jsonl", '{"paper_id": "1", "abstract": []}', r"a\.jsonl:1: expected an object"),
+        ("s2orc", "a.jsonl", "[1]", r"a\.jsonl:1: expected a JSON object"),
+        ("s2orc", "a.jsonl", '{"paper_id": "1 2", "abstract": "A"}', r"a\.jsonl:1: the id '1 2' is empty or has white"),
+        ("s2orc", "a.jsonl", '{"paper_id": [], "abstract": "A"}', r"a\.jsonl:1: the id \[\] is empty"),
+        ("s2orc", "a.jsonl", '{"paper_id": "1", "title": 3, "abstract": "A"}', r"a\.jsonl:1: expected an object with"),
+        (
+            "s2orc",
+            "a.jsonl",
+            '{"paper_id": "1", "abstract": []}',
+            r"a\.jsonl:1: expected an object with corpusid or paper_id, and abstract \(text or null\)",
+        ),
         ("s2orc", "a.jsonl", '{"corpusid": 1, "title": "T"}', r"a\.jsonl:1: expected an object"),
         ("s2orc", "a.jsonl", '{"abstract": "A"}', r"a\.jsonl:1: expected an object"),
-        ("bioasq", "a.json", '{"articles":[\n' + ARTICLES[0] + ",\n", r"a\.json: it does not end with \]\}"),
+        (
+            "bioasq",
+            "a.json",
+            '{"articles":[\n' + ARTICLES[0] + ",\n",
+            r"a\.json: truncated, it does not end with \]\}; download",
+        ),
         ("bioasq", "a.json", '{"articles":[\n' + ARTICLES[0][:50], r"a\.json:2: not JSON"),
         (
             "bioasq",
@@ -269,12 +304,13 @@ OUTSIDE = '<!DOCTYPE P [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<PubmedArticl
             r"a\.json:2: expected an object with pmid, and abstractT",
         ),
         ("bioasq", "a.json", ARTICLES[0] + "," + ARTICLES[1], r"a\.json:1: not JSON \(Extra data"),
-        ("s2orc", "a.gz", "", r"none of 0 articles has an abstract of 1 words or more"),
+        ("s2orc", "a.gz", "", "the input has no articles"),
+        ("pubmed", "a.xml", pubmed(deleted=("1",)), "the input has no articles"),
         (
             "pubmed",
             "a.xml",
             pubmed(("1", "")),
-            r"none of 1 articles has an abstract of 1 words or more: lower --min-wor",
+            r"none of 1 articles has an abstract of at least 1 words: lower --min-words",
         ),
     ],
 )
@@ -291,7 +327,7 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path, damage: str) -> None:
     flipped = data[:middle] + bytes(255 - byte for byte in data[middle : middle + 8]) + data[middle + 8 :]
     file = tmp_path / "a.xml.gz"
     file.write_bytes({"cut": data[:middle], "flipped": flipped, "plain": b"<PubmedArticleSet/>"}[damage])
-    with pytest.raises(CaiError, match=r"a\.xml\.gz.*(cut off|not XML)"):
+    with pytest.raises(CaiError, match=r"a\.xml\.gz.*(truncated|not XML)"):
         convert("pubmed", [file], tmp_path / "out", 1)
     assert not (tmp_path / "out").exists()
 
@@ -308,7 +344,7 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path, damage: str) -> None:
         ),
         (
             '{"questions": [{"id": "1", "body": "b", "documents": ["http://a/9"]}]}',
-            "none of the questions' documents is among the articles",
+            "the articles include none of the questions' documents",
         ),
     ],
 )
@@ -319,20 +355,54 @@ def test_refuses_questions(tmp_path: Path, text: str, message: str) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_refuses_what_it_would_overwrite_or_lacks(tmp_path: Path) -> None:
+def test_refuses_a_folder_of_other_files(tmp_path: Path) -> None:
     file = write(tmp_path / "a.xml", PUBMED)
     with pytest.raises(CaiError, match="has files that this command has not made"):
         convert("pubmed", [file], tmp_path, 1)
-    with pytest.raises(CaiError, match=r"no file .*b\.xml"):
-        convert("pubmed", [file, tmp_path / "b.xml"], tmp_path / "out", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.xml"]
 
 
-def test_the_command_line(tmp_path: Path, command: Command) -> None:
-    write(tmp_path / "a.xml", PUBMED)
+def test_refuses_files_that_do_not_exist(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.json", ARTICLES[0])
+    with pytest.raises(CaiError, match=r"no file .*b\.json"):
+        convert("bioasq", [file, tmp_path / "b.json"], tmp_path / "out", 1)
+    with pytest.raises(CaiError, match=r"no file .*q\.json"):
+        convert("bioasq", [file], tmp_path / "out", 1, [tmp_path / "q.json"])
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return command("cai_pyserini.corpora", "pubmed", "--input", "a.xml", "--output", "o", *arguments, cwd=tmp_path)
 
-    assert run().stderr == "error: none of 3 articles has an abstract of 128 words or more: lower --min-words\n"
-    assert "kept                                 1" in run("--min-words", "3").stdout
-    assert "--questions goes with bioasq" in run("--questions", "a.xml").stderr
+def test_pubmed_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["pubmed", "--input", str(write(tmp_path / "a.xml", PUBMED)), "--output", "o"]
+    with pytest.raises(
+        CaiError, match=r"^none of 3 articles has an abstract of at least 128 words: lower --min-words$"
+    ):
+        main(command)
+    main([*command, "--min-words", "3"])
+    assert capsys.readouterr().out.splitlines() == [
+        "articles                   number",
+        "---------------------------------",
+        "read                            3",
+        "replaced or deleted later       0",
+        "without an abstract             1",
+        "fewer than 3 words              1",
+        "kept                            1",
+        "",
+        "o",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["pubmed", "--questions", "a.xml"], "unrecognized arguments: --questions a.xml"),
+        (["bioasq", "--min-words", "-1"], "--min-words: -1 should be greater than or equal to 0"),
+        (["arxiv"], "argument COMMAND: invalid choice: 'arxiv'"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main([*arguments, "--input", "a", "--output", "o"])
+    assert exit.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]

@@ -205,12 +205,10 @@ def step(folder: Path, total: int) -> artifact.Stats | None:
 
 def test_a_resumable_artifact_is_complete_once_nothing_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    for done in (["0"], ["0", "1"], ["0", "1", "2", "manifest.json"]):
+    for done in ([".unfinished", "0"], [".unfinished", "0", "1"], ["0", "1", "2", "manifest.json"]):
         artifact.make(path, NEW, lambda folder: step(folder, 3), resumable=True)
         assert names(path) == done
         assert artifact.is_up_to_date(path, NEW) == ("manifest.json" in done)
-        if "manifest.json" not in done:
-            (path / "manifest.json").write_text('{"recipe": {}, "digest": ""}')  # ours, of an older version
     assert artifact.require(path, "idf").stats["files"] == 3
     artifact.make(path, NEW, lambda folder: pytest.fail("it is up to date"), resumable=True)
 
@@ -223,8 +221,10 @@ def test_a_resumable_artifact_keeps_its_files_but_not_its_manifest(tmp_path: Pat
 
     with pytest.raises(KeyboardInterrupt):
         artifact.make(path, NEW, interrupted, resumable=True)
-    assert names(path) == ["0"]
+    assert names(path) == [".unfinished", "0"]
     assert not artifact.is_up_to_date(path, OLD)
+    artifact.make(path, NEW, lambda folder: {}, resumable=True)
+    assert names(path) == ["0", "manifest.json"]
 
 
 def test_equal_values_have_equal_digests_and_others_do_not() -> None:

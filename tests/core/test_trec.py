@@ -118,8 +118,6 @@ SOUND = "q1 Q0 d1 1 2.5 x\n"
         ),
         (SOUND + "\n" + SOUND, r"run\.trec:3: document 'd1' is listed twice"),
         (SOUND + "q1 Q0 d2 2 1_0 x\n", r"run\.trec: not a TREC run \(.+\)"),
-        (SOUND + "q1 Q0 d2 2 2.5\x0bx\n", r"run\.trec: not a TREC run \(.+\)"),
-        (SOUND + "q1\x0bQ0 d2 2 2.5 1\n", r"run\.trec: not a TREC run \(not six columns separated by spaces or tabs\)"),
         ("", r"run\.trec: the run is empty"),
         ("\n \n", r"run\.trec: the run is empty"),
     ],

@@ -1,4 +1,4 @@
-"""IDF: document frequencies counted by hand, and what becomes of them."""
+"""IDF: document frequencies counted by hand, and the weights that they give."""
 
 import json
 import math
@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cai_pyserini import artifact
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import BeirFolder
-from cai_pyserini.idf import Idf, compute
-from cai_pyserini.splade import Tokenizer
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.idf.__main__ import main
+from cai_pyserini.idf.idf import Idf, compute, load_weights
+from cai_pyserini.models.tokenizer import Tokenizer
 
 
 def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:
@@ -30,7 +31,7 @@ def idf_of(folder: Path, tokenizer: Tokenizer, *texts: str) -> Idf:
     return counted_in(BeirFolder(folder, "made"), tokenizer)
 
 
-# How many of the twelve documents have the word, title and text together.
+# How many of the twelve documents contain the word in their title or text.
 FREQUENCIES = {"the": 5, "of": 3, "blood": 3, "pressure": 2, "cancer": 3, "lowers": 3, "insulin": 1, "a": 2, "|": 1}
 
 
@@ -66,12 +67,12 @@ def test_weights_worked_example(tmp_path: Path, tokenizer: Tokenizer, power: flo
 
 
 def test_text_that_the_model_would_not_read_counts(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    tokenizer.encode(["fever"], 8)  # leaves the tokenizer cutting, if nothing tells it otherwise
+    tokenizer.encode(["fever"], 8)  # this truncation must not last
     idf = idf_of(tmp_path, tokenizer, "colon " * 600 + "fever", "colon")
     assert idf.frequencies[tokenizer.terms.index("fever")] == 1
 
 
-def test_a_frequency_for_each_entry_of_the_vocabulary(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_every_entry_of_the_vocabulary_has_a_frequency(tmp_path: Path, tokenizer: Tokenizer) -> None:
     idf = idf_of(tmp_path, tokenizer, "", "fever")
     assert idf.frequencies.shape == (len(tokenizer),)
     assert (idf.documents, idf.frequencies.sum()) == (2, 1)
@@ -83,7 +84,7 @@ def test_more_documents_than_a_batch(tmp_path: Path, tokenizer: Tokenizer) -> No
     assert [idf.frequencies[tokenizer.terms.index(term)] for term in ("colon", "fever")] == [1025, 1]
 
 
-def test_what_is_written_is_what_is_read(tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_what_is_written_is_read(tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     idf = Idf.load(compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf"))
     counted = counted_in(BeirFolder(tiny, "tiny"), tokenizer)
     assert idf.documents == counted.documents
@@ -91,20 +92,21 @@ def test_what_is_written_is_what_is_read(tiny: Path, checkpoint: Path, tokenizer
 
 
 @pytest.mark.parametrize(
-    "name, addition, made_anew",
+    "name, addition, computed_again",
     [("corpus.jsonl", '{"_id": "d13", "text": "fever"}', True), ("queries.jsonl", '{"_id": "q9", "text": "f"}', False)],
 )
-def test_made_anew_only_where_the_documents_change(
-    broken: Path, checkpoint: Path, tmp_path: Path, name: str, addition: str, made_anew: bool
+def test_it_is_computed_again_only_if_the_documents_change(
+    broken: Path, checkpoint: Path, tmp_path: Path, name: str, addition: str, computed_again: bool
 ) -> None:
     output = compute(BeirFolder(broken, "any"), checkpoint, tmp_path / "idf")
-    made = (output / "idf.npz").stat().st_ino
-    assert compute(BeirFolder(broken, "any"), checkpoint, output).joinpath("idf.npz").stat().st_ino == made
+    (output / "made before").touch()
+    compute(BeirFolder(broken, "any"), checkpoint, output)
+    assert (output / "made before").exists()
     with (broken / name).open("a") as file:
         file.write(addition + "\n")
     compute(BeirFolder(broken, "any"), checkpoint, output)
-    assert ((output / "idf.npz").stat().st_ino != made) == made_anew
-    assert Idf.load(output).documents == 12 + made_anew
+    assert (output / "made before").exists() != computed_again
+    assert Idf.load(output).documents == 12 + computed_again
 
 
 def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
@@ -112,3 +114,20 @@ def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Pat
     artifact.manifest_path(output).unlink()
     with pytest.raises(CaiError, match=r"idf is missing or unfinished: make it with `python -m cai_pyserini\.idf`"):
         Idf.load(output)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_weights_for_an_encoder(
+    tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path, power: float
+) -> None:
+    output = compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf")
+    weights = load_weights(output, power, len(tokenizer))
+    assert weights[tokenizer.terms.index("insulin")] == pytest.approx(math.log(12) ** power)
+    with pytest.raises(CaiError, match=r"idf counts 30,522 tokens, the encoder has 7: compute the IDF with it"):
+        load_weights(output, power, 7)
+
+
+def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "idf"
+    main(["--collection", str(tiny), "--encoder", "splade-tiny", "--output", str(output)])
+    assert capsys.readouterr().out == f"{output}: 153 tokens in 12 documents\n"

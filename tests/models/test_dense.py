@@ -17,11 +17,6 @@ from cai_pyserini.models.tokenizer import Tokenizer
 TEXTS = ["Dietary phytate", "a much longer text about blood pressure, salt and hypertension in many patients", ""]
 
 
-@pytest.fixture(scope="module")
-def minilm() -> Path:
-    return checkpoint_folder(load_encoder("minilm"))
-
-
 def by_hand(checkpoint: Path, text: str, weights: np.ndarray) -> np.ndarray:
     """The normalized weighted mean of the token vectors of one text, without padding."""
     ids = torch.tensor(Tokenizer(checkpoint).encode([text], 256))
@@ -36,29 +31,33 @@ def test_pooled_is_the_weighted_mean_of_length_one() -> None:
     assert pooled(hidden, torch.tensor([[1.0, 2.0, 0.0]])).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
 
 
-def test_vectors_are_means_of_token_vectors(minilm: Path) -> None:
-    vectors = Dense(minilm, "cpu", "float32").encode(TEXTS, 256)
-    ones = np.ones(len(Tokenizer(minilm)))
+def test_vectors_are_means_of_token_vectors(checkpoint: Path) -> None:
+    vectors = Dense(checkpoint, "cpu", "float32").encode(TEXTS, 256)
+    ones = np.ones(len(Tokenizer(checkpoint)))
     for vector, text in zip(vectors, TEXTS[:2], strict=False):
-        assert vector == pytest.approx(by_hand(minilm, text, ones), abs=1e-6)
+        assert vector == pytest.approx(by_hand(checkpoint, text, ones), abs=1e-6)
     assert not vectors[2].any()  # a blank text
 
 
-def test_idf_weights_the_mean_and_special_tokens_count_once(minilm: Path, tiny: Path) -> None:
+def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, tiny: Path) -> None:
     contents = [document.contents for document in BeirFolder(tiny, "tiny").documents()]
-    weights = Idf.of(contents, Tokenizer(minilm)).weights()
-    assert weights[Tokenizer(minilm).encode([""], 8)[0]].tolist() == [1.0, 1.0]  # [CLS], [SEP]
-    vectors = Dense(minilm, "cpu", "float32", weights).encode(TEXTS, 256)
-    plain = Dense(minilm, "cpu", "float32").encode(TEXTS, 256)
+    weights = Idf.of(contents, Tokenizer(checkpoint)).weights()
+    assert weights[Tokenizer(checkpoint).encode([""], 8)[0]].tolist() == [1.0, 1.0]  # [CLS], [SEP]
+    vectors = Dense(checkpoint, "cpu", "float32", weights).encode(TEXTS, 256)
+    plain = Dense(checkpoint, "cpu", "float32").encode(TEXTS, 256)
     for i in range(2):
-        assert vectors[i] == pytest.approx(by_hand(minilm, TEXTS[i], weights), abs=1e-6)
+        assert vectors[i] == pytest.approx(by_hand(checkpoint, TEXTS[i], weights), abs=1e-6)
         assert not np.allclose(vectors[i], plain[i], atol=1e-2)
 
 
-def test_idf_of_another_vocabulary_is_refused(minilm: Path) -> None:
+def test_idf_of_another_vocabulary_is_refused(checkpoint: Path) -> None:
     with pytest.raises(CaiError, match="30,522 tokens, the IDF 3"):
-        Dense(minilm, weights=np.ones(3))
+        Dense(checkpoint, weights=np.ones(3))
 
 
-def test_a_masked_language_model_is_a_transformer_too(checkpoint: Path) -> None:
-    assert Dense(checkpoint, "cpu").encode(TEXTS, 256).shape == (3, 128)
+@pytest.mark.slow
+def test_a_sentence_transformer_without_a_masked_language_model_head() -> None:
+    minilm = checkpoint_folder(load_encoder("minilm"))
+    vectors = Dense(minilm, "cpu", "float32").encode(TEXTS[:2], 256)
+    expected = [by_hand(minilm, text, np.ones(len(Tokenizer(minilm)))) for text in TEXTS[:2]]
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)

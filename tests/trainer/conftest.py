@@ -2,11 +2,19 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from cai_pyserini.collection import BeirFolder
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.trainer.settings import SpladeSettings
+
+Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +29,7 @@ def steady(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def triples(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """24 examples with margins: first words of a document, the document, and two others."""
+    """24 lines with margins: first words of a document, the document, and two others."""
     texts = [document.contents for document in BeirFolder(tiny, "tiny").documents() if document.contents.strip()]
     path = tmp_path_factory.mktemp("triples") / "triples.jsonl"
     with path.open("w") as file:
@@ -34,11 +42,23 @@ def triples(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def generator(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small T5 with splade-tiny's tokenizer."""
-    import torch
-    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+def splade_settings(triples: Path, steady: Path) -> Callable[..., SpladeSettings]:
+    """Settings of a short, exactly repeatable SPLADE training; checkpoints every four steps."""
+    usual: dict[str, Any] = {
+        "data": triples, "base": str(steady), "batch_size": 4, "max_steps": 12, "learning_rate": 1e-4,
+        "warmup_steps": 2, "lambda_q": 0.01, "lambda_d": 0.01, "log_steps": 3, "save_steps": 4,
+        "precision": "float32", "device": "cpu",
+    }  # fmt: skip
 
+    def settings(output: Path, **changes: Any) -> SpladeSettings:
+        return SpladeSettings(**usual | {"output": output} | changes)
+
+    return settings
+
+
+@pytest.fixture(scope="session")
+def generator(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small T5 with splade-tiny's tokenizer and random weights."""
     folder = tmp_path_factory.mktemp("generator")
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
     torch.manual_seed(0)
@@ -56,3 +76,14 @@ def generator(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def weights(folder: Path) -> Weights:
+    """The parameters of a checkpoint."""
+    return load_file(folder / "model.safetensors")
+
+
+def flags(settings: SpladeSettings) -> list[str]:
+    """The command line that gives these settings."""
+    values = settings.model_dump(exclude_defaults=True)
+    return [text for name, value in values.items() for text in (f"--{name.replace('_', '-')}", str(value))]

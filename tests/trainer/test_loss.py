@@ -40,7 +40,7 @@ def test_flops_worked_example() -> None:
     assert float(loss.flops(torch.tensor([[1.0, 0.0, 4.0], [3.0, 0.0, 0.0]]))) == 2**2 + 0 + 2**2
 
 
-PART = """
+PROCESS = """
 import sys, torch, torch.distributed as dist
 from cai_pyserini.trainer import loss
 rank, folder = int(sys.argv[1]), sys.argv[2]
@@ -48,20 +48,21 @@ dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, 
 torch.manual_seed(0)
 mapping = torch.randn(6, 10, requires_grad=True)
 texts = torch.randn(4, 3, 6)  # of a query, a positive and a negative
-vectors = loss.gathered(torch.relu(texts[2 * rank : 2 * rank + 2] @ mapping))
+vectors = loss.gather(torch.relu(texts[2 * rank : 2 * rank + 2] @ mapping))
 q, d = vectors[:, 0], vectors[:, 1:]
 total = loss.in_batch_negatives(q, d, torch.arange(8).view(4, 2)) + loss.flops(q) + 2 * loss.flops(d.flatten(0, 1))
-loss.shared(total).backward()
+loss.scale_for_ddp(total).backward()
 dist.all_reduce(mapping.grad)  # what DistributedDataParallel does, and divides
 torch.save(mapping.grad / 2, f"{folder}/gradient-{rank}.pt")
 """
 
 
+@pytest.mark.slow
 def test_two_processes_take_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", PART]
-    parts = [subprocess.Popen([*command, str(rank), str(tmp_path)], env=environment) for rank in (0, 1)]
-    assert [part.wait(120) for part in parts] == [0, 0]
+    command = [sys.executable, "-c", PROCESS]
+    processes = [subprocess.Popen([*command, str(rank), str(tmp_path)], env=environment) for rank in (0, 1)]
+    assert [process.wait(120) for process in processes] == [0, 0]
     torch.manual_seed(0)
     mapping = torch.randn(6, 10, requires_grad=True)
     vectors = torch.relu(torch.randn(4, 3, 6) @ mapping)

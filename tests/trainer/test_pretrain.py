@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from cai_pyserini.artifact import require_manifest
-from cai_pyserini.collection import Hpo
+from cai_pyserini.collection.hpo import Hpo
+from cai_pyserini.core.artifact import require
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import build
+from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.trainer import pretrain
-from tests.conftest import Command
+from cai_pyserini.trainer.__main__ import main
+from cai_pyserini.trainer.settings import PretrainSettings
 
 
 @pytest.fixture(scope="module")
@@ -26,39 +31,56 @@ def test_sequences_are_packed_without_loss(corpus: Path, checkpoint: Path) -> No
     sequences = [row["input_ids"] for row in pretrain.packed(tokenizer, [str(corpus)], 0, 64)]
     assert {len(sequence) for sequence in sequences} == {64}
     flat = [id for sequence in sequences for id in sequence]
-    wanted = [id for line in corpus.open() for id in tokenizer(json.loads(line)["text"])["input_ids"]]
-    assert flat == wanted[: len(flat)]
-    assert len(wanted) - len(flat) < 64
+    expected = [id for line in corpus.open() for id in tokenizer(json.loads(line)["text"])["input_ids"]]
+    assert flat == expected[: len(flat)]
+    assert len(expected) - len(flat) < 64
 
 
 def test_masks_are_15_percent_and_the_same_for_the_same_batch(corpus: Path, checkpoint: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    given = pretrain.Settings(corpus=[str(corpus)], base="x", output="x")
+    settings = build(PretrainSettings, {"corpus": ["x"], "base": "x", "output": "x"}, "")
     batch = list(islice(pretrain.packed(tokenizer, [str(corpus)], 0, 128), 32))
-    first, again = (pretrain.collator(tokenizer, given)(batch) for _ in range(2))
+    first, again = (pretrain.collator(tokenizer, settings)(batch) for _ in range(2))
     assert first["input_ids"].equal(again["input_ids"])
     text = sum(id not in tokenizer.all_special_ids for row in batch for id in row["input_ids"])
     assert 0.13 < (first["labels"] != -100).sum() / text < 0.17
 
 
-def test_the_held_out_loss_falls(corpus: Path, tmp_path: Path, command: Command) -> None:
-    flags = "--max-length 64 --batch-size 16 --max-steps 20 --warmup-steps 2 --learning-rate 5e-4 --held-out 0.1"
-    flags += " --device cpu --log-steps 10"
-    given = ("--corpus", corpus, "--base", "splade-tiny", "--output", tmp_path / "model", *flags.split())
-    done = command("cai_pyserini.trainer.pretrain", *given)
-    assert done.returncode == 0, done.stderr
-    manifest = require_manifest(tmp_path / "model", "pretrain")
-    assert manifest["held_out_loss_after"] < 0.9 * manifest["held_out_loss_before"]
-    assert manifest["held_out"] == round(0.1 * (manifest["sequences"] + manifest["held_out"]))
+@pytest.mark.slow
+def test_the_held_out_loss_falls(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--max-length 32 --batch-size 16 --max-steps 16 --warmup-steps 2 --learning-rate 1e-3 --held-out 0.05"
+    flags += f" --device cpu --corpus {corpus} --base splade-tiny --output {tmp_path / 'model'}"
+    main(["pretrain", *flags.split()])
+    stats = require(tmp_path / "model", "trainer pretrain").stats
+    before, after = stats["held_out_loss_before"], stats["held_out_loss_after"]
+    assert after < 0.9 * before
+    assert stats["held_out"] == round(0.05 * (stats["sequences"] + stats["held_out"]))
+    out = capsys.readouterr().out
+    assert out == f"{tmp_path / 'model'}: 16 steps, held-out loss {before:.3f} -> {after:.3f}\n"
 
 
-def test_too_little_text_is_refused(tmp_path: Path, command: Command) -> None:
+@pytest.mark.slow
+def test_steps_are_measured_and_counted(corpus: Path, tmp_path: Path) -> None:
+    values = {"corpus": [str(corpus)], "base": "splade-tiny", "output": tmp_path / "model", "max_length": 32}
+    settings = build(PretrainSettings, values | {"batch_size": 4, "device": "cpu", "epochs": 2.0}, "")
+    sample = [json.loads(line)["text"] for line in corpus.open()][:50]
+    steps, seconds = pretrain.measure(settings, sample, 50)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(load_encoder("splade-tiny")))
+    sequences = sum(len(ids) for ids in tokenizer(sample)["input_ids"]) // 32
+    assert steps == pytest.approx(2 * 0.98 * sequences / 4, abs=3)
+    assert 0.001 < seconds < 10
+    assert pretrain.measure(settings.replace(max_steps=7), sample, 50)[0] == 7
+
+
+def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("too short\n")
-    given = ("--corpus", tmp_path / "corpus.txt", "--base", "splade-tiny", "--output", tmp_path / "model")
-    done = command("cai_pyserini.trainer.pretrain", *given)
-    assert done.returncode == 1
-    assert done.stderr.endswith("error: no training example: there is too little text, or the file is empty\n")
-    done = command("cai_pyserini.trainer.pretrain", *given, "--min-words", 128)
-    assert done.returncode == 1
-    assert "no text of at least 128 words" in done.stderr
+    values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "output": tmp_path / "model"}
+    settings = build(PretrainSettings, values | {"device": "cpu"}, "")
+    with pytest.raises(CaiError, match="no training example: there is too little text, or the file is empty"):
+        pretrain.pretrain(settings)
+    with pytest.raises(CaiError, match="no text of at least 128 words"):
+        pretrain.pretrain(settings.replace(min_words=128))
+    (tmp_path / "corpus.txt").write_text("one sequence of eight tokens, and no more\n")
+    with pytest.raises(CaiError, match="the corpus makes 1 sequences of 8 tokens"):
+        pretrain.pretrain(settings.replace(max_length=8))
     assert not (tmp_path / "model" / "manifest.json").exists()

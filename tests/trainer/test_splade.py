@@ -6,45 +6,39 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
-from cai_pyserini.cli import CaiError
-from cai_pyserini.config import load_encoder
-from cai_pyserini.splade import Splade
-from cai_pyserini.trainer import run, splade
-from tests.conftest import Command
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.trainer import callbacks, training
+from cai_pyserini.trainer.__main__ import main
+from cai_pyserini.trainer.examples import Collator, examples
+from cai_pyserini.trainer.settings import SpladeSettings
+from cai_pyserini.trainer.splade import SpladeTraining, check_sparsity
+from tests.trainer.conftest import flags, weights
 
-FLAGS = (
-    "--batch-size 4 --learning-rate 1e-4 --warmup-steps 2 --precision float32 --device cpu "
-    "--lambda-q 0.01 --lambda-d 0.01"
-)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
-
-
-def flags(data: Path, base: Path | str, output: Path, *more: object) -> list[object]:
-    return ["--data", data, "--base", base, "--output", output, *FLAGS.split(), *more]
+MakeSettings = Callable[..., SpladeSettings]
 
 
 @pytest.fixture(scope="module")
-def trained(triples: Path, steady: Path, command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """20 steps, left alone; points to resume from every 5."""
-    output = tmp_path_factory.mktemp("trained") / "model"
-    more = ("--max-steps", 20, "--log-steps", 5, "--save-steps", 5)
-    done = command("cai_pyserini.trainer.splade", *flags(triples, steady, output, *more))
-    assert done.returncode == 0, done.stderr
-    return output
+def trained(splade_settings: MakeSettings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was left alone."""
+    return SpladeTraining(splade_settings(tmp_path_factory.mktemp("trained") / "model")).run()
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_vectors_stay_sparse(trained: Path) -> None:
     log = json.loads((trained / "log.json").read_text())
-    assert [entry["step"] for entry in log] == [5, 10, 15, 20]
+    assert [entry["step"] for entry in log] == [3, 6, 9, 12]
     assert log[-1]["ranking_loss"] < 0.7 * log[0]["ranking_loss"]
     assert 1 < log[-1]["documents_active"] < 1000
     for entry in log:
@@ -52,90 +46,138 @@ def test_the_loss_falls_and_vectors_stay_sparse(trained: Path) -> None:
         assert entry["loss"] == pytest.approx(total, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_result_is_an_encoder(trained: Path, steady: Path) -> None:
     config = load_encoder(str(trained))
-    assert (config.max_document_length, config.idf) == (256, None)
+    assert (config.name, config.max_document_length, config.idf) == ("model", 256, None)
     before, after = (
         Splade(folder, "cpu", "float32").encode(["bladder infection"], 256) for folder in (steady, trained)
     )
     assert after.nnz
     assert abs(before - after).max() > 0.01
-    assert not (trained / "training").exists()
-    assert {path.name for path in trained.iterdir()} >= {"manifest.json", "loss.png", "active.png", "tokenizer.json"}
+    assert {path.name for path in trained.iterdir()} == {
+        "config.json", "encoder.yaml", "log.json", "loss.png", "active.png", "manifest.json", "model.safetensors",
+        "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
 
 
-def test_a_second_time_there_is_nothing_to_do(trained: Path, triples: Path, steady: Path, command: Command) -> None:
+@pytest.mark.slow
+def test_the_command_reports_and_a_second_time_nothing_is_done(
+    trained: Path, splade_settings: MakeSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (trained / "model.safetensors").stat().st_mtime_ns
-    more = ("--max-steps", 20, "--log-steps", 7)
-    assert command("cai_pyserini.trainer.splade", *flags(triples, steady, trained, *more)).returncode == 0
+    main(["splade", *flags(splade_settings(trained, log_steps=7))])
+    loss = artifact.require(trained, "trainer splade").stats["loss"]
+    assert capsys.readouterr().out == f"{trained}: 12 steps on 48 examples, training loss {loss:.4f}\n"
     assert (trained / "model.safetensors").stat().st_mtime_ns == before
 
 
+def assert_same(one: Path, other: Path) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
 def test_killed_and_resumed_it_ends_in_the_same_weights(
-    trained: Path, triples: Path, steady: Path, tmp_path: Path
+    trained: Path, splade_settings: MakeSettings, tmp_path: Path
 ) -> None:
-    more = ("--max-steps", 20, "--log-steps", 5, "--save-steps", 5)
-    call = [sys.executable, "-m", "cai_pyserini.trainer.splade"]
-    call += map(str, flags(triples, steady, tmp_path / "model", *more))
+    settings = splade_settings(tmp_path / "model")
+    call = [sys.executable, "-m", "cai_pyserini.trainer", "splade", *flags(settings)]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    saved = tmp_path / "model" / "training" / "checkpoint-10"
+    saved = tmp_path / "model" / "training" / "checkpoint-4"
     while process.poll() is None and not (saved / "trainer_state.json").exists():
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "model" / "manifest.json").exists()
-    (saved.parent / "checkpoint-999").mkdir()  # as if killed while writing one
-    subprocess.run(call, check=True, capture_output=True)
-    resumed, alone = weights(tmp_path / "model"), weights(trained)
-    assert all(torch.equal(resumed[name], alone[name]) for name in alone)
+    (saved.parent / "checkpoint-998").mkdir()  # as if killed before and while trainer_state.json was written
+    (saved.parent / "checkpoint-999").mkdir()
+    for name in training.CHECKPOINT_FILES:
+        (saved.parent / "checkpoint-999" / name).touch()
+    (saved.parent / "checkpoint-999" / "trainer_state.json").write_text('{"global_step":')
+    SpladeTraining(settings).run()
+    assert_same(tmp_path / "model", trained)
 
 
-def test_two_processes_train_as_one_with_the_whole_batch(triples: Path, steady: Path, tmp_path: Path) -> None:
-    single = splade.Settings(
-        data=str(triples), base=str(steady), output=str(tmp_path / "one"), batch_size=4, max_steps=3, warmup_steps=0,
-        loss="in-batch", precision="float32", device="cpu", log_steps=1,
-    )  # fmt: skip
-    splade.train(single)
+@pytest.mark.slow
+def test_with_time_it_saves_between_the_steps_of_save_steps(
+    trained: Path, splade_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted after the third step, it continues with the fourth, although --save-steps is 500."""
+    settings = splade_settings(tmp_path / "model", save_steps=500)
+    monkeypatch.setattr(callbacks, "SAVE_SECONDS", 0.0)
+    steps = 0
+    step = training.Trainer.training_step
+
+    def interrupted(*arguments: object, **more: object) -> object:
+        nonlocal steps
+        steps += 1
+        if steps == 4:
+            raise KeyboardInterrupt
+        return step(*arguments, **more)
+
+    monkeypatch.setattr(training.Trainer, "training_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SpladeTraining(settings).run()
+    SpladeTraining(settings).run()
+    assert steps == 3 + 1 + 9
+    assert_same(tmp_path / "model", trained)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    changes = {"loss": "in-batch", "max_steps": 3, "warmup_steps": 0, "log_steps": 1, "save_steps": 2}
+    changes |= {"learning_rate": 2e-5, "lambda_q": None, "lambda_d": None}
+    one = splade_settings(tmp_path / "one", **changes)
+    SpladeTraining(one).run()
+    two = one.replace(output=tmp_path / "two", batch_size=2)
     call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    call += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "cai_pyserini.trainer.splade"]
-    settings = [
-        "--loss",
-        "in-batch",
-        "--log-steps",
-        "1",
-        "--batch-size",
-        "2",
-        "--max-steps",
-        "3",
-        "--warmup-steps",
-        "0",
-    ]
-    call += ["--data", str(triples), "--base", str(steady), "--output", str(tmp_path / "two"), *settings]
-    done = subprocess.run([*call, "--precision", "float32", "--device", "cpu"], capture_output=True, text=True)
+    call += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "cai_pyserini.trainer", "splade"]
+    done = subprocess.run([*call, *flags(two)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("3 steps on 48 examples") == 1
     logs = [json.loads((tmp_path / name / "log.json").read_text()) for name in ("one", "two")]
     for alone, together in zip(*logs, strict=True):
         for name in alone.keys() & {"loss", "ranking_loss", "flops_q_loss", "flops_d_loss", "grad_norm"}:
             assert together[name] == pytest.approx(alone[name], rel=1e-3), name
     assert sum("grad_norm" in entry for entry in logs[1]) == 3
-    one, two, start = weights(tmp_path / "one"), weights(tmp_path / "two"), run.load(steady).state_dict()
-    moved = max(float((one[name] - start[name]).abs().max()) for name in one)
-    assert max(float((one[name] - two[name]).abs().max()) for name in one) <= 0.02 * moved
+    single, double, start = weights(one.output), weights(two.output), training.load_model(Path(one.base)).state_dict()
+    moved = max(float((single[name] - start[name]).abs().max()) for name in single)
+    assert max(float((single[name] - double[name]).abs().max()) for name in single) <= 0.02 * moved
+
+
+def test_an_idf_weights_the_documents_of_the_score(
+    splade_settings: MakeSettings, steady: Path, tmp_path: Path
+) -> None:
+    """With an IDF of 2 for every token scores are twice as large, and the squared margins four times."""
+    settings = splade_settings(tmp_path, lambda_q=0.0, lambda_d=0.0)
+    collator = Collator(AutoTokenizer.from_pretrained(steady), 256, 256, 16)
+    batch = collator(list(islice(examples(settings.data, True, 1), 4))) | {"margins": torch.zeros(4, 1)}
+    plain, ones, twos = (
+        SpladeTraining(settings).trainer(steady, weights, training.arguments(settings, tmp_path), collator, None)
+        for weights in (None, np.ones(30522), np.full(30522, 2.0))
+    )
+    without, with_ones, with_twos = (
+        trainer.compute_loss(trainer.model, batch).detach() for trainer in (plain, ones, twos)
+    )
+    torch.testing.assert_close(with_ones, without)
+    torch.testing.assert_close(with_twos, 4 * without)
 
 
 def test_collapse_is_refused() -> None:
     with pytest.raises(CaiError, match=r"the documents have 0.2 active dimensions: collapse. Lower the lambdas"):
-        splade.refuse_collapse(0.2, 30, 30522, warm=False)
+        check_sparsity(0.2, 30, 30522, warm=False)
     with pytest.raises(CaiError, match=r"the queries have 20,000 of 30,522 dimensions active: not sparse. Raise"):
-        splade.refuse_collapse(300, 20000, 30522, warm=True)
-    splade.refuse_collapse(300, 20000, 30522, warm=False)
+        check_sparsity(300, 20000, 30522, warm=True)
+    check_sparsity(300, 20000, 30522, warm=False)
 
 
-def test_collapse_stops_training(triples: Path, steady: Path, tmp_path: Path, command: Command) -> None:
-    more = ("--max-steps", 30, "--log-steps", 5, "--lambda-d", 1e6, "--learning-rate", 1e-2)
-    done = command("cai_pyserini.trainer.splade", *flags(triples, steady, tmp_path / "model", *more))
-    assert done.returncode == 1
-    assert "collapse. Lower the lambdas" in done.stderr
+@pytest.mark.slow
+def test_collapse_stops_training(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    settings = splade_settings(tmp_path / "model", lambda_d=1e6, learning_rate=1e-2, max_steps=30)
+    with pytest.raises(CaiError, match="collapse. Lower the lambdas"):
+        SpladeTraining(settings).run()
     assert not (tmp_path / "model" / "manifest.json").exists()
 
 
@@ -147,25 +189,12 @@ def test_collapse_stops_training(triples: Path, steady: Path, tmp_path: Path, co
         ('{"query": "a", "positive": 3}', "triples.jsonl:1: expected an object with query, positive as strings"),
         ('{"query": "a", "positive": "b", "negative": "c", "margin": "4"}', "margins must be a list of numbers"),
         ("{", "triples.jsonl:1: not JSON"),
+        ("", "no training example: there is too little text, or the file is empty"),
     ],
 )
-def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path, steady: Path, command: Command) -> None:
+def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path, splade_settings: MakeSettings) -> None:
     (tmp_path / "triples.jsonl").write_text(line + "\n")
-    done = command("cai_pyserini.trainer.splade", *flags(tmp_path / "triples.jsonl", steady, tmp_path / "model"))
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_config_file_is_its_difference_from_the_defaults(tmp_path: Path, command: Command) -> None:
-    (tmp_path / "run.yaml").write_text("data: none.jsonl\nbase: splade-tiny\nlambdaq: 1\n")
-    done = command("cai_pyserini.trainer.splade", "--config", tmp_path / "run.yaml", "--output", tmp_path / "model")
-    assert done.returncode == 1
-    assert "run.yaml: unknown key lambdaq; known keys: accumulate, base" in done.stderr
-    (tmp_path / "run.yaml").write_text("data: none.jsonl\nbase: splade-tiny\n")
-    done = command("cai_pyserini.trainer.splade", "--config", tmp_path / "run.yaml", "--output", tmp_path / "model")
-    assert done.returncode == 1
-    assert "none.jsonl" in done.stderr
-    done = command("cai_pyserini.trainer.splade", "--config", tmp_path / "run.yaml")
-    assert done.returncode == 2
-    assert "--output must be given" in done.stderr
+    with pytest.raises(CaiError) as caught:
+        SpladeTraining(splade_settings(tmp_path / "model", data=tmp_path / "triples.jsonl")).run()
+    assert message in str(caught.value)
+    assert not (tmp_path / "model" / "manifest.json").exists()

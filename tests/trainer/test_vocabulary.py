@@ -12,11 +12,14 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, trainers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from cai_pyserini.collection import Hpo
-from cai_pyserini.config import load_encoder
-from cai_pyserini.splade import Splade
+from cai_pyserini.collection.hpo import Hpo
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import build
+from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import vocabulary, wordpiece
-from tests.conftest import Command
+from cai_pyserini.trainer.__main__ import main
+from cai_pyserini.trainer.settings import VocabularySettings
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +39,18 @@ def base(backend: Backend) -> dict[str, int]:
     return {token: i for i, (token, id) in enumerate(t for t in tokens if t[1] < 2000 or len(t[0].strip("#")) == 1)}
 
 
-def settings(**given: object) -> vocabulary.Settings:
-    return vocabulary.Settings(**({"corpus": ["x"], "base": "x", "output": "x", "increment": 100} | given))
+def settings(**changes: object) -> VocabularySettings:
+    values = {"corpus": ["x"], "base": "x", "output": "x", "increment": 100}
+    return build(VocabularySettings, values | changes, "")
 
 
 def expand(
-    texts: list[str], backend: Backend, base: dict[str, int], **given: object
+    texts: list[str], backend: Backend, base: dict[str, int], **changes: object
 ) -> tuple[list[str], list[vocabulary.Step]]:
-    return vocabulary.expand(wordpiece.count_words(texts, backend), base, 5, "[UNK]", settings(**given))
+    return vocabulary.expand(wordpiece.count_words(texts, backend), base, 5, "[UNK]", settings(**changes))
 
 
-def literal_step(texts: list[str], backend: Backend, size: int, wanted: int, base: dict[str, int]) -> list[str]:
+def literal_step(texts: list[str], backend: Backend, size: int, expected: int, base: dict[str, int]) -> list[str]:
     """A step as the paper writes it: train a tokenizer on the corpus, tokenize the corpus with it, count, sort."""
     counts = wordpiece.count_words(texts, backend)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -59,7 +63,7 @@ def literal_step(texts: list[str], backend: Backend, size: int, wanted: int, bas
     found = Counter(token for text in texts for token in domain.encode(text).tokens)
     order = domain.get_vocab()
     new = [t for t in found if t not in base and t not in special and any(c.isalpha() for c in t)]
-    return sorted(new, key=lambda t: (-found[t], order[t]))[:wanted]
+    return sorted(new, key=lambda t: (-found[t], order[t]))[:expected]
 
 
 def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
@@ -87,6 +91,7 @@ def test_it_ends_when_the_corpus_is_exhausted(texts: list[str], backend: Backend
 
 
 def test_entropy_criteria_stop_earlier(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
+    texts = texts[:800]
     _, every = expand(texts, backend, base)
     gains = [b.entropy - a.entropy for a, b in pairwise(every)]
     for stop, epsilon, limits in (
@@ -94,19 +99,20 @@ def test_entropy_criteria_stop_earlier(texts: list[str], backend: Backend, base:
         ("first", 0.1, [0.1 * gains[0]] * len(gains)),
     ):
         _, steps = expand(texts, backend, base, stop=stop, epsilon=epsilon)
-        wanted = next(i for i, (gain, limit) in enumerate(zip(gains, limits, strict=False)) if gain < limit) + 1
-        assert steps == every[: wanted + 1]
+        expected = next(i for i, (gain, limit) in enumerate(zip(gains, limits, strict=False)) if gain < limit) + 1
+        assert steps == every[: expected + 1]
         assert len(steps) < len(every)
 
 
 @pytest.fixture(scope="module")
-def expanded(texts: list[str], command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def expanded(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocabulary")
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
-    flags = ("--corpus", folder / "corpus.txt", "--base", "splade-tiny", "--increment", 500, "--max-steps", 2)
     for name in ("once", "twice"):
-        done = command("cai_pyserini.trainer.vocabulary", *flags, "--output", folder / name)
-        assert done.returncode == 0, done.stderr
+        corpus = [str(folder / "corpus.txt")]
+        vocabulary.expand_checkpoint(
+            settings(corpus=corpus, base="splade-tiny", increment=500, max_steps=2, output=folder / name)
+        )
     return folder / "once"
 
 
@@ -147,8 +153,29 @@ def test_new_embeddings_are_means_and_old_ones_stay(expanded: Path, checkpoint: 
 
 def test_the_result_is_an_encoder(expanded: Path) -> None:
     splade = Splade(expanded, "cpu", "float32")
-    assert load_encoder(str(expanded)).checkpoint == str(expanded / ".") or Path(expanded).samefile(
-        load_encoder(str(expanded)).checkpoint
-    )
+    assert Path(load_encoder(str(expanded)).checkpoint).samefile(expanded)
     assert splade.encode(["hypoplasia of the thumb"], 256).nnz
     assert (expanded / "entropy.png").stat().st_size > 1000
+
+
+def test_the_command_shows_the_steps(
+    expanded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = expanded.parent / "corpus.txt"
+    flags = ["--corpus", str(corpus), "--base", "splade-tiny", "--increment", "500", "--max-steps", "2"]
+    main(["vocabulary", *flags, "--output", str(expanded)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["step", "vocabulary", "added", "tokens", "entropy,", "nats"]
+    assert [line.split()[:3] for line in lines[2:5]] == [
+        ["0", "30,522", "0"], ["1", "31,022", "500"], ["2", "31,522", "1,000"]
+    ]  # fmt: skip
+    added = json.loads((expanded / "report.json").read_text())["added"]
+    assert lines[6] == f"the most frequent of 1,000 new tokens: {' '.join(added[:40])}"
+
+
+def test_a_corpus_without_new_words_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("the heart of the matter\n")
+    with pytest.raises(CaiError, match="nothing to add: the vocabulary of splade-tiny has all words of .*corpus.txt"):
+        vocabulary.expand_checkpoint(
+            settings(corpus=[str(tmp_path / "corpus.txt")], base="splade-tiny", output=tmp_path / "model", increment=3000)
+        )

@@ -1,0 +1,103 @@
+"""The settings of every analysis."""
+
+from typing import ClassVar
+
+from cai_pyserini.core.flags import COLLECTION, ENCODER, SPLIT
+from cai_pyserini.core.settings import AnyPath, Settings, flag
+
+OUTPUT = flag(help="folder for the results; files of the same names are replaced")
+RUN_FOLDER = "folder written by `python -m cai_pyserini.beir`"
+
+
+class CoverageSettings(Settings):
+    """Measure vocabulary coverage: which words of a collection an encoder has to split into pieces.
+
+    It also says how many pieces fewer the collection would have if those words were added to the vocabulary.
+    For comparison, with BERT's vocabulary (splade-tiny):
+
+      collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
+      cacm                   1.12                 92.3%           56.2%              7.0%              9.5%
+      scifact                1.30                 83.7%           28.9%             10.3%             15.4%
+      hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
+    )
+    collection: str = COLLECTION
+    encoder: str = ENCODER
+    output: AnyPath = OUTPUT
+    top: int = flag(30, "words to show", ge=0)
+
+
+class OverlapSettings(Settings):
+    """Measure vocabulary overlap: how similar the word frequencies of collections are.
+
+    The measure is weighted Jaccard similarity. Counting a large collection takes a while: --save-frequencies writes
+    its word counts as a table, which can be given in place of the collection from then on.
+    """
+
+    example: ClassVar[str] = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
+    collections: list[str] = flag(
+        help="names in index_configs/, YAML files, BEIR folders, .txt files (a text per line), .jsonl files, or saved "
+        "tables (.tsv)",
+        positional=True,
+    )
+    output: AnyPath = OUTPUT
+    save_frequencies: bool = flag(False, "write the word counts of each collection as a table, NAME.tsv")
+
+
+class RsjSettings(Settings):
+    """Show which query words runs overestimate or underestimate, by RSJ weight and IDF."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.analysis rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
+    )
+    collection: str = COLLECTION
+    runs: list[AnyPath] = flag(help="runs to compare")
+    output: AnyPath = OUTPUT
+    split: str | None = SPLIT
+    depth: int = flag(100, "documents per query that count as relevant to the run", ge=1)
+
+
+class CostSettings(Settings):
+    """Show what systems cost: non-zeros, index size, products per query-document pair, latency."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.analysis cost --run-folders runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
+    )
+    run_folders: list[AnyPath] = flag(help=f"{RUN_FOLDER}; one or more")
+    output: AnyPath = OUTPUT
+
+
+class ExplainSettings(Settings):
+    """Explain the scores of documents for a query, term by term, in the systems of a finished run.
+
+    Explained are the best documents of each system and the relevant documents, wherever they are ranked.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.analysis explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
+    )
+    run_folder: AnyPath = flag(help=RUN_FOLDER)
+    query: str = flag(help="id of a query")
+    output: AnyPath = OUTPUT
+    systems: list[str] = flag(["bm25", "splade-idf", "hybrid-splade-idf"], "names as in the table of results")
+    depth: int = flag(5, "best documents of each system to explain", ge=0)
+    relevant: int = flag(3, "relevant documents to explain besides those, the highest grades first", ge=0)
+    documents: list[str] = flag([], "ids of the documents to explain instead")
+    terms: int = flag(10, "terms to show per document; explain.json has all", ge=1)
+
+
+class CompareSettings(Settings):
+    """Compare two runs query by query: tests of significance, and the queries that differ most."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.analysis compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis"
+    )
+    collection: str = COLLECTION
+    runs: list[AnyPath] = flag(help="two runs, A and B", min_length=2, max_length=2)
+    output: AnyPath = OUTPUT
+    split: str | None = SPLIT
+    measure: str = flag("nDCG@10", "as ir_measures names it")
+    top: int = flag(10, "queries to show with the largest gain, and with the largest loss", ge=0)

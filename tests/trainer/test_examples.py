@@ -1,0 +1,44 @@
+"""Training files, and batches of their examples."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.trainer.examples import Collator, examples
+
+
+def test_examples_take_the_negatives_in_turn(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl.gz"
+    line = {"query": "q", "positive": "p", "negatives": ["a", "b", "c"], "margins": [1, 2.5, 3]}
+    with gzip.open(path, "wt") as file:
+        file.write(
+            json.dumps(line) + "\n\n" + json.dumps({"query": "r", "positive": "p", "negative": "d", "margin": 4})
+        )
+    found = [(e["query"], e["negatives"], e["margins"]) for e in examples(path, True, 1)]
+    assert found == [("q", ["a"], [1.0]), ("q", ["b"], [2.5]), ("q", ["c"], [3.0]), ("r", ["d"], [4.0])]
+    with pytest.raises(CaiError, match=r"data.jsonl.gz:3: 1 negatives, fewer than the 2"):
+        list(examples(path, True, 2))
+    assert [(e["query"], e["negatives"]) for e in examples(path, False, 0)] == [("q", []), ("r", [])]
+
+
+def test_collator_sorts_by_length_and_says_where_each_text_is(checkpoint: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    rows = [
+        {"query": "a", "positive": "fever " * 40, "negatives": ["short"], "margins": [1.0]},
+        {"query": "b c", "positive": "two words", "negatives": ["fever " * 9], "margins": [2.0]},
+        {"query": "d", "positive": "short", "negatives": ["e"], "margins": [3.0]},
+    ]
+    batch = Collator(tokenizer, 256, 32, 4)(rows)
+    chunks = batch["documents"]["chunks"]
+    texts = [t for chunk in chunks for t in tokenizer.batch_decode(chunk["input_ids"], skip_special_tokens=True)]
+    expected = [("fever " * 30).strip(), "two words", "short", "short", ("fever " * 9).strip(), "e"]
+    assert [texts[i] for i in batch["documents"]["positions"]] == expected
+    assert [tuple(chunk["input_ids"].shape) for chunk in chunks] == [(4, 32), (2, 32)]
+    assert int(chunks[1]["attention_mask"].sum()) == 3 + 3
+    assert batch["margins"].tolist() == [[1.0], [2.0], [3.0]]
+    assert batch["document_ids"][0, 1] == batch["document_ids"][2, 0]
+    assert len(batch["document_ids"].unique()) == 5

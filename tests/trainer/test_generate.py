@@ -1,0 +1,72 @@
+"""Query generation with a small model with random weights."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.contract import Document
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import build
+from cai_pyserini.trainer import generate
+from cai_pyserini.trainer.settings import GenerateSettings
+from tests.conftest import json_lines
+
+
+def settings(tiny: Path, generator: Path, output: Path, **changes: object) -> GenerateSettings:
+    values = {"collection": str(tiny), "generator": str(generator), "output": output}
+    return build(GenerateSettings, values | {"max_query_length": 6, "device": "cpu"} | changes, "")
+
+
+@pytest.fixture(scope="module")
+def generated(tiny: Path, generator: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return generate.generate(settings(tiny, generator, tmp_path_factory.mktemp("generated") / "queries"))
+
+
+def test_generated_queries_are_a_collection(tiny: Path, generated: Path) -> None:
+    collection = open_collection(load_index_config(str(generated)))
+    documents = {id: text.strip() for id, text in BeirFolder(tiny, "tiny").documents()}
+    assert {id: text.strip() for id, text in collection.documents()} == documents
+    qrels = collection.qrels("train")
+    stats = artifact.require(generated, "trainer generate").stats
+    assert len(collection.topics("train")) == len(qrels) == stats["queries"]
+    assert 24 < len(qrels) <= 36  # three per document, without repetitions
+    assert all(query.rpartition("-")[0] in judged and set(judged.values()) == {1} for query, judged in qrels.items())
+
+
+def test_generation_can_be_repeated_and_resumed(
+    tiny: Path, generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "KEPT", 5)
+    whole = generate.generate(settings(tiny, generator, tmp_path / "whole"))
+    expected = (whole / "queries.jsonl").read_text()
+    write, calls = generate.Generator.queries, []
+
+    def interrupted(self: generate.Generator, documents: Sequence[Document]) -> list[list[str]]:
+        calls.append(len(documents))
+        if len(calls) == 3:
+            raise InterruptedError
+        return write(self, documents)
+
+    monkeypatch.setattr(generate.Generator, "queries", interrupted)
+    with pytest.raises(InterruptedError):
+        generate.generate(settings(tiny, generator, tmp_path / "resumed"))
+    assert not (tmp_path / "resumed").exists()
+    resumed = generate.generate(settings(tiny, generator, tmp_path / "resumed"))
+    assert calls == [5, 5, 2, 2]  # the third batch again, and no other
+    assert (resumed / "queries.jsonl").read_text() == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["resumed", "whole"]
+
+
+def test_a_sample_of_the_documents(tiny: Path, generator: Path, tmp_path: Path) -> None:
+    few = generate.generate(settings(tiny, generator, tmp_path / "few", documents=4, per_document=1))
+    assert len(json_lines(few / "corpus.jsonl")) == len(json_lines(few / "queries.jsonl")) == 4
+
+
+def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="sequence-to-sequence"):
+        generate.generate(settings(tiny, checkpoint, tmp_path / "queries"))

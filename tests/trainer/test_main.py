@@ -1,0 +1,48 @@
+"""The commands: help without waiting, files of settings, errors."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.trainer.__main__ import COMMANDS, main
+
+
+def test_help_needs_no_heavy_package() -> None:
+    """Without torch, transformers, datasets and pandas, --help still works: so it starts at once."""
+    blocked = "import sys; sys.modules |= dict.fromkeys(('torch', 'transformers', 'datasets', 'pandas', 'numpy')); "
+    for package in ("trainer", "recipes"):
+        code = f"{blocked}from cai_pyserini.{package}.__main__ import main; main(['--help'])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0 and "COMMAND" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert f"example:\n  python -m cai_pyserini.trainer {command} " in text
+    assert "--config" in text and "--output" in text
+
+
+def test_a_config_file_is_its_difference_from_the_defaults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, output = tmp_path / "run.yaml", str(tmp_path / "model")
+    config.write_text("data: none.jsonl\nbase: splade-tiny\nlambdaq: 1\n")
+    with pytest.raises(CaiError, match=r"run\.yaml: unknown key lambdaq; known keys: accumulate, base"):
+        main(["splade", "--config", str(config), "--output", output])
+    config.write_text("data: none.jsonl\nbase: splade-tiny\n")
+    with pytest.raises(CaiError, match=r"no file none\.jsonl"):
+        main(["splade", "--config", str(config), "--output", output])
+    with pytest.raises(CaiError, match=r"no file other\.jsonl"):
+        main(["splade", "--config", str(config), "--output", output, "--data", "other.jsonl"])
+    for flags, message in (([], "--output is required"), (["--output", output, "--batch-size", "0"], "--batch-size")):
+        with pytest.raises(SystemExit) as ended:
+            main(["splade", "--config", str(config), *flags])
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err
