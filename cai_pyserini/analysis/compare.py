@@ -1,50 +1,101 @@
-"""Whether two runs differ by more than chance, and on which queries they differ most.
+"""Do two runs differ by more than chance, and on which queries do they differ most?
 
-Three looks at the differences of the queries, second run minus first: the paired t-test, the randomization test (the
-signs of the differences are drawn anew; Smucker et al. 2007), and a percentile bootstrap of their mean.
+Three answers, from the differences per query: the paired t-test, the randomization test, which flips their signs at
+random (Smucker et al. 2007), and a percentile bootstrap of their mean.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import bootstrap, permutation_test
 
-from cai_pyserini import cli
-from cai_pyserini.analysis import output
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import open_collection
-from cai_pyserini.config import load_index_config
-from cai_pyserini.evaluate import compare, evaluate, mean
-from cai_pyserini.figure import figure
+from cai_pyserini.analysis.output import Report, cut, labels
+from cai_pyserini.analysis.settings import CompareSettings
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core.config import load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import figure
+from cai_pyserini.core.tables import aligned
+from cai_pyserini.core.trec import read_run
+from cai_pyserini.evaluate import significance
+from cai_pyserini.evaluate.measures import mean, measure
 
 RESAMPLES = 9999
 BATCH = 500  # resamples at a time: memory
 SEED = 0
-TIE = 1e-9  # a smaller difference is rounding
+TIE = 1e-9  # a smaller difference is a rounding error
+TEXT_WIDTH = 80
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two runs, the second minus the first. `interval` is the 95% confidence interval of `difference`."""
+    """Two runs: the second minus the first. `interval` is the 95% confidence interval of `difference`."""
 
     queries: int
     means: tuple[float, float]
     difference: float
     interval: tuple[float, float]
-    p_t_test: float
+    p_t_test: float  # two-sided, as is the next
     p_randomization: float
     wins: int
     losses: int
     ties: int
 
 
-def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
-    """Compare every query's values of two runs. Both p are two-sided. Raises CaiError for fewer than two queries."""
-    from scipy.stats import bootstrap, permutation_test
+@dataclass(frozen=True)
+class Change:
+    """The values of one query, and b - a."""
 
+    query: str
+    text: str
+    a: float
+    b: float
+    difference: float
+
+
+def compare(settings: CompareSettings) -> Report:
+    """The difference of two runs, A and B, and every query's change."""
+    config = load_index_config(settings.collection)
+    collection = open_collection(config)
+    split, name = settings.split or config.split, settings.measure
+    qrels, topics = collection.qrels(split), collection.topics(split)
+    a, b = (measure(qrels, read_run(path), [name])[name] for path in settings.runs)
+    found = difference(a, b)
+    changes = [Change(query, topics[query], a[query], b[query], b[query] - a[query]) for query in a]
+    changes.sort(key=lambda change: -change.difference)
+    runs = labels(settings.runs)
+    low, high = found.interval
+    lines = [
+        f"A: {runs[0]}, mean {name} {found.means[0]:.4f}",
+        f"B: {runs[1]}, mean {name} {found.means[1]:.4f}",
+        f"B - A: {found.difference:+.4f}, 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)",
+        f"p = {found.p_t_test:.3g} (paired t-test), {found.p_randomization:.3g} (randomization test)",
+        f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}",
+        "",
+    ]
+    gains, losses = changes[: min(settings.top, found.wins)], changes[::-1][: min(settings.top, found.losses)]
+    rows = [["queries that changed most", "A", "B", "B - A"]]
+    rows += [
+        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"]
+        for c in gains + losses
+    ]
+    data = {
+        "a": str(settings.runs[0]),
+        "b": str(settings.runs[1]),
+        "measure": name,
+        **asdict(found),
+        "changes": [asdict(change) for change in changes],
+    }
+    plotted = plot([change.difference for change in changes], found, name, runs)
+    return Report("compare", "\n".join(lines) + aligned(rows), data, {"compare.png": plotted})
+
+
+def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
+    """Compare the values of two runs query by query. Raises CaiError for fewer than two queries."""
     if len(first) < 2:
-        raise CaiError("significance takes two judged queries or more")
+        raise CaiError("tests of significance need at least two judged queries")
     values = np.array([second[query] - first[query] for query in first])
     tested = permutation_test(
         (values,), np.mean, permutation_type="samples", n_resamples=RESAMPLES, batch=BATCH, rng=SEED
@@ -58,7 +109,7 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         (mean(first), mean(second)),
         float(values.mean()),
         (float(interval.low), float(interval.high)),
-        compare(first, {"second": second})["second"].p,
+        significance.compare(first, {"second": second})["second"].p,
         float(tested.pvalue),
         wins,
         losses,
@@ -66,70 +117,13 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
     )
 
 
-def main() -> None:
-    parser = cli.parser(
-        "Compare two runs query by query: tests of significance, and the queries that differ most.",
-        "python -m cai_pyserini.analysis.compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis",
-    )
-    parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
-    parser.add_argument("--split", help="whose qrels; default: the collection's, test")
-    parser.add_argument("--runs", type=Path, nargs=2, required=True, metavar=("A", "B"), help="two TREC runs")
-    parser.add_argument("--measure", default="nDCG@10", help="as ir_measures names it")
-    parser.add_argument("--top", type=int, default=10, help="queries to show that gained most, and that lost most")
-    parser.add_argument("--output", type=Path, required=True, help="folder to write compare.json and compare.png into")
-    args = parser.parse_args()
-    import ir_measures
-
-    from cai_pyserini.trec import read_run
-
-    try:
-        ir_measures.parse_measure(args.measure)
-    except (NameError, ValueError) as error:
-        raise CaiError(f"--measure {args.measure}: {error}; such as nDCG@10, R@100, RR@10, AP") from None
-    config = load_index_config(args.collection)
-    collection = open_collection(config)
-    split = args.split or config.split
-    qrels, topics = collection.qrels(split), collection.topics(split)
-    a, b = (evaluate(qrels, read_run(path), [args.measure])[args.measure] for path in args.runs)
-    found = difference(a, b)
-
-    changes: list[dict[str, Any]] = [
-        {"query": query, "text": topics[query], "a": a[query], "b": b[query], "difference": b[query] - a[query]}
-        for query in sorted(a, key=lambda query: a[query] - b[query])
-    ]
-    names = output.labels(args.runs)
-    print(f"A: {names[0]}, mean {args.measure} {found.means[0]:.4f}")
-    print(f"B: {names[1]}, mean {args.measure} {found.means[1]:.4f}")
-    low, high = found.interval
-    print(f"B - A: {found.difference:+.4f}, 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)")
-    print(f"p = {found.p_t_test:.3g} (paired t-test), {found.p_randomization:.3g} (randomization test)")
-    print(f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}\n")
-    ends = changes[: min(args.top, found.wins)], changes[::-1][: min(args.top, found.losses)]
-    rows = [["queries that changed most", "A", "B", "B - A"]] + [
-        [f"{c['query']}: {_cut(c['text'])}", f"{c['a']:.4f}", f"{c['b']:.4f}", f"{c['difference']:+.4f}"]
-        for end in ends
-        for c in end
-    ]
-    plot, axes = figure("queries, in order of the difference", f"{args.measure}, B - A")
-    axes.set_title(f"A: {names[0]}\nB: {names[1]}", fontsize="medium", loc="left")
-    values = np.array([change["difference"] for change in changes])
+def plot(differences: Sequence[float], found: Difference, measure: str, runs: Sequence[str]) -> Figure:
+    """The differences of all queries, in falling order."""
+    made, axes = figure("queries, in order of the difference", f"{measure}, B - A")
+    axes.set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
+    values = np.array(differences)
     axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {found.wins:,}")
     axes.stairs(values.clip(max=0), fill=True, color="tab:red", label=f"B loses {found.losses:,}")
     axes.axhline(found.difference, color="black", linewidth=1, linestyle="--", label=f"mean {found.difference:+.4f}")
     axes.legend()
-    data = {
-        "a": str(args.runs[0]),
-        "b": str(args.runs[1]),
-        "measure": args.measure,
-        **asdict(found),
-        "changes": changes,
-    }
-    output.write(args.output, "compare", rows, data, plot)
-
-
-def _cut(text: str, width: int = 80) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-if __name__ == "__main__":
-    cli.run(main)
+    return made

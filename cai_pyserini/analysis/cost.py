@@ -1,36 +1,39 @@
-"""What the systems of finished runs cost: non-zeros, size of the index, products a query, latency.
+"""What do systems cost? Non-zeros, index size, products per query-document pair, latency.
 
     FLOPS = Σ_v p_q(v) · p_d(v)                                (Formal et al. 2021, section 4)
 
-p_q(v) and p_d(v) are the shares of queries and of documents that have term v: the number of products that the score of
-a random query and a random document takes. What counts are the impacts that are in the index, and the quantized query.
+p_q(v) and p_d(v) are the fractions of queries and documents that contain term v, so FLOPS is the mean number of products
+in the score of a query and a document. Counted are the impacts that are in the index and the quantized queries.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.sparse import csr_matrix
 
-from cai_pyserini import artifact, cli, jvm
-from cai_pyserini.analysis import output
-from cai_pyserini.analysis.run import FinishedRun
-from cai_pyserini.figure import figure
-from cai_pyserini.systems import System
+from cai_pyserini.analysis.finished_run import FinishedRun
+from cai_pyserini.analysis.output import Report, labels
+from cai_pyserini.analysis.settings import CostSettings
+from cai_pyserini.analysis.text_index import TextIndex
+from cai_pyserini.beir.systems import SINGLE
+from cai_pyserini.core import artifact
+from cai_pyserini.core.tables import aligned
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.impact.quantization import index_quantization
+from cai_pyserini.impact.weighting import weighted
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-SYSTEMS = ("bm25", "doct5query", "splade", "splade-doc", "splade-idf", "splade-doc-idf")
-BINS = 20  # of the plot, each with the same number of documents
+SYSTEMS = [system for system in SINGLE.values() if system.searches_text or system.kind == "splade"]
+HEADER = "nnz/doc,median,95%,nnz/query,median,95%,FLOPS,index MB,bytes/doc,ms/query".split(",")
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of a number that every document or query has."""
+    """A number per document or query."""
 
     mean: float
     median: float
@@ -43,7 +46,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a system costs. `flops` are products a query and document."""
+    """What a system costs. `flops` are products per query-document pair."""
 
     system: str
     document_nonzeros: Distribution
@@ -54,26 +57,36 @@ class Cost:
     ms_per_query: float
 
 
+def cost(settings: CostSettings) -> Report:
+    """The cost of every system with one Lucene index, in all runs."""
+    runs = {
+        name: FinishedRun(path) for name, path in zip(labels(settings.run_folders), settings.run_folders, strict=True)
+    }
+    found = {name: costs(run) for name, run in progress(runs.items(), len(runs), "cost", "run")}
+    rows = [["run and system", *HEADER]]
+    rows += [[f"{name} {cost.system}", *_cells(cost)] for name, of_run in found.items() for cost in of_run]
+    data = {name: [asdict(cost) for cost in of_run] for name, of_run in found.items()}
+    return Report("cost", aligned(rows), data, {"cost.png": plot(found)})
+
+
 def costs(run: FinishedRun) -> list[Cost]:
     """The cost of every system of a run that searches one Lucene index."""
-    from cai_pyserini.impact import weighted
-
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for system in map(System.parse, SYSTEMS):
-        if not run.run_path(system).is_file():
-            continue
-        index = artifact.require_manifest(run.index(system), "index")
+    for system in filter(run.has, SYSTEMS):
+        folder = run.layout.index(system)
+        index = artifact.require(folder, "index").stats
         if system.kind == "splade":
             if system.index not in documents:
-                quantizer, weights = run.quantization(system)
-                impacts = (quantizer.impacts(weighted(shard.matrix, weights)) for shard in run.document_vectors)
+                vectors = run.vectors(system)
+                quantizer, weights = index_quantization(folder, vectors.width)
+                impacts = (quantizer.impacts(weighted(shard.vectors, weights)) for shard in vectors)
                 documents[system.index] = activations(impacts)
             document_nonzeros, document_shares = documents[system.index]
-            query_nonzeros, query_shares = activations([run.query_impacts(system)])
+            query_nonzeros, query_shares = activations([run.queries(system).impacts(index["query_scale"])])
             flops = float(query_shares @ document_shares)
         else:
-            document_nonzeros, query_nonzeros, flops = _words(run.index(system), run.topics.values())
+            document_nonzeros, query_nonzeros, flops = _words(folder, run.topics.values())
         found.append(
             Cost(
                 system.name,
@@ -82,14 +95,14 @@ def costs(run: FinishedRun) -> list[Cost]:
                 flops,
                 index["bytes"],
                 index["bytes"] / index["documents"],
-                artifact.require_manifest(run.run_path(system), "search")["ms_per_query"],
+                artifact.require(run.layout.run(system), "search").stats["ms_per_query"],
             )
         )
     return found
 
 
-def activations(matrices: "Iterable[csr_matrix]") -> tuple[np.ndarray, np.ndarray]:
-    """The non-zeros of every row, (rows,), and the share of rows that have each column, (vocabulary,)."""
+def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]:
+    """The non-zeros of every row, (rows,), and the fraction of rows that have each column, (vocabulary,)."""
     nonzeros, counts = [], np.zeros(1)
     for matrix in matrices:
         nonzeros.append(np.diff(matrix.indptr))
@@ -98,76 +111,43 @@ def activations(matrices: "Iterable[csr_matrix]") -> tuple[np.ndarray, np.ndarra
     return rows, counts / len(rows)
 
 
-def _words(index: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
-    """Different terms of every document of a BM25 index and of every query, and FLOPS."""
-    jvm.start()
-    from pyserini.index.lucene import LuceneIndexReader
-
-    reader = LuceneIndexReader(str(index))
-    vectors = reader.reader.termVectors()
-    found = (vectors.get(document, "contents") for document in range(reader.reader.maxDoc()))
-    documents = np.array([terms.size() if terms else 0 for terms in found])
-    analyzed = [set(reader.analyze(text)) for text in queries]
-    term_of = jvm.java_class("org.apache.lucene.index.Term")
+def _words(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
+    """Distinct terms of every document of a BM25 index and of every query, and FLOPS."""
+    index = TextIndex(folder)
+    documents = index.distinct_terms()
+    analyzed = [set(index.analyze(text)) for text in queries]
     counts = Counter(chain.from_iterable(analyzed))
-    products = sum(count * reader.reader.docFreq(term_of("contents", term)) for term, count in counts.items())
+    products = sum(count * index.document_frequency(term) for term, count in counts.items())
     return documents, np.array([len(terms) for terms in analyzed]), products / (len(analyzed) * len(documents))
 
 
-def by_length(run: FinishedRun) -> dict[str, list[float]]:
-    """Means of documents' `word_pieces`, untruncated, and `nonzeros` of their raw vectors, by bins of equal size."""
-    contents = [document.contents for document in run.collection.documents()]
-    lengths = np.array([len(tokens) for tokens in run.tokenizer.encode(contents, None, special=False)])
-    nonzeros, _ = activations(shard.matrix for shard in run.document_vectors)
-    bins = np.array_split(np.argsort(lengths, kind="stable"), min(BINS, len(lengths)))
-    return {
-        name: [float(values[documents].mean()) for documents in bins]
-        for name, values in (("word_pieces", lengths), ("nonzeros", nonzeros))
+def _cells(cost: Cost) -> list[str]:
+    distributions = (cost.document_nonzeros, cost.query_nonzeros)
+    return [
+        *(cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")),
+        f"{cost.flops:.3f}",
+        f"{cost.index_bytes / 1e6:.1f}",
+        f"{cost.bytes_per_document:.0f}",
+        f"{cost.ms_per_query:.2f}",
+    ]
+
+
+def plot(found: Mapping[str, Sequence[Cost]]) -> Figure:
+    """A row of bars per run and system, and a panel per cost: products, index size, latency."""
+    bars = [(run, cost) for run, of_run in found.items() for cost in of_run]
+    names = [f"{run} {cost.system}" if len(found) > 1 else cost.system for run, cost in bars]
+    colors = [f"C{list(found).index(run)}" for run, _ in bars]
+    panels = {
+        "products per\nquery-document pair": [cost.flops for _, cost in bars],
+        "index, bytes\nper document": [cost.bytes_per_document for _, cost in bars],
+        "latency,\nms per query": [cost.ms_per_query for _, cost in bars],
     }
-
-
-def main() -> None:
-    parser = cli.parser(
-        "Sparsity and cost of the systems of finished runs: non-zeros, index size, expected products, latency.",
-        "python -m cai_pyserini.analysis.cost --runs runs/hpo/splade-tiny runs/hpo/hpo --output analysis",
-    )
-    parser.add_argument("--runs", type=Path, nargs="+", required=True, help="folders of `python -m cai_pyserini.beir`")
-    parser.add_argument("--output", type=Path, required=True, help="folder to write cost.json and cost.png into")
-    args = parser.parse_args()
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    runs = [FinishedRun(folder) for folder in args.runs]
-    plot, axes = figure("word pieces of a document (log scale)", "non-zeros of its raw vector")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter("{x:.0f}")
-    header = "run and system,nnz/doc,median,95%,nnz/query,median,95%,FLOPS,index MB,bytes/doc,ms/query"
-    rows = [header.split(",")]
-    data: dict[str, Any] = {}
-    for label, run in zip(output.labels(args.runs), cli.progress(runs, len(runs), "cost", "run"), strict=True):
-        found, bins = costs(run), by_length(run)
-        data[label] = {"systems": [asdict(cost) for cost in found], "by_length": bins}
-        axes.plot(bins["word_pieces"], bins["nonzeros"], ".-", label=label)
-        rows += [
-            [
-                f"{label} {cost.system}",
-                *_cells(cost.document_nonzeros),
-                *_cells(cost.query_nonzeros),
-                f"{cost.flops:.3f}",
-                f"{cost.index_bytes / 1e6:.1f}",
-                f"{cost.bytes_per_document:.0f}",
-                f"{cost.ms_per_query:.2f}",
-            ]
-            for cost in found
-        ]
-    axes.legend()
-    output.write(args.output, "cost", rows, data, plot)
-
-
-def _cells(values: Distribution) -> list[str]:
-    return [f"{values.mean:.1f}", f"{values.median:.0f}", f"{values.p95:.0f}"]
-
-
-if __name__ == "__main__":
-    cli.run(main)
+    made = Figure(figsize=(9, 1.2 + 0.32 * len(bars)), layout="constrained")
+    for axes, (title, values) in zip(made.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        axes.bar_label(axes.barh(names, values, color=colors), [f"{value:.3g}" for value in values], padding=3)
+        axes.set_title(title, fontsize="medium")
+        axes.margins(x=0.2)
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.tick_params(left=False, bottom=False, labelbottom=False)
+    axes.invert_yaxis()  # of all panels: the first system on top
+    return made

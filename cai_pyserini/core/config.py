@@ -74,8 +74,13 @@ def load_encoder(spec: str) -> EncoderConfig:
 
 
 def is_encoder(spec: str) -> bool:
-    """Whether `spec` is a name in encoders/, a YAML file, or a folder with an encoder.yaml or a checkpoint."""
-    return _encoder_file(spec) is not None or (Path(spec) / "config.json").is_file()
+    """Whether `spec` is a name in encoders/, an encoder's YAML file, or a folder with an encoder.yaml."""
+    return _encoder_file(spec) is not None
+
+
+def is_checkpoint(spec: str) -> bool:
+    """Whether `spec` is a folder with a checkpoint in safetensors."""
+    return (Path(spec) / "config.json").is_file() and any(Path(spec).glob("*.safetensors"))
 
 
 def _encoder_file(spec: str) -> Path | None:

@@ -22,10 +22,11 @@ def pip_path(spec: str) -> Path:
     return located
 
 
-def install_command(extra: str) -> str:
-    """The command that installs an extra of this package, from a clone or from an index."""
+def install_command(extra: str = "") -> str:
+    """The command that installs this package, with an extra, from the clone it runs in or from an index."""
+    extras = f"[{extra}]" if extra else ""
     clone = (ROOT / "setup.cfg").is_file()
-    return f"pip install -e '{ROOT}[{extra}]'" if clone else f"pip install 'cai-pyserini[{extra}]'"
+    return f"pip install -e '{ROOT}{extras}'" if clone else f"pip install 'cai-pyserini{extras}'"
 
 
 def require_modules(modules: tuple[str, ...], extra: str) -> None:

@@ -73,8 +73,8 @@ class Transformer:
 
         The first `max_length` tokens of each text are read, special tokens included; blank texts are left out.
         `batch_size` is the number of texts of that length per batch; batches of shorter texts are larger. Yields, for
-        every batch, the positions of its texts and what `function` returned. Raises CaiError for a length that the model
-        cannot read.
+        every batch, the positions of its texts and what `function` returned. Raises CaiError if the model cannot read
+        that many tokens.
         """
         if max_length > self.max_length:
             raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")

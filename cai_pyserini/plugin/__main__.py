@@ -1,39 +1,93 @@
-"""Switch the registration of our encoders with Pyserini on, for every Python of this environment, or off."""
+from collections.abc import Sequence
+from typing import ClassVar
 
-import sysconfig
-from pathlib import Path
-
-from cai_pyserini import cli
-
-NAME = "cai_pyserini.pth"
-# Python runs this line at every start; once the package is gone, it must do nothing.
-LINE = (
-    """import sys; exec("try:\\n import cai_pyserini.registration as r\\n r.register()\\nexcept ImportError: pass")\n"""
-)
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
+from cai_pyserini.core.settings import AnyPath, Settings, parse
+from cai_pyserini.plugin import enable
 
 
-def pth_path() -> Path:
-    """The file that switches it on."""
-    return Path(sysconfig.get_path("purelib")) / NAME
+class Enable(Settings):
+    """Make plain `python -m pyserini.…` in this environment know our encoders, and find Java.
+
+    A file cai_pyserini.pth in the environment's site-packages does it; nothing of Pyserini is changed.
+    """
+
+    example: ClassVar[str] = "python -m cai_pyserini.plugin enable"
 
 
-def main() -> int:
-    parser = cli.parser(
-        "Let plain `python -m pyserini.…` in this environment know the encoders of cai_pyserini, and find a Java.\n"
-        f"It is a file {NAME} in the environment's site-packages; nothing of Pyserini is changed. `status` exits\n"
-        "with 0 where the plugin is enabled, with 1 where it is not.",
-        "python -m cai_pyserini.plugin enable",
+class Disable(Settings):
+    """Undo `enable`."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.plugin disable"
+
+
+class Status(Settings):
+    """Exit with 0 if the plugin is enabled, with 1 if not."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.plugin status"
+
+
+class ExportEncoder(Settings):
+    """Write an encoder for stock Pyserini without this package: a folder that its SpladeQueryEncoder loads."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.plugin export-encoder --encoder splade-tiny --output splade-tiny"
+    encoder: str = ENCODER
+    output: AnyPath = OUTPUT_FOLDER
+
+
+class ExportTopics(Settings):
+    """Write pre-encoded topics for stock Pyserini without this package.
+
+    The folder gets topics.json, splade.jsonl and splade-doc.jsonl. Search with them as in
+      python -m pyserini.search.lucene --index INDEX --topics topics/topics.json --impact --min-idf -1 \\
+          --encoder topics/splade.jsonl --output run.trec
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.plugin export-topics --collection hpo --encoder splade-tiny --output topics"
     )
-    parser.add_argument("action", choices=["enable", "disable", "status"])
-    action = parser.parse_args().action
-    path = pth_path()
-    if action == "enable":
-        path.write_text(LINE)
-    elif action == "disable":
-        path.unlink(missing_ok=True)
-    print(f"{'enabled' if path.exists() else 'disabled'}: {path}")
-    return int(action == "status" and not path.exists())
+    collection: str = COLLECTION
+    encoder: str = ENCODER
+    output: AnyPath = OUTPUT_FOLDER
+    split: str | None = SPLIT
+    device: str = DEVICE
+
+
+COMMANDS = {
+    "enable": Enable,
+    "disable": Disable,
+    "status": Status,
+    "export-encoder": ExportEncoder,
+    "export-topics": ExportTopics,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given: Enable | Disable | Status | ExportEncoder | ExportTopics = parse(
+        COMMANDS, argv, "python -m cai_pyserini.plugin", "Use our encoders in Pyserini, with this package or without."
+    )
+    if isinstance(given, ExportEncoder | ExportTopics):
+        from cai_pyserini.collection.readers import open_collection
+        from cai_pyserini.core.config import load_encoder, load_index_config
+        from cai_pyserini.plugin.export import export_encoder, export_topics
+
+        config = load_encoder(given.encoder)
+        if isinstance(given, ExportEncoder):
+            export_encoder(config, given.output)
+        else:
+            collection = load_index_config(given.collection)
+            topics = open_collection(collection).topics(given.split or collection.split)
+            export_topics(topics, config, given.output, given.device)
+        print(given.output)
+        return 0
+    if isinstance(given, Enable):
+        enable.enable()
+    elif isinstance(given, Disable):
+        enable.disable()
+    print(f"{'enabled' if enable.is_enabled() else 'disabled'}: {enable.pth_path()}")
+    return int(isinstance(given, Status) and not enable.is_enabled())
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    terminal.run(main)

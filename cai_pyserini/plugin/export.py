@@ -1,95 +1,57 @@
-"""For machines with stock Pyserini and nothing of ours: the encoder and pre-encoded topics in the forms it loads.
+"""Exports for a Pyserini without this package: an encoder and pre-encoded topics in the forms it loads.
 
-Stock Pyserini takes a folder for a SPLADE encoder where its path has `splade` in it, and loads PyTorch weights from it,
-not safetensors. It takes a .jsonl file for pre-encoded queries, {"id": …, "contents": query, "vector": {term: weight}}.
+Stock Pyserini treats a folder as a SPLADE encoder if its path contains `splade`, and loads PyTorch weights from it, not
+safetensors. It treats a .jsonl file as pre-encoded queries, {"id": …, "contents": query, "vector": {term: weight}}.
 """
 
 import json
 import shutil
 from pathlib import Path
-from typing import Literal
 
-from cai_pyserini import artifact, cli
-from cai_pyserini.cli import CaiError
-from cai_pyserini.config import EncoderConfig, checkpoint_folder, load_encoder, load_index_config
+import torch
+from safetensors.torch import load_file
+
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries, Representation
+from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
+
+TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
 
 
 def export_encoder(config: EncoderConfig, output: Path) -> Path:
     """Write a checkpoint as a folder for Pyserini's SpladeQueryEncoder and SpladeDocumentEncoder."""
     if "splade" not in output.resolve().name.lower():
-        raise CaiError(f"{output}: stock Pyserini knows a SPLADE encoder by `splade` in its name; name the folder so")
-    import torch
-    from safetensors.torch import load_file
-
+        raise CaiError(
+            f"{output}: stock Pyserini recognizes a SPLADE encoder by `splade` in its name; rename the folder"
+        )
     checkpoint = checkpoint_folder(config)
+    require_safetensors(checkpoint)
     weights = sorted(checkpoint.glob("*.safetensors"))
-    if not weights:
-        raise CaiError(f"{checkpoint} has no *.safetensors")
-    recipe = {"stage": "export", "format": 1, "files": {path.name: artifact.file_digest(path) for path in weights}}
-    with artifact.building(output, recipe) as (partial, _):
+
+    def write(folder: Path) -> None:
         for path in checkpoint.iterdir():
-            if path.suffix in (".json", ".txt", ".model") and not path.name.endswith(".index.json"):
-                shutil.copy(path, partial / path.name)
+            if path.suffix in (".json", ".txt", ".model") and not path.name.endswith((".index.json", "manifest.json")):
+                shutil.copy(path, folder / path.name)
         state = {name: tensor for path in weights for name, tensor in load_file(path).items()}
-        torch.save(state, partial / "pytorch_model.bin")
-    return output
+        torch.save(state, folder / "pytorch_model.bin")
+
+    recipe = {"stage": "plugin", "files": {path.name: artifact.file_digest(path) for path in weights}}
+    return artifact.make(output, recipe, write)
 
 
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
     """Write topics.json, Pyserini's topics; and splade.jsonl and splade-doc.jsonl, the same pre-encoded."""
-    from cai_pyserini.search import query_impacts
-    from cai_pyserini.splade import Splade
+    encoder = Encoder(config, device)
 
-    splade = Splade(checkpoint_folder(config), device, "float32")
-    texts = list(topics.values())
-    queries: dict[Literal["splade", "splade-doc"], list[dict[str, int]]] = {
-        "splade": query_impacts(
-            splade.encode(texts, config.max_query_length), splade.tokenizer.terms, config.query_scale
-        ),
-        "splade-doc": query_impacts(
-            splade.tokenizer.bag_of_words(texts, config.max_query_length), splade.tokenizer.terms, config.query_scale
-        ),
-    }
-    with artifact.building(output, {"stage": "export", "format": 1, "topics": artifact.digest(topics)}) as (partial, _):
-        (partial / "topics.json").write_text(json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1))
-        for name, vectors in queries.items():
-            with (partial / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-                for (id, text), vector in zip(topics.items(), vectors, strict=True):
-                    file.write(json.dumps({"id": id, "contents": text, "vector": vector}, ensure_ascii=False) + "\n")
-    return output
+    def write(folder: Path) -> None:
+        (folder / "topics.json").write_text(json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1))
+        for name, query in TOPICS.items():
+            encoded, _ = Queries(topics, encoder, query).for_search(config.query_scale)
+            records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())
+            jsonl.write(folder / name, records)
 
-
-def main() -> None:
-    parser = cli.parser(
-        "Write an encoder, or pre-encoded topics, for stock Pyserini without this package. Search with them as in\n"
-        "  python -m pyserini.search.lucene --index INDEX --topics topics/topics.json --impact --min-idf -1 \\\n"
-        "      --encoder topics/splade.jsonl --output run.trec",
-        "python -m cai_pyserini.export topics --collection hpo --encoder splade-tiny --output topics",
-    )
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    encoder = kinds.add_parser("encoder", help="a folder that Pyserini's SpladeQueryEncoder loads")
-    topics = kinds.add_parser("topics", help="topics.json, splade.jsonl and splade-doc.jsonl")
-    topics.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
-    topics.add_argument("--split", help="whose queries; default: the collection's, test")
-    topics.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto: cuda where there is one")
-    for kind in (encoder, topics):
-        kind.add_argument(
-            "--encoder", required=True, help="a name in encoders/, a YAML file, a checkpoint folder or a hub id"
-        )
-        kind.add_argument("--output", type=Path, required=True, help="folder to write")
-    args = parser.parse_args()
-    config = load_encoder(args.encoder)
-    if args.kind == "encoder":
-        export_encoder(config, args.output)
-    else:
-        from cai_pyserini.collection import open_collection
-
-        collection = load_index_config(args.collection)
-        export_topics(
-            open_collection(collection).topics(args.split or collection.split), config, args.output, args.device
-        )
-    print(args.output)
-
-
-if __name__ == "__main__":
-    cli.run(main)
+    recipe = {"stage": "plugin", "topics": artifact.digest(topics), "encoder": encoder.recipe("queries")}
+    return artifact.make(output, recipe | {"query_scale": config.query_scale}, write)

@@ -9,7 +9,9 @@ Okazaki 2022, section 4 and Appendix D).
 from math import ceil
 from pathlib import Path
 
-from cai_pyserini.beir.plan import Experiment, run
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.plan import run
+from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
 from cai_pyserini.recipes.settings import GplSettings
@@ -94,4 +96,4 @@ def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) 
         dense=encoder,
     )
     run(experiment, [name])
-    return experiment.layout.run(name)
+    return experiment.layout.run(parse_system(name))

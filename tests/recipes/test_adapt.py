@@ -1,112 +1,258 @@
-"""adapt on the tiny collection, with few steps: what it makes, and the mean of weights."""
+"""adapt on the tiny collection, with few steps: what it says and makes, the mean of weights, and interruptions."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import diags_array
 
-from cai_pyserini import artifact
-from cai_pyserini.config import load_encoder
-from cai_pyserini.trainer import pseudo, run
-from tests.conftest import Command, json_lines
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.idf.idf import Idf
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.recipes.__main__ import main
+from cai_pyserini.recipes.pseudo_queries import PseudoQueries
+from cai_pyserini.trainer.training import load_model
+from tests.conftest import json_lines
+from tests.trainer.conftest import weights
 
-STEPS = "max_steps: 3\nbatch_size: 4\nwarmup_steps: 1\n"
+STEPS = "max_steps: 4\nbatch_size: 4\nwarmup_steps: 1\nsave_steps: 2\n"
+
+
+class Adapted:
+    """An adaptation with a dense teacher, its folder and what it printed."""
+
+    def __init__(self, tiny: Path, folder: Path):
+        self.folder = folder
+        self.output = folder / "model"
+        (folder / "steps.yaml").write_text(STEPS)
+        self.flags = ["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--dense", "minilm"]
+        self.flags += [f"--{name}={folder / 'steps.yaml'}" for name in ("splade", "distil")]
+        self.flags += ["--device", "cpu", "--output", str(self.output)]
+
+    def run(self) -> str:
+        with redirect_stdout(StringIO()) as printed:
+            main(self.flags)
+        return printed.getvalue()
 
 
 @pytest.fixture(scope="module")
-def adapted(tiny: Path, command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("adapt")
-    (folder / "splade.yaml").write_text(STEPS)
-    flags = ("--collection", tiny, "--base", "splade-tiny", "--splade", folder / "splade.yaml", "--weight", 0.25)
-    done = command("cai_pyserini.trainer.adapt", *flags, "--output", folder / "model", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(f"./run_beir.sh {tiny} --encoder {folder / 'model'}\n")
-    return folder / "model"
+def adapted(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
+    adapted = Adapted(tiny, tmp_path_factory.mktemp("adapt"))
+    adapted.printed = adapted.run()  # type: ignore[attr-defined]
+    return adapted
 
 
-def test_weights_are_the_mean_of_old_and_new(adapted: Path, checkpoint: Path) -> None:
-    old, new, mean = (run.load(folder).state_dict() for folder in (checkpoint, adapted / "parts" / "splade", adapted))
-    assert any(not torch.equal(old[name], new[name]) for name in old)
-    for name in old:
-        torch.testing.assert_close(mean[name], 0.75 * old[name] + 0.25 * new[name])
+@pytest.mark.slow
+def test_it_says_what_it_does_and_how_long_it_takes(adapted: Adapted, tiny: Path) -> None:
+    *plan, estimate, end = adapted.printed.splitlines()  # type: ignore[attr-defined]
+    assert plan == [
+        f"adapt splade-tiny to tiny, steps in {adapted.output}.steps:",
+        "1. pseudo queries: at most 5,000, with 4 negatives each, from 12 documents",
+        "2. contrast 1/2: 4 steps with 4 queries each",
+        "3. distillation 2/2: 4 steps with 4 queries each",
+        "4. mean of weights, 0.2 old and 0.8 new, and IDF",
+    ]
+    assert estimate.startswith("about ") and estimate.endswith("seconds distillation 2/2")
+    assert end == f"{adapted.output}: ./run_beir.sh {tiny} --encoder {adapted.output}"
 
 
-def test_it_is_an_encoder_with_the_idf_of_the_collection(
-    adapted: Path, tiny: Path, tmp_path: Path, command: Command
-) -> None:
-    config = load_encoder(str(adapted))
-    assert artifact.require_manifest(Path(config.idf or ""), "idf")["documents"] == 12
-    done = command("cai_pyserini.beir", tiny, "--encoder", adapted, "--output", tmp_path, "--systems", "splade-idf")
-    assert done.returncode == 0, done.stderr
-    assert "splade-idf" in done.stdout
-
-
-def test_a_teacher_is_distilled_and_counts_as_much_as_the_contrast(
-    tiny: Path, checkpoint: Path, tmp_path: Path, command: Command
-) -> None:
-    (tmp_path / "steps.yaml").write_text(STEPS)
-    output = tmp_path / "model"
-    flags = ("--splade", tmp_path / "steps.yaml", "--distil", tmp_path / "steps.yaml", "--device", "cpu")
-    common = ("--collection", tiny, "--base", "splade-tiny", "--dense", "minilm", "--output", output)
-    done = command("cai_pyserini.trainer.adapt", *common, *flags)
-    assert done.returncode == 0, done.stderr
-    lines = json_lines(output / "parts" / "examples.jsonl")
-    assert all(len(line["margins"]) == len(line["negatives"]) == 4 for line in lines)
-    assert sum(min(line["margins"]) > 0 for line in lines) > len(lines) / 2  # the document of a title is its best
-    folders = (checkpoint, output / "parts" / "splade", output / "parts" / "distilled", output)
-    old, contrast, distilled, mean = (run.load(folder).state_dict() for folder in folders)
+@pytest.mark.slow
+def test_weights_are_the_mean_of_old_and_new(adapted: Adapted, checkpoint: Path) -> None:
+    steps = adapted.folder / "model.steps"
+    folders = (checkpoint, steps / "contrast", steps / "distilled", adapted.output)
+    old, contrast, distilled, mean = (load_model(folder).state_dict() for folder in folders)
+    for new in (contrast, distilled):
+        assert any(not torch.equal(old[name], new[name]) for name in old)
     for name in old:
         torch.testing.assert_close(mean[name], 0.2 * old[name] + 0.4 * contrast[name] + 0.4 * distilled[name])
 
 
+@pytest.mark.slow
+def test_it_is_an_encoder_with_the_idf_of_the_collection(adapted: Adapted, tiny: Path) -> None:
+    """Its weighted vectors rank a relevant document first for every topic, as the paper's systems would."""
+    config = load_encoder(str(adapted.output))
+    assert {path.name for path in adapted.output.iterdir()} == {
+        "config.json", "encoder.yaml", "idf", "manifest.json", "model.safetensors", "tokenizer.json",
+        "tokenizer_config.json",
+    }  # fmt: skip
+    idf = Idf.load(Path(config.idf or ""))
+    assert idf.documents == 12
+    collection = BeirFolder(tiny, "tiny")
+    ids, texts = zip(*collection.documents(), strict=True)
+    topics, qrels = collection.topics("test"), collection.qrels("test")
+    model = Splade(Path(config.checkpoint), "cpu")
+    documents = model.encode(texts, config.max_document_length) @ diags_array(idf.weights(config.idf_power))
+    scores = (model.encode(list(topics.values()), config.max_query_length) @ documents.T).toarray()
+    for topic, of_topic in zip(topics, scores, strict=True):
+        best = next(ids[i] for i in np.argsort(-of_topic) if ids[i] != topic)
+        assert qrels[topic].get(best, 0) > 0, topic
+
+
+@pytest.mark.slow
+def test_the_teacher_prefers_the_document_of_a_title(adapted: Adapted) -> None:
+    lines = json_lines(adapted.folder / "model.steps" / "examples.jsonl")
+    assert all(len(line["margins"]) == len(line["negatives"]) == 4 for line in lines)
+    assert sum(min(line["margins"]) > 0 for line in lines) > len(lines) / 2
+
+
+@pytest.mark.slow
+def test_another_weight_trains_nothing_again(adapted: Adapted, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = adapted.folder / "model.steps"
+    before = {path: path.stat().st_mtime_ns for path in steps.rglob("*")}
+    other = adapted.folder / "other"
+    os.rename(steps, adapted.folder / "other.steps")  # another output keeps its own steps
+    try:
+        main([*adapted.flags[:-1], str(other), "--weight", "0.5"])
+    finally:
+        os.rename(adapted.folder / "other.steps", steps)
+    assert {path: path.stat().st_mtime_ns for path in steps.rglob("*")} == before
+    out = capsys.readouterr().out
+    assert out.count("(done)") == 3 and "about" not in out and "0.5 old and 0.5 new" in out
+    old, contrast, mean = (load_model(f).state_dict() for f in (steps / "distilled", steps / "contrast", other))
+    assert artifact.require(other, "recipes adapt").stats["weight"] == 0.5
+    assert old.keys() == contrast.keys() == mean.keys()
+
+
+@pytest.mark.slow
+def test_killed_in_its_second_training_it_continues_there(adapted: Adapted, tiny: Path, tmp_path: Path) -> None:
+    killed = Adapted(tiny, tmp_path)
+    call = [sys.executable, "-m", "cai_pyserini.recipes", *killed.flags]
+    process = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    steps = tmp_path / "model.steps"
+    saved = steps / "distilled" / "training" / "checkpoint-2" / "trainer_state.json"
+    while process.poll() is None and not saved.exists():
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not killed.output.exists()
+    finished = [steps / "examples.jsonl", steps / "contrast" / "manifest.json"]
+    made = [path.stat().st_mtime_ns for path in finished]
+    printed = killed.run()
+    assert printed.count("(done)") == 2 and "contrast" not in printed.splitlines()[-2]  # the estimate
+    assert [path.stat().st_mtime_ns for path in finished] == made
+    one, other = weights(killed.output), weights(adapted.output)
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    assert killed.run().count("\n") == 1  # up to date: no plan
+
+
+@pytest.mark.slow
+def test_the_plan_and_the_estimate_come_before_the_work(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: PseudoQueries) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(PseudoQueries, "write", interrupt)
+    with pytest.raises(InterruptedError):
+        main(["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")])
+    plan = capsys.readouterr().out
+    assert "2. contrast: 400 steps with 24 queries each\n3. mean of weights, 0.4 old and 0.6 new, and IDF\n" in plan
+    assert "about " in plan.splitlines()[-1] and plan.endswith(" contrast\n")
+
+
+@pytest.mark.slow
 def test_a_cross_encoder_and_a_query_generator(
-    tiny: Path, cross_encoder: Path, generator: Path, tmp_path: Path, command: Command
+    tiny: Path, cross_encoder: Path, generator: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "steps.yaml").write_text(STEPS)
     (tmp_path / "generate.yaml").write_text("max_query_length: 6\n")
-    output = tmp_path / "model"
-    flags = ["--splade", tmp_path / "steps.yaml", "--distil", tmp_path / "steps.yaml", "--device", "cpu"]
-    flags += ["--cross-encoder", cross_encoder, "--generator", generator, "--generate", tmp_path / "generate.yaml"]
-    common = ("--collection", tiny, "--base", "splade-tiny", "--output", output)
-    done = command("cai_pyserini.trainer.adapt", *common, *flags)
-    assert done.returncode == 0, done.stderr
-    generated = {line["text"] for line in json_lines(output / "parts" / "generated" / "queries.jsonl")}
-    lines = json_lines(output / "parts" / "scored.jsonl")
-    assert {line["query"] for line in lines} <= generated
+    flags = ["--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model"), "--device", "cpu"]
+    flags += [f"--{name}={tmp_path / 'steps.yaml'}" for name in ("splade", "distil")]
+    flags += ["--cross-encoder", str(cross_encoder)]
+    flags += ["--generator", str(generator), "--generate", str(tmp_path / "generate.yaml")]
+    main(["adapt", *flags])
+    out = capsys.readouterr().out
+    assert "1. query generation: 3 queries for each of 12 documents\n" in out
+    assert "3. cross-encoder: scores of at most 25,000 pairs\n" in out
+    steps = tmp_path / "model.steps"
+    generated = {line["text"] for line in json_lines(steps / "generated" / "queries.jsonl")}
+    lines = json_lines(steps / "scored.jsonl")
+    assert lines and {line["query"] for line in lines} <= generated
     assert all(len(line["margins"]) == 4 for line in lines)
-    artifact.require_manifest(output / "parts" / "distilled", "splade")
-
-    done = command("cai_pyserini.trainer.adapt", *common, *flags, "--dense", "minilm")
-    assert done.returncode == 1 and "give one of them" in done.stderr
+    digest = artifact.file_digest(steps / "scored.jsonl")
+    assert artifact.require(steps / "distilled", "trainer splade").recipe["data"] == digest
 
 
-def test_the_margin_of_a_teacher_is_of_standardized_scores() -> None:
-    """Two found documents: scores 1 and 3 are -1 and 1 deviation from their mean, whatever their scale."""
-    scores = [np.array([1.0, 3.0, 99.0]), np.array([10.0, 30.0, 0.0]), np.array([0.3, 0.1, 0.0])]
-    # of document 1 less document 0: 2 + 2 from BM25 and SPLADE, 2 * -2 from the teacher
-    assert pseudo._margins(scores, [0, 1], 1, [0]) == [pytest.approx(0, abs=1e-4)]
-    assert pseudo._margins([*scores[:2], -scores[2]], [0, 1], 1, [0]) == [pytest.approx(3 * 8, abs=1e-4)]
-
-
-def test_the_papers_way_from_a_training_file(tiny: Path, triples: Path, tmp_path: Path, command: Command) -> None:
-    (tmp_path / "steps.yaml").write_text(STEPS + "max_length: 32\n")
-    (tmp_path / "splade.yaml").write_text(STEPS)
+@pytest.mark.slow
+def test_the_papers_recipe_from_a_training_file(
+    tiny: Path, triples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pretrain.yaml").write_text("max_steps: 3\nbatch_size: 4\nwarmup_steps: 1\nmax_length: 32\n")
+    (tmp_path / "splade.yaml").write_text("epochs: 0.25\nbatch_size: 4\nwarmup_steps: 1\n")
     (tmp_path / "vocabulary.yaml").write_text("increment: 20\nmax_steps: 1\n")
-    flags = [f for name in ("vocabulary", "splade") for f in (f"--{name}", tmp_path / f"{name}.yaml")]
-    flags += ["--pretrain", tmp_path / "steps.yaml", "--data", triples, "--device", "cpu"]
-    output = tmp_path / "model"
-    flags += ["--collection", tiny, "--base", "splade-tiny", "--output", output]
-    done = command("cai_pyserini.trainer.adapt", *flags)
-    assert done.returncode == 0, done.stderr
-    for part, stage in (("vocabulary", "vocabulary"), ("pretrained", "pretrain"), ("splade", "splade")):
-        artifact.require_manifest(output / "parts" / part, stage)
-    assert run.load(output).config.vocab_size == 30522 + 20
+    flags = [f"--{name}={tmp_path / name}.yaml" for name in ("vocabulary", "pretrain", "splade")]
+    flags += ["--data", str(triples), "--device", "cpu", "--collection", str(tiny), "--base", "splade-tiny"]
+    main(["adapt", *flags, "--output", str(tmp_path / "model")])
+    assert capsys.readouterr().out.splitlines()[1:5] == [
+        "1. vocabulary: in increments of 20 tokens",
+        "2. pretraining: 3 steps with 4 sequences of 32 tokens each",
+        "3. splade: 3 steps with 4 queries each",  # a quarter of 48 examples
+        "4. mean of weights, 0 old and 1 new, and IDF",
+    ]
+    steps = tmp_path / "model.steps"
+    assert len(weights(steps / "vocabulary")["bert.embeddings.word_embeddings.weight"]) == 30522 + 20
+    assert artifact.require(steps / "splade", "trainer splade").stats["steps"] == 3
+    trained, output = weights(steps / "splade"), weights(tmp_path / "model")
+    assert all(torch.equal(trained[name], output[name]) for name in trained)
 
 
-def test_a_setting_that_adapt_fixes_is_refused(tiny: Path, tmp_path: Path, command: Command) -> None:
-    (tmp_path / "splade.yaml").write_text("base: other\n")
-    flags = ("--splade", tmp_path / "splade.yaml", "--output", tmp_path / "model")
-    done = command("cai_pyserini.trainer.adapt", "--collection", tiny, "--base", "splade-tiny", *flags)
-    assert done.returncode == 1
-    assert "splade.yaml: base cannot be set here" in done.stderr
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--dense", "minilm", "--cross-encoder", "x"], "--dense and --cross-encoder are both teachers: choose one"),
+        (["--data", "x.jsonl", "--dense", "minilm"], "--data is the paper's recipe, which has no --dense"),
+        (["--data", "x.jsonl", "--weight", "0.5"], "--data is the paper's recipe, which has no --weight"),
+        (["--distil", "x.yaml"], "--distil needs a teacher: --dense or --cross-encoder"),
+        (["--generate", "x.yaml"], "--generate needs --generator"),
+        (["--weight", "1.5"], "--weight: 1.5 should be less than or equal to 1"),
+        (["--weight", "0"], "--weight: 0.0 should be greater than 0"),
+        (["--queries", "0"], "--queries: 0 should be greater than or equal to 1"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["adapt", "--collection", "hpo", "--base", "splade-tiny", "--output", str(tmp_path / "model"), *flags])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags, yaml, message",
+    [
+        (["--splade"], "base: other\n", "steps.yaml: base cannot be set here"),
+        (["--splade"], "batch_size: 0\n", "steps.yaml: batch_size: 0 should be greater than or equal to 1"),
+        (["--vocabulary"], "steps: 3\n", "steps.yaml: unknown key steps; known keys: base, config, corpus"),
+        (["--data"], None, "no file "),
+    ],
+)
+def test_files_that_are_wrong_are_refused_before_any_work(
+    flags: list[str], yaml: str | None, message: str, tiny: Path, tmp_path: Path
+) -> None:
+    if yaml is not None:
+        (tmp_path / "steps.yaml").write_text(yaml)
+    call = ["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")]
+    with pytest.raises(CaiError) as caught:
+        main([*call, *flags, str(tmp_path / "steps.yaml")])
+    assert message in str(caught.value)
+    assert not (tmp_path / "model.steps").exists()
+
+
+def test_a_folder_with_other_files_is_refused_before_any_work(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "thesis.tex").touch()
+    with pytest.raises(CaiError, match="files that this command has not made"):
+        main(["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")])
+    assert not (tmp_path / "model.steps").exists()

@@ -1,0 +1,101 @@
+"""Explanations as an HTML page, in which words are marked as strongly as they contribute to a score."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cai_pyserini.analysis.explanation import Case, Explanation
+from cai_pyserini.analysis.finished_run import FinishedRun
+from cai_pyserini.analysis.output import cut, split_text
+from cai_pyserini.analysis.text_index import default_analyzer
+from cai_pyserini.beir.systems import parse_system
+
+TEMPLATE = "explain.html.jinja"
+TEXT_WIDTH = 500  # characters of a document that are shown at once
+TITLE_WIDTH = 80
+WORD = re.compile(r"(\w+)")
+
+TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the terms that the word is to the system
+
+
+def page(run: FinishedRun, case: Case, count: int) -> str:
+    """The page; tables have the first `count` terms."""
+    terms_of = _terms_of(run)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATE).render(
+        title=cut(f"{case.query}: {case.text}", TITLE_WIDTH),
+        case=case,
+        collection=run.collection.name,
+        encoder=run.encoder_name,
+        systems={
+            name: [
+                _article(explanation, case.documents[explanation.document], count, terms_of) for explanation in found
+            ]
+            for name, found in case.systems.items()
+        },
+    )
+
+
+def _article(explanation: Explanation, contents: str, count: int, terms_of: TermsOf) -> dict[str, Any]:
+    """What the template shows of one document."""
+    parts = [part.explanation for part in explanation.parts]
+    strengths = word_strengths(contents, parts or [explanation], terms_of)
+    shown, rest = split_text(contents, TEXT_WIDTH)
+    return {
+        "explanation": explanation,
+        "shown": [(piece, strengths.get(piece, 0.0)) for piece in WORD.split(shown)],
+        "rest": [(piece, strengths.get(piece, 0.0)) for piece in WORD.split(rest) if piece],
+        "tables": [_table(e, strengths.keys(), count, terms_of) for e in (explanation, *parts)],
+    }
+
+
+def _table(explanation: Explanation, words: Set[str], count: int, terms_of: TermsOf) -> dict[str, Any]:
+    """A table with a bar per row, as a percentage of the longest, and whether its term is an expansion."""
+    header, *rows = explanation.table(count)
+    in_text = {term for word in words for term in terms_of(explanation.system, word)}
+    values = [part.share for part in explanation.parts] or [term.contribution for term in explanation.terms[:count]]
+    bars = [max(0.0, 100 * value / (max(values) or 1)) for value in values]
+    bars += [0.0] * (len(rows) - len(values))  # the sum of the other terms has none
+    expansions = [term.term not in in_text for term in explanation.terms[:count]]
+    expansions += [False] * (len(rows) - len(expansions))
+    return {
+        "system": explanation.system,
+        "kind": "parts" if explanation.parts else "terms",
+        "header": header,
+        "rows": list(zip(rows, bars, expansions, strict=True)),
+    }
+
+
+def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of: TermsOf) -> dict[str, float]:
+    """From 0 to 1 for each word of a text: the contribution of its best term, relative to the largest contribution of
+    that explanation; the maximum over explanations."""
+    strengths = dict.fromkeys(WORD.split(contents)[1::2], 0.0)
+    for explanation in explanations:
+        relative = {term.term: term.contribution / explanation.terms[0].contribution for term in explanation.terms}
+        for word in strengths:
+            of_word = (relative.get(term, 0.0) for term in terms_of(explanation.system, word))
+            strengths[word] = max(strengths[word], *of_word, 0.0)
+    return strengths
+
+
+def _terms_of(run: FinishedRun) -> TermsOf:
+    """The tokenizers of the systems of a run, each loaded when it is first needed."""
+    analyzer = cache(default_analyzer)
+
+    @cache
+    def of_kind(kind: str, word: str) -> Sequence[str]:
+        if kind == "splade":
+            return [run.tokenizer.terms[id] for id in run.tokenizer.encode([word], None, special=False)[0]]
+        return analyzer()(word) if kind in ("bm25", "doct5query") else []
+
+    return lambda system, word: of_kind(parse_system(system).kind, word)

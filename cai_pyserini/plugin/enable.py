@@ -1,0 +1,27 @@
+"""Registration at the start of every Python of this environment, by a .pth file in its site-packages."""
+
+import sysconfig
+from pathlib import Path
+
+NAME = "cai_pyserini.pth"
+# Python runs this line at every start; once the package is uninstalled, it must do nothing.
+LINE = (
+    """import sys; exec("try:\\n import cai_pyserini.plugin.hook as h\\n h.register()\\nexcept ImportError: pass")\n"""
+)
+
+
+def pth_path() -> Path:
+    """The file that enables the plugin."""
+    return Path(sysconfig.get_path("purelib")) / NAME
+
+
+def is_enabled() -> bool:
+    return pth_path().exists()
+
+
+def enable() -> None:
+    pth_path().write_text(LINE)
+
+
+def disable() -> None:
+    pth_path().unlink(missing_ok=True)
