@@ -1,4 +1,4 @@
-"""What the tests share: a tiny collection, a real checkpoint, and commands run as a user runs them."""
+"""Fixtures that all tests share: a tiny collection, a real checkpoint, and commands run as a user runs them."""
 
 import json
 import os
@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.config import checkpoint_folder, load_encoder
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.models.checkpoint import checkpoint_folder
 
 DATA = Path(__file__).parent / "data"
 
@@ -69,11 +71,10 @@ def command() -> Command:
 
 
 @pytest.fixture(scope="session")
-def line(tiny: Path, command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a whole run on the tiny collection, done once; not to be changed."""
-    output = tmp_path_factory.mktemp("line")
-    done = command("cai_pyserini.beir", tiny, "--output", output)
-    assert done.returncode == 0, done.stderr
+    output = tmp_path_factory.mktemp("run")
+    beir([str(tiny), "--output", str(output)])
     return output
 
 

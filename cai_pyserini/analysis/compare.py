@@ -89,7 +89,7 @@ def compare(settings: CompareSettings) -> Report:
         "changes": [asdict(change) for change in changes],
     }
     plotted = plot([change.difference for change in changes], found, name, runs)
-    return Report("compare", "\n".join(lines) + aligned(rows), data, {"compare.png": plotted})
+    return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:

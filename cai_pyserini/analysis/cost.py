@@ -2,8 +2,8 @@
 
     FLOPS = Σ_v p_q(v) · p_d(v)                                (Formal et al. 2021, section 4)
 
-p_q(v) and p_d(v) are the fractions of queries and documents that contain term v, so FLOPS is the mean number of products
-in the score of a query and a document. Counted are the impacts that are in the index and the quantized queries.
+p_q(v) and p_d(v) are the fractions of queries and documents that contain term v, so FLOPS is the mean number of
+products in the score of a query and a document. Counted are the impacts in the index and in the quantized queries.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from cai_pyserini.impact.quantization import index_quantization
 from cai_pyserini.impact.weighting import weighted
 
 SYSTEMS = [system for system in SINGLE.values() if system.searches_text or system.kind == "splade"]
-HEADER = "nnz/doc,median,95%,nnz/query,median,95%,FLOPS,index MB,bytes/doc,ms/query".split(",")
+HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Why do documents have their scores for a query? The terms and parts of the scores, in the systems of a finished run."""
+"""Why does a document have its score for a query? The terms and parts of scores in the systems of a finished run."""
 
 import math
 from collections import Counter
@@ -42,8 +42,8 @@ def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text, JSON and an HTML page."""
     run = FinishedRun(settings.run_folder)
     case = explain_query(run, settings.query, settings.systems, settings.depth, settings.relevant, settings.documents)
-    files = {"explain.html": page(run, case, settings.terms)}
-    return Report("explain", text(case, settings.terms), asdict(case), files)
+    html = page(run, case, settings.terms)
+    return Report("explain", text(case, settings.terms), asdict(case), {"explain.html": html})
 
 
 def explain_query(
@@ -61,8 +61,8 @@ def explain_query(
     made of terms.
     """
     if query not in run.topics:
-        ids = cut(", ".join(run.topics), 60)
-        raise CaiError(f"no query {query!r} in {run.layout.folder}, which has {len(run.topics):,}: {ids}")
+        known = cut(", ".join(run.topics), 60)
+        raise CaiError(f"no query {query!r} in {run.layout.folder}, which has {len(run.topics):,}: {known}")
     asked = [parse_system(name) for name in dict.fromkeys(systems)]
     needed = with_parts(asked)
     for system in needed:
@@ -73,20 +73,28 @@ def explain_query(
             raise CaiError(f"{run.layout.folder} has no run of {system.name}; it has {runs}")
     grades = run.collection.qrels(run.split)[query]
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
-    hits = {system: list(_hits(run.layout.run(system), query)["doc_id"]) for system in needed}
-    shown = {s: list(dict.fromkeys(documents or [*hits[s][:depth], *best_graded])) for s in asked}
+    ranks = {system: _ranks(run.layout.run(system), query) for system in needed}
+    shown = {
+        system: list(documents)
+        or [*list(ranks[system])[:depth], *sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))]
+        for system in asked
+    }
     ids = list(dict.fromkeys(chain.from_iterable(shown.values())))
     contents = run.collection.contents(set(ids), str(run.layout.folder))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in needed:  # parts come before their hybrids
-        ranks = {document: rank for rank, document in enumerate(hits[system], 1)}
         parts = _parts(run, system, query, explained) if system.kind == "hybrid" else {}
-        scored = _fused(system, parts) if parts else _scored(run, system, query, ids)
+        scored = _fused(system, parts) if system.kind == "hybrid" else _scored(run, system, query, ids)
         explained[system] = {
-            id: Explanation(system.name, id, ranks.get(id), score, grades.get(id), terms, parts.get(id, []))
+            id: Explanation(system.name, id, ranks[system].get(id), score, grades.get(id), terms, parts.get(id, []))
             for id, (score, terms) in scored.items()
         }
-    return Case(query, run.topics[query], contents, {s.name: [explained[s][id] for id in shown[s]] for s in asked})
+    shown_explanations = {s.name: [explained[s][id] for id in dict.fromkeys(shown[s])] for s in asked}
+    return Case(query, run.topics[query], contents, shown_explanations)
+
+
+def _ranks(path: Path, query: str) -> dict[str, int]:
+    return {document: rank for rank, document in enumerate(_hits(path, query)["doc_id"], 1)}
 
 
 def _hits(path: Path, query: str) -> pd.DataFrame:
@@ -187,8 +195,7 @@ def text(case: Case, count: int) -> str:
     for name, explanations in case.systems.items():
         lines += ["", f"== {name} =="]
         for explanation in explanations:
-            header, *rows = explanation.table(count)
-            table = aligned([header, *rows]) if rows else "no terms"
-            lines += ["", explanation.heading, indent(cut(case.documents[explanation.document], TEXT_WIDTH), " " * 4)]
-            lines.append(indent(table, " " * 4))
+            contents = cut(case.documents[explanation.document], TEXT_WIDTH)
+            rows = explanation.table(count)
+            lines += ["", explanation.heading, indent(f"{contents}\n{aligned(rows) if rows else 'no terms'}", " " * 4)]
     return "\n".join(lines)

@@ -45,10 +45,13 @@ class Explanation:
         """Rank, document, score and judgment in words."""
         rank = f"{self.rank}." if self.rank else "not in the run:"
         judgment = "" if self.grade is None else f", {'★ relevant, ' * self.relevant}grade {self.grade}"
-        return f"{rank} {self.document}, {self.score:.4f}{judgment}"
+        return f"{rank} {self.document}, score {self.score:.4f}{judgment}"
 
     def table(self, count: int) -> list[list[str]]:
-        """The parts, or the first `count` terms and the sum of the others, as rows of text after a header."""
+        """The parts, or the first `count` terms and the sum of the others, as rows of text after a header.
+
+        Columns without a value are left out.
+        """
         if self.parts:
             parts = [
                 [p.explanation.system, f"{p.explanation.score:.4f}", str(p.explanation.rank or "-"), f"{p.share:.4f}"]
@@ -63,8 +66,9 @@ class Explanation:
             rows.append([term.term, *cells])
         if others := self.terms[count:]:
             sum_of_others = math.fsum(term.contribution for term in others)
-            rows.append([f"{len(others)} others", *[""] * 4, f"{sum_of_others:.4f}"])
-        return rows
+            rows.append([f"{len(others)} other{'s' * (len(others) > 1)}", *[""] * 4, f"{sum_of_others:.4f}"])
+        filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
+        return [list(row) for row in zip(*filled, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def page(run: FinishedRun, case: Case, count: int) -> str:
     terms_of = _terms_of(run)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
+        autoescape=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -61,7 +61,7 @@ def _article(explanation: Explanation, contents: str, count: int, terms_of: Term
 
 def _table(explanation: Explanation, words: Set[str], count: int, terms_of: TermsOf) -> dict[str, Any]:
     """A table with a bar per row, as a percentage of the longest, and whether its term is an expansion."""
-    header, *rows = explanation.table(count)
+    header, *rows = explanation.table(count) or [[]]
     in_text = {term for word in words for term in terms_of(explanation.system, word)}
     values = [part.share for part in explanation.parts] or [term.contribution for term in explanation.terms[:count]]
     bars = [max(0.0, 100 * value / (max(values) or 1)) for value in values]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from cai_pyserini.core.errors import CaiError
 
 OLDEST = 21  # release that Pyserini needs
-HEAP = "1g"
+HEAP = "256m"
 
 
 class Java(NamedTuple):

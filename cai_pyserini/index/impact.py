@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
 
-RAM_BUFFER_MB = 256.0
+RAM_BUFFER_MB = 64.0  # on the heap of the JVM
 
 
 def index_impacts(impacts: Path, output: Path) -> Path:

@@ -6,6 +6,7 @@ the paper's equations, up to quantization.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import batched
 from pathlib import Path
@@ -17,7 +18,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
 
-BATCH = 512  # queries per crossing
+HITS = 1 << 16  # at most per crossing: results are on the heap of the JVM
 
 
 class LuceneSearcher:
@@ -44,7 +45,7 @@ class LuceneSearcher:
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
         """The best documents for many queries, batch by batch, by query id."""
-        for batch in batched(queries.items(), BATCH):
+        for batch in batched(queries.items(), max(1, HITS // hits)):
             ids = [id for id, _ in batch]
             with jvm.java_errors("searching"):
                 arguments = (self._java(list(part), "java.util.List") for part in ([q for _, q in batch], ids))
@@ -78,7 +79,7 @@ class LuceneSearcher:
         return self._json.readValue(json.dumps(value), _class(kind))
 
     def _hits(self, documents: list[dict[str, Any]]) -> Hits:
-        return [(document["docid"], document["score"] / self._scale) for document in documents]
+        return [(sys.intern(document["docid"]), document["score"] / self._scale) for document in documents]
 
 
 def _class(name: str) -> Any:

@@ -12,7 +12,8 @@ from transformers import TrainerCallback
 SAVE_SECONDS = 120.0  # between checkpoints: what an interruption costs at most
 LINE_SECONDS = 60.0  # between lines where there is no terminal
 BAR_SECONDS = 0.5  # between updates of a bar
-ESTIMATE_STEPS = 5  # after these, the duration is estimated; the first is left out, it is slower
+WARM_UP = 10  # steps that are slower: kernels are compiled for every new shape of a batch
+ESTIMATED = 20  # the step after which the duration is estimated, from the steps after the warm-up
 
 
 class TimedCheckpoints(TrainerCallback):
@@ -46,7 +47,8 @@ class Progress(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
             self._first = state.global_step
-            self._start = self._shown = time.monotonic()
+            self._shown = time.monotonic()
+            self._mark = state.global_step, self._shown  # the pace is measured from here
             self._bar = tqdm(
                 total=state.max_steps, initial=state.global_step, desc=self._label, unit="step", disable=None
             )
@@ -55,13 +57,12 @@ class Progress(TrainerCallback):
         if not state.is_world_process_zero:
             return
         step, total, now = state.global_step, state.max_steps, time.monotonic()
-        done = step - self._first
-        step_seconds = (now - self._start) / max(1, done - 1)
-        if done == 1:
-            self._start = now
-        left = duration((total - step) * step_seconds)
-        if self._estimate and done == ESTIMATE_STEPS and step < total:
+        marked_step, marked = self._mark
+        left = duration((total - step) * (now - marked) / (step - marked_step))
+        if self._estimate and step == self._first + ESTIMATED and step < total:
             self._bar.write(f"{self._label}: {total:,} steps, about {left}", file=sys.stderr)
+        if step == self._first + WARM_UP:
+            self._mark = step, now
         if now - self._shown < (LINE_SECONDS if self._bar.disable else BAR_SECONDS) and step < total:
             return
         self._shown = now
@@ -71,6 +72,7 @@ class Progress(TrainerCallback):
             self._bar.update(step - self._bar.n)
         elif step < total:
             print(f"{self._label}: step {step:,}/{total:,}, loss {loss}, {left} left", file=sys.stderr)
+            self._mark = step, now
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:

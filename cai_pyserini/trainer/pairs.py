@@ -22,7 +22,7 @@ from cai_pyserini.trainer.examples import Collator, Example, examples
 from cai_pyserini.trainer.settings import PairSettings, inherited, recorded
 
 CHUNK = {"cpu": 16, "cuda": 256}  # texts that go through the model together
-MEASURED_STEPS = 4  # for an estimate, the first of them a warm-up
+MEASURED = 3  # batches, for an estimate
 
 
 class PairTraining(ABC):
@@ -89,8 +89,8 @@ class PairTraining(ABC):
         draw = random.Random(self.settings.seed)
         with TemporaryDirectory() as folder:
             trainer, _ = self._build(training.arguments(self.settings, Path(folder)), None)
-            drawn = (draw.choices(pool, k=self.settings.batch_size) for _ in range(MEASURED_STEPS))
-            return training.step_seconds(trainer, map(trainer.data_collator, drawn))
+            batches = [draw.choices(pool, k=self.settings.batch_size) for _ in range(MEASURED)]
+            return training.step_seconds(trainer, [trainer.data_collator(batch) for batch in batches])
 
 
 def total_steps(settings: PairSettings, count: int) -> int:

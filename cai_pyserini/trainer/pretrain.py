@@ -24,7 +24,7 @@ from cai_pyserini.trainer.settings import PretrainSettings, inherited, recorded
 from cai_pyserini.trainer.texts import fingerprint, texts
 
 STAGE = "trainer pretrain"
-MEASURED_STEPS = 3  # for an estimate, the first of them a warm-up
+MEASURED = 2  # batches, for an estimate
 
 
 def recipe(settings: PretrainSettings) -> artifact.Recipe:
@@ -110,6 +110,6 @@ def measure(settings: PretrainSettings, sample: Sequence[str], size: int) -> tup
         arguments = training.arguments(settings, Path(folder))
         trainer = training.Trainer(training.load_model(checkpoint), arguments, collator(tokenizer, settings))
         batches = batched(_packed(tokenizer, cycle(sample), settings.max_length), settings.batch_size)
-        collated = (trainer.data_collator(list(batch)) for batch in islice(batches, MEASURED_STEPS))
-        seconds = training.step_seconds(trainer, collated)
+        measured = [trainer.data_collator(list(batch)) for batch in islice(batches, MEASURED)]
+        seconds = training.step_seconds(trainer, measured)
     return settings.max_steps or ceil(settings.epochs * per_epoch), seconds

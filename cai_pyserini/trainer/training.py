@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,16 +194,16 @@ def _write_log(log: list[dict[str, Any]], output: Path) -> None:
             plot_lines(output / f"{suffix}.png", "step", suffix, lines)
 
 
-def step_seconds(trainer: Trainer, batches: Iterable[dict[str, Any]]) -> float:
-    """How long a step takes, measured on `batches`, of which the first is a warm-up."""
+def step_seconds(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> float:
+    """How long a step takes, measured on `batches` after a first pass over them, in which kernels are compiled."""
     optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=0.0)
     model, optimizer = trainer.accelerator.prepare(trainer.model, optimizer)
     trainer.current_gradient_accumulation_steps = 1  # transformers sets it in the loop that this stands for
-    seconds = []
-    for batch in batches:
+    for _ in range(2):
         start = time.perf_counter()
-        trainer.training_step(model, batch).item()
-        optimizer.step()
-        optimizer.zero_grad()
-        seconds.append(time.perf_counter() - start)
-    return trainer.args.gradient_accumulation_steps * sum(seconds[1:]) / (len(seconds) - 1)
+        for batch in batches:
+            trainer.training_step(model, batch).item()
+            optimizer.step()
+            optimizer.zero_grad()
+    seconds = (time.perf_counter() - start) / len(batches)
+    return trainer.args.gradient_accumulation_steps * seconds

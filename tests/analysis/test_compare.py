@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.compare import Difference, difference
-from cai_pyserini.cli import CaiError
-from tests.conftest import Command
+from cai_pyserini.core.errors import CaiError
 
 FIRST = {"a": 0.5, "b": 0.0, "c": 0.0, "d": 1.0, "e": 0.25}
 SECOND = {"e": 0.25, "d": 1.0, "c": 0.0, "b": 1.0, "a": 1.0}
@@ -47,24 +47,23 @@ def test_many_clear_wins_are_significant() -> None:
 
 
 def test_one_query_is_refused() -> None:
-    with pytest.raises(CaiError, match="two judged queries or more"):
+    with pytest.raises(CaiError, match="at least two judged queries"):
         difference({"a": 0.5}, {"a": 1.0})
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def arguments(tmp_path: Path, tiny: Path) -> list[str]:
     (tmp_path / "a.trec").write_text("q1 Q0 d9 1 2 x\nq1 Q0 d1 2 1 x\nq3 Q0 d5 1 1 x\n")
     (tmp_path / "b.trec").write_text("q1 Q0 d1 1 2 x\nq2 Q0 d4 1 1 x\nq3 Q0 d1 1 2 x\nq3 Q0 d10 2 1 x\n")
-    return tmp_path
+    runs = [str(tmp_path / name) for name in ("a.trec", "b.trec")]
+    return ["compare", "--collection", str(tiny), "--output", str(tmp_path / "out"), "--runs", *runs]
 
 
-def test_the_command(runs: Path, tiny: Path, command: Command) -> None:
-    arguments = ["--collection", tiny, "--runs", "a.trec", "b.trec", "--measure", "RR@10", "--output", "out"]
-    done = command("cai_pyserini.analysis.compare", *arguments, cwd=runs)
-    assert done.returncode == 0, done.stderr
+def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*arguments, "--measure", "RR@10"])
     # RR of q1 1/2 and 1, of q2 0 and 1, of q3 1 and 1/2; of the other two, 0 and 0.
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["A: a.trec, mean RR@10 0.3000", "B: b.trec, mean RR@10 0.5000"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["A: a, mean RR@10 0.3000", "B: b, mean RR@10 0.5000"]
     assert lines[2].startswith("B - A: +0.2000, 95% confidence interval ")
     assert lines[4] == "of 5 queries, B wins 2, loses 1, ties 2"
     assert [" ".join(line.split()) for line in lines[8:11]] == [
@@ -72,23 +71,26 @@ def test_the_command(runs: Path, tiny: Path, command: Command) -> None:
         "q1: phytate for the treatment of cancer 0.5000 1.0000 +0.5000",
         "q3: what lowers high blood pressure? 1.0000 0.5000 -0.5000",
     ]
-    data = json.loads((runs / "out" / "compare.json").read_text())
+    data = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert data["measure"] == "RR@10" and data["wins"] == 2 and len(data["changes"]) == 5
     assert data["changes"][0] == {"query": "q2", "text": "bladder infection", "a": 0, "b": 1, "difference": 1}
-    assert (runs / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert [change["difference"] for change in data["changes"]] == [1, 0.5, 0, 0, -0.5]
+    assert (tmp_path / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_top_limits_the_queries_shown(runs: Path, tiny: Path, command: Command) -> None:
-    arguments = ["--collection", tiny, "--runs", "a.trec", "b.trec", "--measure", "RR@10", "--top", "1"]
-    done = command("cai_pyserini.analysis.compare", *arguments, "--output", "out", cwd=runs)
-    assert [line.split(":")[0] for line in done.stdout.splitlines()[8:10]] == ["q2", "q3"]
+def test_top_limits_the_queries_shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main([*arguments, "--measure", "RR@10", "--top", "1"])
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[8:-2]] == ["q2", "q3"]
 
 
-@pytest.mark.parametrize(
-    "measure, message", [("Nonsense@10", "measure not found: Nonsense"), ("nDCG@ten", "problem parsing measure")]
-)
-def test_a_measure_that_is_none(measure: str, message: str, runs: Path, tiny: Path, command: Command) -> None:
-    arguments = ["--collection", tiny, "--runs", "a.trec", "b.trec", "--measure", measure, "--output", "out"]
-    done = command("cai_pyserini.analysis.compare", *arguments, cwd=runs)
-    assert done.returncode == 1 and done.stderr.startswith(f"error: --measure {measure}: {message}")
-    assert not (runs / "out").exists()
+@pytest.mark.parametrize("measure", ["Nonsense@10", "nDCG@ten"])
+def test_an_unknown_measure_is_refused(measure: str, arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"unknown measure.*such as nDCG@10"):
+        main([*arguments, "--measure", measure])
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_runs_are_compared(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments[:-1])
+    assert "--runs" in capsys.readouterr().err

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.rsj import analyze, default_analyzer, plot, rsj, short_names, top_documents
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import BeirFolder
-from tests.conftest import Command
+from cai_pyserini.analysis.__main__ import main
+from cai_pyserini.analysis.rsj import analyze, best_documents, plot, rsj_weight
+from cai_pyserini.analysis.text_index import default_analyzer
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.errors import CaiError
 
 TEXTS = {"d1": "Phytate, cancer", "d2": "cancers", "d3": "a cancer and its diets", "d4": "Dieting"}
 QUERIES = {"q1": "the cancer cancers: diet of a zebra", "q2": "phytate", "q3": "diet", "zebra": "zebra"}
@@ -38,9 +39,10 @@ def collection(tmp_path: Path) -> BeirFolder:
     ],
 )
 def test_rsj_worked_examples(holders: str, relevant: str, documents: int, odds_ratio: float) -> None:
-    assert rsj(set(holders), set(relevant), documents) == pytest.approx(log(odds_ratio))
+    assert rsj_weight(set(holders), set(relevant), documents) == pytest.approx(log(odds_ratio))
 
 
+@pytest.mark.slow
 def test_tokens_are_pyserinis() -> None:
     ours = default_analyzer()  # starts the JVM, which Pyserini would otherwise do as it is imported
     from pyserini.analysis import Analyzer, get_lucene_analyzer
@@ -58,6 +60,7 @@ def test_tokens_are_pyserinis() -> None:
     assert ours("the Dieting of cancers, 1,000") == ["diet", "cancer", "1,000"]
 
 
+@pytest.mark.slow
 def test_pairs_worked_example(collection: BeirFolder, caplog: pytest.LogCaptureFixture) -> None:
     runs = {"idf": {"q1": {"d1", "d2"}, "zebra": {"d1"}}, "ideal": {"q1": {"d3"}, "q3": {"d4"}, "zebra": {"d4"}}}
     analysis = analyze(collection, "test", runs)
@@ -79,13 +82,14 @@ def test_pairs_worked_example(collection: BeirFolder, caplog: pytest.LogCaptureF
     assert analysis.thresholds == pytest.approx(
         {"rsj": 0.25 * log(1.8) + 0.75 * log(5), "idf": (log(4 / 3) + log(2)) / 2}
     )
-    assert "2 of 4 queries" in caplog.text
+    assert "2 of 4 queries are left out" in caplog.text
     assert {group: len(pairs) for group, pairs in analysis.groups().items()} == {
         "LowRSJ LowIDF": 1,
         "HighRSJ HighIDF": 1,
     }
 
 
+@pytest.mark.slow
 def test_plot_has_a_box_for_each_group_and_run(collection: BeirFolder) -> None:
     (axes,) = plot(analyze(collection, "test", {"a": {"q1": {"d1"}}, "b": {"q1": {"d2"}}}), "diets").axes
     assert len(axes.patches) == 4
@@ -97,62 +101,52 @@ def test_plot_has_a_box_for_each_group_and_run(collection: BeirFolder) -> None:
 
 def test_best_documents_are_cut_at_the_depth(tmp_path: Path) -> None:
     (tmp_path / "run.trec").write_text("q Q0 a 1 1 x\nq Q0 b 2 3 x\nq Q0 c 3 2 x\n007 Q0 NA 1 1 x\n")
-    assert top_documents(tmp_path / "run.trec", 2) == {"007": {"NA"}, "q": {"b", "c"}}
+    assert best_documents(tmp_path / "run.trec", 2) == {"007": {"NA"}, "q": {"b", "c"}}
 
 
-@pytest.mark.parametrize(
-    "runs, names",
-    [
-        (["runs/splade.trec"], ["splade"]),
-        (["hpo/runs/bm25.trec", "hpo/runs/splade-idf.trec"], ["bm25", "splade-idf"]),
-        (["base/runs/splade.trec", "adapted/runs/splade.trec"], ["base/splade", "adapted/splade"]),
-        (["a.trec", "more/a", "a.trec"], ["a", "more/a", "a"]),
-    ],
-)
-def test_short_names(runs: list[str], names: list[str]) -> None:
-    assert short_names([Path(run) for run in runs]) == names
-
-
+@pytest.mark.slow
 def test_queries_that_no_run_answers_leave_nothing(collection: BeirFolder) -> None:
     with pytest.raises(CaiError, match="no query of diets, split 'test', is in every run and has a word"):
         analyze(collection, "test", {"a": {"zebra": {"d1"}}})
 
 
-def test_documents_of_another_collection(collection: BeirFolder) -> None:
+@pytest.mark.slow
+def test_documents_of_another_collection_are_refused(collection: BeirFolder) -> None:
     with pytest.raises(CaiError, match="splade: document 'elsewhere' is not in collection diets"):
         analyze(collection, "test", {"splade": {"q1": {"elsewhere"}}})
 
 
-def test_the_command(collection: BeirFolder, tmp_path: Path, command: Command) -> None:
+@pytest.mark.slow
+def test_the_command(collection: BeirFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, documents in (("splade", ["d1", "d2", "d3"]), ("splade-idf", ["d3", "d4"])):
         hits = [f"q1 Q0 {id} {rank} {-rank} x\n" for rank, id in enumerate(documents, 1)]
         (tmp_path / f"{name}.trec").write_text("".join(hits))
-    given = ["--collection", collection.folder, "--runs", "splade.trec", "splade-idf.trec", "--output", "out"]
-    done = command("cai_pyserini.analysis.rsj", *given, "--depth", "2", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    runs = [str(tmp_path / f"{name}.trec") for name in ("splade", "splade-idf")]
+    output = tmp_path / "out"
+    main(["rsj", "--collection", str(collection.folder), "--runs", *runs, "--depth", "2", "--output", str(output)])
     # splade: the {d1, d2} of the worked example. splade-idf, {d3, d4}:
     # cancer (1.5 / 1.5) / (2.5 / 0.5) = 0.2 against 1.8, diet (2.5 / 0.5) / (0.5 / 2.5) = 25 against 5
-    assert done.stdout.splitlines() == [
+    assert capsys.readouterr().out.splitlines() == [
         "median (mean) ΔRSJ  LowRSJ LowIDF  HighRSJ HighIDF",
         "--------------------------------------------------",
         "pairs                           1                1",
         "splade              +1.02 (+1.02)    -4.83 (-4.83)",
         "splade-idf          -2.20 (-2.20)    +1.61 (+1.61)",
         "",
-        "out/rsj.json, rsj.png, rsj.tsv",
+        f"{output}: rsj.json, rsj.png, rsj.tsv",
     ]
-    data = json.loads((tmp_path / "out" / "rsj.json").read_text())
+    data = json.loads((output / "rsj.json").read_text())
     assert data["depth"] == 2 and data["queries"] == 1 and data["documents"] == 4
     assert data["groups"]["HighRSJ HighIDF"]["median"] == pytest.approx({"splade": log(0.008), "splade-idf": log(5)})
-    assert (tmp_path / "out" / "rsj.tsv").read_text().splitlines() == [
+    assert (output / "rsj.tsv").read_text().splitlines() == [
         "query\ttoken\tdocuments\tidf\trsj\tgroup\tΔRSJ splade\tΔRSJ splade-idf",
         "q1\tcancer\t3\t0.2877\t0.5878\tLowRSJ LowIDF\t1.0217\t-2.1972",
         "q1\tdiet\t2\t0.6931\t1.6094\tHighRSJ HighIDF\t-4.8283\t1.6094",
     ]
 
 
-def test_depth_is_at_least_one(tiny: Path, tmp_path: Path, command: Command) -> None:
-    given = ["--collection", tiny, "--runs", "x.trec", "--output", tmp_path / "out", "--depth", "0"]
-    done = command("cai_pyserini.analysis.rsj", *given)
-    assert (done.returncode, done.stderr) == (1, "error: --depth is 0; it must be at least 1\n")
-    assert not (tmp_path / "out").exists()
+def test_depth_is_at_least_one(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--collection", str(tiny), "--runs", "x.trec", "--output", str(tmp_path / "out"), "--depth", "0"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["rsj", *arguments])
+    assert "--depth: 0 should be greater than or equal to 1" in capsys.readouterr().err

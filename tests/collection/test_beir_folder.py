@@ -67,7 +67,7 @@ def test_qrels_keep_grades(tiny: Path) -> None:
         "q2": {"d4": 1},
         "q3": {"d5": 1, "d10": 1},
         "q4": {"d6": 1},
-        "d8": {"d4": 0, "d8": 1},
+        "d8": {"d4": 1, "d8": 0},
     }
 
 

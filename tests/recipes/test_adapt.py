@@ -80,7 +80,7 @@ def test_weights_are_the_mean_of_old_and_new(adapted: Adapted, checkpoint: Path)
 
 @pytest.mark.slow
 def test_it_is_an_encoder_with_the_idf_of_the_collection(adapted: Adapted, tiny: Path) -> None:
-    """Its weighted vectors rank a relevant document first for every topic, as the paper's systems would."""
+    """Its weighted vectors find what is relevant: at random, the mean reciprocal rank would be 0.3."""
     config = load_encoder(str(adapted.output))
     assert {path.name for path in adapted.output.iterdir()} == {
         "config.json", "encoder.yaml", "idf", "manifest.json", "model.safetensors", "tokenizer.json",
@@ -94,9 +94,11 @@ def test_it_is_an_encoder_with_the_idf_of_the_collection(adapted: Adapted, tiny:
     model = Splade(Path(config.checkpoint), "cpu")
     documents = model.encode(texts, config.max_document_length) @ diags_array(idf.weights(config.idf_power))
     scores = (model.encode(list(topics.values()), config.max_query_length) @ documents.T).toarray()
+    ranks = []
     for topic, of_topic in zip(topics, scores, strict=True):
-        best = next(ids[i] for i in np.argsort(-of_topic) if ids[i] != topic)
-        assert qrels[topic].get(best, 0) > 0, topic
+        ranking = [ids[i] for i in np.argsort(-of_topic)]
+        ranks.append(1 + min(ranking.index(id) for id, grade in qrels[topic].items() if grade > 0))
+    assert np.mean(1 / np.array(ranks)) > 0.7, ranks
 
 
 @pytest.mark.slow
@@ -111,17 +113,17 @@ def test_another_weight_trains_nothing_again(adapted: Adapted, capsys: pytest.Ca
     steps = adapted.folder / "model.steps"
     before = {path: path.stat().st_mtime_ns for path in steps.rglob("*")}
     other = adapted.folder / "other"
-    os.rename(steps, adapted.folder / "other.steps")  # another output keeps its own steps
+    steps.rename(adapted.folder / "other.steps")  # another output keeps its own steps
     try:
         main([*adapted.flags[:-1], str(other), "--weight", "0.5"])
     finally:
-        os.rename(adapted.folder / "other.steps", steps)
+        (adapted.folder / "other.steps").rename(steps)
     assert {path: path.stat().st_mtime_ns for path in steps.rglob("*")} == before
     out = capsys.readouterr().out
     assert out.count("(done)") == 3 and "about" not in out and "0.5 old and 0.5 new" in out
-    old, contrast, mean = (load_model(f).state_dict() for f in (steps / "distilled", steps / "contrast", other))
     assert artifact.require(other, "recipes adapt").stats["weight"] == 0.5
-    assert old.keys() == contrast.keys() == mean.keys()
+    name = "bert.embeddings.word_embeddings.weight"
+    assert not torch.equal(weights(other)[name], weights(adapted.output)[name])
 
 
 @pytest.mark.slow
@@ -154,10 +156,12 @@ def test_the_plan_and_the_estimate_come_before_the_work(
         raise InterruptedError
 
     monkeypatch.setattr(PseudoQueries, "write", interrupt)
+    (tmp_path / "splade.yaml").write_text("batch_size: 4\n")
+    flags = ["--collection", str(tiny), "--base", "splade-tiny", "--splade", str(tmp_path / "splade.yaml")]
     with pytest.raises(InterruptedError):
-        main(["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")])
+        main(["adapt", *flags, "--output", str(tmp_path / "model")])
     plan = capsys.readouterr().out
-    assert "2. contrast: 400 steps with 24 queries each\n3. mean of weights, 0.4 old and 0.6 new, and IDF\n" in plan
+    assert "2. contrast: 400 steps with 4 queries each\n3. mean of weights, 0.4 old and 0.6 new, and IDF\n" in plan
     assert "about " in plan.splitlines()[-1] and plan.endswith(" contrast\n")
 
 

@@ -54,7 +54,7 @@ def test_a_checkpoint_is_due_two_minutes_after_the_last(clock: Clock) -> None:
 
 
 def progress(clock: Clock, steps: int, seconds: float, estimate: bool, **more: Any) -> None:
-    """`steps` steps of `seconds` each, the first of 1,000 seconds."""
+    """`steps` steps of `seconds` each, but the first takes 1,000 seconds."""
     callback = Progress(SimpleNamespace(last_loss=0.25), "contrast 1/2", estimate)
     callback.on_train_begin(*step(0, **more))
     for number in range(1, steps + 1):
@@ -75,9 +75,9 @@ def test_without_a_terminal_there_is_a_line_per_minute(clock: Clock, capsys: pyt
 
 
 def test_the_duration_is_estimated_after_the_first_steps(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress(clock, 8, 0.6, estimate=True, total=1005)
-    assert "contrast 1/2: 1,005 steps, about 10 minutes" in capsys.readouterr().err
-    progress(clock, 5, 0.6, estimate=True, total=5)
+    progress(clock, 25, 0.6, estimate=True, total=1020)
+    assert "contrast 1/2: 1,020 steps, about 10 minutes" in capsys.readouterr().err
+    progress(clock, 20, 0.6, estimate=True, total=20)
     assert "about" not in capsys.readouterr().err
 
 

@@ -29,9 +29,7 @@ def test_every_command_has_help_and_an_example(command: str, capsys: pytest.Capt
     assert "--config" in text and "--output" in text
 
 
-def test_a_config_file_is_its_difference_from_the_defaults(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_config_file_is_its_difference_from_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, output = tmp_path / "run.yaml", str(tmp_path / "model")
     config.write_text("data: none.jsonl\nbase: splade-tiny\nlambdaq: 1\n")
     with pytest.raises(CaiError, match=r"run\.yaml: unknown key lambdaq; known keys: accumulate, base"):

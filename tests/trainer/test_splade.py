@@ -147,9 +147,7 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     assert max(float((single[name] - double[name]).abs().max()) for name in single) <= 0.02 * moved
 
 
-def test_an_idf_weights_the_documents_of_the_score(
-    splade_settings: MakeSettings, steady: Path, tmp_path: Path
-) -> None:
+def test_an_idf_weights_the_documents_of_the_score(splade_settings: MakeSettings, steady: Path, tmp_path: Path) -> None:
     """With an IDF of 2 for every token scores are twice as large, and the squared margins four times."""
     settings = splade_settings(tmp_path, lambda_q=0.0, lambda_d=0.0)
     collator = Collator(AutoTokenizer.from_pretrained(steady), 256, 256, 16)
@@ -176,7 +174,7 @@ def test_collapse_is_refused() -> None:
 @pytest.mark.slow
 def test_collapse_stops_training(splade_settings: MakeSettings, tmp_path: Path) -> None:
     settings = splade_settings(tmp_path / "model", lambda_d=1e6, learning_rate=1e-2, max_steps=30)
-    with pytest.raises(CaiError, match="collapse. Lower the lambdas"):
+    with pytest.raises(CaiError, match="Lower the lambdas"):
         SpladeTraining(settings).run()
     assert not (tmp_path / "model" / "manifest.json").exists()
 

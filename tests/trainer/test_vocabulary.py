@@ -158,9 +158,7 @@ def test_the_result_is_an_encoder(expanded: Path) -> None:
     assert (expanded / "entropy.png").stat().st_size > 1000
 
 
-def test_the_command_shows_the_steps(
-    expanded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_the_steps(expanded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = expanded.parent / "corpus.txt"
     flags = ["--corpus", str(corpus), "--base", "splade-tiny", "--increment", "500", "--max-steps", "2"]
     main(["vocabulary", *flags, "--output", str(expanded)])
@@ -175,7 +173,6 @@ def test_the_command_shows_the_steps(
 
 def test_a_corpus_without_new_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("the heart of the matter\n")
-    with pytest.raises(CaiError, match="nothing to add: the vocabulary of splade-tiny has all words of .*corpus.txt"):
-        vocabulary.expand_checkpoint(
-            settings(corpus=[str(tmp_path / "corpus.txt")], base="splade-tiny", output=tmp_path / "model", increment=3000)
-        )
+    corpus = [str(tmp_path / "corpus.txt")]
+    with pytest.raises(CaiError, match="nothing to add: the vocabulary of splade-tiny has all words of"):
+        vocabulary.expand_checkpoint(settings(corpus=corpus, base="splade-tiny", output=tmp_path / "model"))

@@ -9,10 +9,11 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
-from cai_pyserini.analysis.lacking import Word, plot, savings, split, summarize
-from cai_pyserini.collection import BeirFolder
+from cai_pyserini.analysis.__main__ import main
+from cai_pyserini.analysis.coverage import Coverage, Word, measure, plot, savings, split
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer import wordpiece
-from tests.conftest import Command
 
 COUNTS = {"cancer": 6, "phosphorylation": 2, "12345": 9, "tumours": 3, "血圧": 1, ",": 40}
 PHOSPHORYLATION = ["ph", "##os", "##ph", "##ory", "##lation"]
@@ -38,15 +39,15 @@ def test_words_with_a_letter_by_what_they_would_save(words: list[Word]) -> None:
     assert [word.saving for word in words] == [8, 6, 0, 0]
 
 
-def test_summary_worked_example(words: list[Word]) -> None:
-    assert summarize(words, "[UNK]") == {
-        "occurrences": 12,
-        "words": 4,
-        "pieces_per_occurrence": (2 * 5 + 3 * 3 + 6 + 1) / 12,
-        "whole_occurrences": 6 / 12,
-        "whole_words": 1 / 4,
-        "unknown_occurrences": 1 / 12,
-    }
+def test_coverage_worked_example(words: list[Word]) -> None:
+    assert measure(words, "[UNK]") == Coverage(
+        occurrences=12,
+        words=4,
+        pieces_per_occurrence=(2 * 5 + 3 * 3 + 6 + 1) / 12,
+        covered_occurrences=6 / 12,
+        covered_words=1 / 4,
+        unknown_occurrences=1 / 12,
+    )
 
 
 def test_savings_worked_example(words: list[Word]) -> None:
@@ -70,17 +71,19 @@ def test_pieces_and_savings_are_the_trainers(tiny: Path, backend: Backend) -> No
         assert 1 - pieces(base | added) / pieces(base) == pytest.approx(savings(words)[number - 1])
 
 
-def test_plot_of_a_whole_vocabulary() -> None:
+def test_many_pieces_share_the_last_bar() -> None:
     axes = plot([Word("cancer", 3, ["cancer"]), Word("x" * 9, 1, ["x"] * 9)], "").axes[0]
     assert [bar.get_height() for bar in axes.patches] == [0.75, 0, 0, 0, 0, 0, 0, 0.25]
+
+
+def test_a_vocabulary_with_all_words_is_plotted() -> None:
     assert plot([Word("cancer", 3, ["cancer"])], "").axes[0].patches[0].get_height() == 1
 
 
-def test_the_command(tiny: Path, tmp_path: Path, command: Command) -> None:
-    given = ["--collection", tiny, "--encoder", "splade-tiny", "--top", "2", "--output", tmp_path / "out"]
-    done = command("cai_pyserini.analysis.lacking", *given)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_the_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--collection", str(tiny), "--encoder", "splade-tiny", "--top", "2", "--output", str(tmp_path / "out")]
+    main(["coverage", *arguments])
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[:4]] == [
         ["word", "occurrences", "pieces", "saving", "split"],
         ["-" * len(lines[0])],
@@ -88,22 +91,22 @@ def test_the_command(tiny: Path, tmp_path: Path, command: Command) -> None:
         ["falciparum", "1", "5", "4", "fa", "##lc", "##ip", "##aru", "##m"],
     ]
     # unknown: 血 and 圧, two words to BERT's pre-tokenizer
-    assert lines[-2:] == [
-        "138 occurrences of 99 words, 1.43 pieces each; whole are 77.5% of the occurrences, 71.7% of the words; "
-        "unknown: 1.45% of the occurrences",
+    assert lines[5:8] == [
+        "138 occurrences of 99 distinct words; 1.43 pieces per word",
+        "in the vocabulary: 77.5% of the occurrences, 71.7% of the distinct words; unknown: 1.45% of the occurrences",
         "pieces saved by adding words: 26: 29.9%",
     ]
-    data = json.loads((tmp_path / "out" / "lacking.json").read_text())
-    assert data["summary"]["unknown_occurrences"] == 2 / 138
+    data = json.loads((tmp_path / "out" / "coverage.json").read_text())
+    assert data["coverage"]["unknown_occurrences"] == 2 / 138
     assert data["savings"] == {"26": (197 - 138) / 197}  # nothing is left to save
     assert data["top"][1] == {"text": "falciparum", "occurrences": 1, "pieces": ["fa", "##lc", "##ip", "##aru", "##m"]}
-    assert (tmp_path / "out" / "lacking.png").stat().st_size > 5000
+    assert (tmp_path / "out" / "coverage.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_collection_without_words(tmp_path: Path, command: Command) -> None:
+def test_a_collection_without_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "numbers").mkdir()
     (tmp_path / "numbers" / "corpus.jsonl").write_text('{"_id": "a", "text": "1, 2; 3"}\n')
-    given = ["--collection", "numbers", "--encoder", "splade-tiny", "--output", "out"]
-    done = command("cai_pyserini.analysis.lacking", *given, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "error: collection numbers has no words\n")
+    arguments = ["--collection", str(tmp_path / "numbers"), "--encoder", "splade-tiny"]
+    with pytest.raises(CaiError, match="collection numbers has no words"):
+        main(["coverage", *arguments, "--output", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
