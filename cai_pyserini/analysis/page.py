@@ -27,7 +27,7 @@ def page(run: FinishedRun, case: Case, count: int) -> str:
     terms_of = _terms_of(run)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=False,
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

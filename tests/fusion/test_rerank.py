@@ -11,6 +11,7 @@ from cai_pyserini.rerank import CrossEncoder, rerank
 from cai_pyserini.trec import read_run
 from tests.conftest import Command
 
+
 def test_rerank_orders_the_first_documents(tiny: Path, line: Path, cross_encoder: Path) -> None:
     collection = BeirFolder(tiny, "tiny")
     topics = collection.topics("test")

@@ -19,6 +19,7 @@ from cai_pyserini.splade import Tokenizer
 from cai_pyserini.vectors import Vectors
 from tests.conftest import Command
 
+
 @pytest.fixture(scope="module")
 def minilm() -> Path:
     return checkpoint_folder(load_encoder("minilm"))
