@@ -106,7 +106,7 @@ def _parts(
     run: FinishedRun, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
 ) -> dict[str, list[Part]]:
     """The parts of a hybrid's score for every document."""
-    depth = artifact.require(run.layout.run(hybrid), "fuse").recipe["depth"]
+    depth = artifact.require(run.layout.run(hybrid), "fusion fuse").recipe["depth"]
     parts: dict[str, list[Part]] = {}
     for part in hybrid.parts:
         path = run.layout.rescored(hybrid, part) if hybrid.exact else run.layout.run(part)

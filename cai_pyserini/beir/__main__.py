@@ -38,40 +38,40 @@ class BeirSettings(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(BeirSettings, argv, "run_beir.sh")
+    settings = parse(BeirSettings, argv, "run_beir.sh")
 
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
     from cai_pyserini.beir.plan import run
     from cai_pyserini.beir.report import table, verify
     from cai_pyserini.core.config import load_encoder, load_index_config
 
-    changes = given.model_dump(include={"split", "remove_query"}, exclude_none=True)
-    config = load_index_config(given.collection).replace(**changes)
-    encoder = load_encoder(given.encoder)
+    changes = settings.model_dump(include={"split", "remove_query"}, exclude_none=True)
+    config = load_index_config(settings.collection).replace(**changes)
+    encoder = load_encoder(settings.encoder)
     experiment = Experiment(
         config,
         encoder,
-        given.output or Path("runs") / config.name / encoder.name,
+        settings.output or Path("runs") / config.name / encoder.name,
         config.split,
-        given.device,
-        given.precision,
-        given.batch_size,
-        given.threads,
-        given.depth,
-        load_encoder(given.dense).replace(kind="dense") if given.dense else None,
-        given.cross_encoder,
-        given.generated,
+        settings.device,
+        settings.precision,
+        settings.batch_size,
+        settings.threads,
+        settings.depth,
+        load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
+        settings.cross_encoder,
+        settings.generated,
     )
-    names = given.systems or default_systems(encoder)
+    names = settings.systems or default_systems(encoder)
     if "all" in names:
-        missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(given, setting) is None}
+        missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
         names = all_systems(encoder, REQUIRES.keys() - missing)
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
     results = run(experiment, names)
     print(table(results))
     print(f"\n{experiment.layout.report}")
-    if given.verify:
+    if settings.verify:
         print(verify(results, config))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cai_pyserini.beir.systems import System
-from cai_pyserini.encode.encoder import Part
+from cai_pyserini.encode.encoder import Role
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Layout:
         """The IDF under the tokenizer of a system's encoder."""
         return self.folder / ("idf-dense" if system.kind == "dense" else "idf")
 
-    def vectors(self, system: System, part: Part, split: str) -> Path:
+    def vectors(self, system: System, role: Role, split: str) -> Path:
         """Raw vectors. Those of SPLADE are the same for all its systems; those of a dense encoder depend on the IDF."""
-        name = part if part == "documents" else f"queries-{split}"
+        name = role if role == "documents" else f"queries-{split}"
         return self.folder / "vectors" / (f"{system.index}-{name}" if system.kind == "dense" else name)
 
     def impacts(self, system: System) -> Path:

@@ -22,7 +22,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
-from cai_pyserini.encode.encoder import Encoder, Part
+from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import evaluate
@@ -79,8 +79,8 @@ class Inputs:
             self._encoders[name] = Encoder(config, self.experiment.device, self.experiment.precision)
         return self._encoders[name]
 
-    def vectors(self, system: System, part: Part) -> Path:
-        return self.layout.vectors(system, part, self.experiment.split)
+    def vectors(self, system: System, role: Role) -> Path:
+        return self.layout.vectors(system, role, self.experiment.split)
 
     def queries(self, system: System) -> Queries:
         """The queries as a system's index is searched with them."""
@@ -180,9 +180,9 @@ def _idf(inputs: Inputs, system: System) -> Path:
     return compute(inputs.collection, inputs.encoder(system).checkpoint, inputs.layout.idf(system))
 
 
-def _encode(inputs: Inputs, system: System, part: Part) -> Path:
+def _encode(inputs: Inputs, system: System, role: Role) -> Path:
     split, batch_size = inputs.experiment.split, inputs.experiment.batch_size
-    return encode(inputs.collection, inputs.encoder(system), inputs.vectors(system, part), part, split, batch_size)
+    return encode(inputs.collection, inputs.encoder(system), inputs.vectors(system, role), role, split, batch_size)
 
 
 def _impacts(inputs: Inputs, system: System) -> Path:

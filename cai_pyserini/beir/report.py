@@ -41,7 +41,7 @@ class Results:
 def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str, float]) -> Results:
     """Collect what the stages left in the folder of an experiment."""
     layout, config = experiment.layout, experiment.collection
-    check = artifact.require(layout.collection, "check")
+    check = artifact.require(layout.collection, "beir")
     values: dict[str, PerQuery] = {system.name: json.loads(layout.evaluation(system).read_text()) for system in systems}
     rows: dict[str, dict[str, float]] = {}
     for system in systems:

@@ -66,9 +66,9 @@ class BeirFolder(Collection):
             except ValueError:
                 raise CaiError(f"{where}: the score {grade!r} is not an integer") from None
 
-    def _fingerprint(self, part: str) -> object:
+    def _fingerprint(self, component: str) -> object:
         names = {"documents": "corpus.jsonl", "queries": "queries.jsonl"}
-        return file_digest(self._file(names[part]) if part in names else self._qrels_path(part))
+        return file_digest(self._file(names[component]) if component in names else self._qrels_path(component))
 
     def _qrels_path(self, split: str) -> Path:
         path = self.folder / "qrels" / f"{split}.tsv"

@@ -10,7 +10,8 @@ from cai_pyserini.core import artifact
 def check(collection: Collection, split: str, output: Path) -> Path:
     """Write the counts of a collection as JSON. Raises CaiError for the first broken record."""
     recipe = {
-        "stage": "check",
+        "stage": "beir",
+        "result": "check",
         "inputs": {part: collection.fingerprint(part) for part in ("documents", "queries", split)},
     }
 

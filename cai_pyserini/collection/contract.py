@@ -124,9 +124,9 @@ class Collection(ABC):
             )
         return {"documents": count, "queries": len(topics), "judgments": sum(map(len, qrels.values()))}
 
-    def fingerprint(self, part: str) -> str:
+    def fingerprint(self, component: str) -> str:
         """A digest of the contents of `documents`, `queries` or a split's qrels."""
-        return digest({"part": part, "contents": self._fingerprint(part), "fields": self.fields})
+        return digest({"component": component, "contents": self._fingerprint(component), "fields": self.fields})
 
     @property
     def size(self) -> int | None:
@@ -153,7 +153,7 @@ class Collection(ABC):
     def _qrels(self, split: str) -> Iterator[Judgment]: ...
 
     @abstractmethod
-    def _fingerprint(self, part: str) -> object: ...
+    def _fingerprint(self, component: str) -> object: ...
 
 
 def checked_id(value: object, where: str) -> str:

@@ -75,7 +75,7 @@ class Hpo(Collection):
             for id in holders:
                 yield Judgment(f"{self.path}: synonym {synonym!r}", f"q{number}", id, 1)
 
-    def _fingerprint(self, part: str) -> object:
+    def _fingerprint(self, component: str) -> object:
         return file_digest(self.path)
 
 

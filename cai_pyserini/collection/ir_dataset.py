@@ -51,7 +51,7 @@ class IrDataset(Collection):
             for number, qrel in enumerate(self._load(dataset).qrels_iter(), 1):
                 yield Judgment(f"{dataset}: qrel {number}", qrel.query_id, qrel.doc_id, qrel.relevance)
 
-    def _fingerprint(self, part: str) -> object:
+    def _fingerprint(self, component: str) -> object:
         return [self.id, version("ir_datasets")]  # a dataset's files are fixed by the checksums in the library
 
     @staticmethod

@@ -25,7 +25,7 @@ FORMAT = 2  # of all artifacts; raised when the layout of any of them changes
 UNFINISHED = ".unfinished"  # marks a folder that is written in place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 
-Recipe = dict[str, Any]  # JSON values; `stage` names the command that makes the artifact
+Recipe = dict[str, Any]  # JSON values; `stage` is the command that makes the artifact
 Stats = dict[str, Any]  # what was counted or measured while it was made
 
 

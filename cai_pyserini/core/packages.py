@@ -1,5 +1,6 @@
 """Files that come inside installed Python packages: `pip:PACKAGE/PATH`."""
 
+import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,9 +25,8 @@ def pip_path(spec: str) -> Path:
 
 def install_command(extra: str = "") -> str:
     """The command that installs this package, with an extra, from the clone it runs in or from an index."""
-    extras = f"[{extra}]" if extra else ""
-    clone = (ROOT / "setup.cfg").is_file()
-    return f"pip install -e '{ROOT}{extras}'" if clone else f"pip install 'cai-pyserini{extras}'"
+    what = f"-e '{ROOT}" if (ROOT / "setup.cfg").is_file() else "'cai-pyserini"
+    return f"{sys.executable} -m pip install {what}{f'[{extra}]' if extra else ''}'"
 
 
 def require_modules(modules: tuple[str, ...], extra: str) -> None:

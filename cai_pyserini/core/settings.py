@@ -167,7 +167,8 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
     """Add the argument of one field; it is None in the result where it is not given."""
     text = field.description or ""
     if not field.is_required() and field.default not in (None, False, "", 0, []):
-        text += f" (default: {field.default})"
+        shown = " ".join(map(str, field.default)) if isinstance(field.default, list) else field.default
+        text += f" (default: {shown})"
     how: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None}
     kind = _without_none(field.annotation)
     if kind is bool:

@@ -33,7 +33,7 @@ class EncodeSettings(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(EncodeSettings, argv, "python -m cai_pyserini.encode")
+    settings = parse(EncodeSettings, argv, "python -m cai_pyserini.encode")
 
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import read_manifest
@@ -42,22 +42,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.encode.encoder import Encoder
 
     encode(
-        open_collection(load_index_config(given.collection)),
-        Encoder(load_encoder(given.encoder), given.device, given.precision),
-        given.output,
-        "queries" if given.queries else "documents",
-        given.queries or "",
-        given.batch_size,
-        given.shard_id,
-        given.shard_num,
+        open_collection(load_index_config(settings.collection)),
+        Encoder(load_encoder(settings.encoder), settings.device, settings.precision),
+        settings.output,
+        "queries" if settings.queries else "documents",
+        settings.queries or "",
+        settings.batch_size,
+        settings.shard_id,
+        settings.shard_num,
     )
-    manifest = read_manifest(given.output)
+    manifest = read_manifest(settings.output)
     if manifest is None:
-        print(f"{given.output}: shards of process {given.shard_id} of {given.shard_num} are done, others are missing")
+        done = f"process {settings.shard_id} of {settings.shard_num}"
+        print(f"{settings.output}: the shards of {done} are finished, others are missing")
         return
     vectors, seconds = manifest.stats["vectors"], manifest.stats["seconds"]
     print(
-        f"{given.output}: {vectors:,} vectors, {manifest.stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
+        f"{settings.output}: {vectors:,} vectors, {manifest.stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
         f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.recipe['precision']}"
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.encoder import Encoder, Part
+from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.shards import Matrix, Shard, read_shard, shard_path, shard_stats, write_shard
 from cai_pyserini.models.transformer import Done
 
@@ -29,7 +29,7 @@ def encode(
     collection: Collection,
     encoder: Encoder,
     output: Path,
-    part: Part = "documents",
+    role: Role = "documents",
     split: str = "test",
     batch_size: int | None = None,
     shard_id: int = 0,
@@ -39,12 +39,12 @@ def encode(
 
     This call encodes the shards whose number modulo `shard_num` is `shard_id`.
     """
-    queries = part == "queries"
+    queries = role == "queries"
     recipe = {
         "stage": "encode",
-        "part": part,
-        "texts": [collection.fingerprint(part), collection.fingerprint(split) if queries else None],
-        **encoder.recipe(part),
+        "role": role,
+        "texts": [collection.fingerprint(role), collection.fingerprint(split) if queries else None],
+        **encoder.recipe(role),
     }
     digest = artifact.digest(recipe)
 
@@ -55,13 +55,13 @@ def encode(
             topics = collection.topics(split)
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
         number = -1
-        with progress(texts, total, f"encode {part}") as bar:
+        with progress(texts, total, f"encode {role}") as bar:
             for number, slice_ in enumerate(batched(texts, SHARD)):
                 path = shard_path(folder, number)
                 if number % shard_num != shard_id or shard_stats(path, digest):
                     bar.update(len(slice_))
                     continue
-                _encode_shard(encoder, part, slice_, path, digest, batch_size, bar.update)
+                _encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
         _trim_memory()
         return _stats(folder, number + 1, digest)
 
@@ -70,7 +70,7 @@ def encode(
 
 def _encode_shard(
     encoder: Encoder,
-    part: Part,
+    role: Role,
     texts: Sequence[Document],
     path: Path,
     digest: str,
@@ -78,7 +78,7 @@ def _encode_shard(
     done: Done,
 ) -> None:
     """Write one shard, continuing with the batches that an interrupted attempt has saved."""
-    model = encoder.load(part)
+    model = encoder.load(role)
     unfinished = path.with_suffix(".unfinished.npz")
     own = artifact.digest([digest, batch_size])  # the composition of batches depends on their size
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
@@ -88,7 +88,7 @@ def _encode_shard(
         pieces.append((np.arange(len(texts)), read_shard(unfinished).vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
-    for piece in model.encode_batches(contents, encoder.max_length(part), batch_size, done, skip=batches):
+    for piece in model.encode_batches(contents, encoder.max_length(role), batch_size, done, skip=batches):
         pieces.append(piece)
         batches += 1
         now = time.perf_counter()

@@ -13,7 +13,7 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
 
-Part = Literal["documents", "queries"]
+Role = Literal["documents", "queries"]
 
 
 class Encoder:
@@ -44,21 +44,21 @@ class Encoder:
         """A digest of the checkpoint."""
         return checkpoint_digest(self.checkpoint)
 
-    def precision(self, part: Part) -> Precision:
+    def precision(self, role: Role) -> Precision:
         """The precision for documents or queries."""
-        return "float32" if part == "queries" else resolve_precision(self._precision, resolve_device(self.device))
+        return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
-    def max_length(self, part: Part) -> int:
+    def max_length(self, role: Role) -> int:
         """How many tokens of a document or query are read."""
-        return self.config.max_query_length if part == "queries" else self.config.max_document_length
+        return self.config.max_query_length if role == "queries" else self.config.max_document_length
 
-    def recipe(self, part: Part) -> dict[str, Any]:
+    def recipe(self, role: Role) -> dict[str, Any]:
         """What a vector depends on, apart from its text."""
         return {
             "checkpoint": self.digest,
             "kind": self.config.kind,
-            "max_length": self.max_length(part),
-            "precision": self.precision(part),
+            "max_length": self.max_length(role),
+            "precision": self.precision(role),
             "idf": [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None,
         }
 
@@ -68,9 +68,9 @@ class Encoder:
         config = self.config
         return Path(config.idf) if config.kind == "dense" and config.idf and config.idf_power else None
 
-    def load(self, part: Part) -> Splade | Dense:
+    def load(self, role: Role) -> Splade | Dense:
         """The model for documents or queries."""
-        precision = self.precision(part)
+        precision = self.precision(role)
         if precision not in self._models:
             if self.config.kind == "splade":
                 self._models[precision] = Splade(self.checkpoint, self.device, precision)

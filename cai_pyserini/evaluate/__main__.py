@@ -17,7 +17,7 @@ class EvaluateSettings(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(EvaluateSettings, argv, "python -m cai_pyserini.evaluate")
+    settings = parse(EvaluateSettings, argv, "python -m cai_pyserini.evaluate")
 
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core import tables
@@ -26,14 +26,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.evaluate.measures import mean, measure
     from cai_pyserini.evaluate.significance import compare
 
-    config = load_index_config(given.collection)
-    qrels = open_collection(config).qrels(given.split or config.split)
-    values = {str(path): measure(qrels, read_run(path), given.measures) for path in given.runs}
-    rows = [["run", *given.measures]]
-    rows += [[name, *(f"{mean(found[m]):.4f}" for m in given.measures)] for name, found in values.items()]
+    config = load_index_config(settings.collection)
+    qrels = open_collection(config).qrels(settings.split or config.split)
+    values = {str(path): measure(qrels, read_run(path), settings.measures) for path in settings.runs}
+    rows = [["run", *settings.measures]]
+    rows += [[name, *(f"{mean(found[m]):.4f}" for m in settings.measures)] for name, found in values.items()]
     print(tables.aligned(rows))
     first, *others = values
-    main_measure = given.measures[0]
+    main_measure = settings.measures[0]
     compared = compare(values[first][main_measure], {name: values[name][main_measure] for name in others})
     for name, comparison in compared.items():
         print(f"{name} - {first}: {comparison.difference:+.4f} {main_measure}, p = {comparison.p:.4f}")

@@ -21,7 +21,8 @@ PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     """Write every query's measures as JSON, see PerQuery."""
     recipe = {
-        "stage": "evaluate",
+        "stage": "beir",
+        "result": "evaluation",
         "run": run_digest(run),
         "qrels": artifact.digest(qrels),
         "measures": list(MEASURES),

@@ -39,29 +39,29 @@ class Rerank(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given: Fuse | Rerank = parse(
+    settings: Fuse | Rerank = parse(
         {"fuse": Fuse, "rerank": Rerank}, argv, "python -m cai_pyserini.fusion", "Combine systems."
     )
 
     from cai_pyserini.core import artifact
 
-    if isinstance(given, Fuse):
+    if isinstance(settings, Fuse):
         from cai_pyserini.fusion.fuse import fuse
 
-        fuse(given.runs, given.output, given.method, given.depth, given.hits)
+        fuse(settings.runs, settings.output, settings.method, settings.depth, settings.hits)
     else:
         from cai_pyserini.collection.readers import open_collection
         from cai_pyserini.core.config import load_encoder, load_index_config
         from cai_pyserini.fusion.rerank import rerank
         from cai_pyserini.models.checkpoint import checkpoint_folder
 
-        config = load_index_config(given.collection)
+        config = load_index_config(settings.collection)
         collection = open_collection(config)
-        checkpoint = checkpoint_folder(load_encoder(given.cross_encoder))
-        topics = collection.topics(given.split or config.split)
-        rerank(given.run, topics, collection, checkpoint, given.output, given.depth, given.device)
-    manifest = artifact.read_manifest(given.output)
-    print(f"{given.output}: {manifest.stats['queries'] if manifest else 0:,} queries")
+        checkpoint = checkpoint_folder(load_encoder(settings.cross_encoder))
+        topics = collection.topics(settings.split or config.split)
+        rerank(settings.run, topics, collection, checkpoint, settings.output, settings.depth, settings.device)
+    manifest = artifact.read_manifest(settings.output)
+    print(f"{settings.output}: {manifest.stats['queries'] if manifest else 0:,} queries")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def fuse(
 ) -> Path:
     """Write the fusion of TREC runs, of any origin, with at most `hits` documents per query."""
     recipe = {
-        "stage": "fuse",
+        "stage": "fusion fuse",
         "runs": [run_digest(run) for run in runs],
         "method": method,
         "depth": depth,
@@ -51,15 +51,15 @@ def fuse_runs(runs: Sequence[pd.DataFrame], method: str, depth: int = DEPTH, hit
     if len(runs) < 2:
         raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
     fusion = FUSIONS[method]
-    parts = [top(run, depth) for run in runs]
-    parts = [part.assign(score=contributions(part, fusion)) for part in parts]
+    tops = [top(run, depth) for run in runs]
+    tops = [run.assign(score=contributions(run, fusion)) for run in tops]
     ids = {
-        name: pd.api.types.union_categoricals([part[name] for part in parts], sort_categories=True)
+        name: pd.api.types.union_categoricals([run[name] for run in tops], sort_categories=True)
         for name in ("query_id", "doc_id")
     }
     documents = ids["doc_id"].categories
     keys = ids["query_id"].codes.astype(np.int64) * len(documents) + ids["doc_id"].codes
-    values = np.concatenate([part["score"].to_numpy() for part in parts])
+    values = np.concatenate([run["score"].to_numpy() for run in tops])
     pairs, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
     if fusion.combine == "sum":
         scores = np.bincount(places, values, len(pairs))

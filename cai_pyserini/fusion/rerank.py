@@ -30,7 +30,7 @@ def rerank(
     Raises CaiError for a query that is not among the topics and for a document that is not in the collection.
     """
     recipe = {
-        "stage": "rerank",
+        "stage": "fusion rerank",
         "run": run_digest(run),
         "topics": artifact.digest(topics),
         "checkpoint": checkpoint_digest(checkpoint),

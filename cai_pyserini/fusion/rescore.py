@@ -37,7 +37,12 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
 
     `own` is the system's run; `scorer` gives the scores of documents that it lacks.
     """
-    recipe = {"stage": "rescore", "runs": [run_digest(run) for run in (own, *others)], "depth": depth}
+    recipe = {
+        "stage": "beir",
+        "result": "rescored",
+        "runs": [run_digest(run) for run in (own, *others)],
+        "depth": depth,
+    }
 
     def write(path: Path) -> artifact.Stats:
         runs = [read_run(run) for run in (own, *others)]

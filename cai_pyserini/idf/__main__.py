@@ -16,7 +16,7 @@ class IdfSettings(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(IdfSettings, argv, "python -m cai_pyserini.idf")
+    settings = parse(IdfSettings, argv, "python -m cai_pyserini.idf")
 
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core import artifact
@@ -24,10 +24,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.idf.idf import compute
     from cai_pyserini.models.checkpoint import checkpoint_folder
 
-    collection = open_collection(load_index_config(given.collection))
-    compute(collection, checkpoint_folder(load_encoder(given.encoder)), given.output)
-    stats = artifact.require(given.output, "idf").stats
-    print(f"{given.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
+    collection = open_collection(load_index_config(settings.collection))
+    compute(collection, checkpoint_folder(load_encoder(settings.encoder)), settings.output)
+    stats = artifact.require(settings.output, "idf").stats
+    print(f"{settings.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
 
 
 if __name__ == "__main__":

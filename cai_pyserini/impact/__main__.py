@@ -22,7 +22,7 @@ class ImpactSettings(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(ImpactSettings, argv, "python -m cai_pyserini.impact")
+    settings = parse(ImpactSettings, argv, "python -m cai_pyserini.impact")
 
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
@@ -30,11 +30,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.impact.impacts import write_impacts
     from cai_pyserini.impact.quantization import loss_text
 
-    changes = given.model_dump(include={"idf", "idf_power", "bits", "range"}, exclude_none=True)
-    write_impacts(Vectors(given.vectors), load_encoder(given.encoder).replace(**changes), given.output)
-    stats = artifact.require(given.output, "impact").stats
+    changes = settings.model_dump(include={"idf", "idf_power", "bits", "range"}, exclude_none=True)
+    write_impacts(Vectors(settings.vectors), load_encoder(settings.encoder).replace(**changes), settings.output)
+    stats = artifact.require(settings.output, "impact").stats
     print(
-        f"{given.output}: {stats['nonzeros'] / stats['vectors']:.1f} impacts per document, "
+        f"{settings.output}: {stats['nonzeros'] / stats['vectors']:.1f} impacts per document, "
         f"scale {stats['document_scale']:.3f}; quantization: {loss_text(stats['loss'])}"
     )
 

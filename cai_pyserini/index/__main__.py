@@ -36,7 +36,7 @@ class DenseIndex(Settings):
 
 def main(argv: Sequence[str] | None = None) -> None:
     kinds: Mapping[str, type[Settings]] = {"impact": ImpactIndex, "bm25": Bm25Index, "dense": DenseIndex}
-    given: ImpactIndex | Bm25Index | DenseIndex = parse(
+    settings: ImpactIndex | Bm25Index | DenseIndex = parse(
         kinds, argv, "python -m cai_pyserini.index", "Write an index that Pyserini opens."
     )
 
@@ -44,24 +44,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_index_config
 
-    if isinstance(given, ImpactIndex):
+    if isinstance(settings, ImpactIndex):
         from cai_pyserini.index.impact import index_impacts
 
-        index_impacts(given.input, given.output)
-    elif isinstance(given, DenseIndex):
+        index_impacts(settings.input, settings.output)
+    elif isinstance(settings, DenseIndex):
         from cai_pyserini.encode.shards import Vectors
         from cai_pyserini.index.dense import index_dense
 
-        index_dense(Vectors(given.vectors), given.output)
+        index_dense(Vectors(settings.vectors), settings.output)
     else:
         from cai_pyserini.index.bm25 import index_bm25
 
-        generated = open_collection(load_index_config(given.generated)) if given.generated else None
-        index_bm25(open_collection(load_index_config(given.collection)), given.output, given.threads, generated)
-    stats = artifact.require(given.output, "index").stats
+        generated = open_collection(load_index_config(settings.generated)) if settings.generated else None
+        index_bm25(
+            open_collection(load_index_config(settings.collection)), settings.output, settings.threads, generated
+        )
+    stats = artifact.require(settings.output, "index").stats
     rate = stats["documents"] / max(stats["seconds"], 1e-3)
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.1f} MB"
-    print(f"{given.output}: {size}, {rate:,.0f} documents per second")
+    print(f"{settings.output}: {size}, {rate:,.0f} documents per second")
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def _stage_json(collection: Collection, folder: Path, appended: dict[str, list[s
     folder.mkdir()
     count = 0
     documents = progress(collection.documents(), collection.size, "index bm25")
-    for number, part in enumerate(batched(documents, FILE_DOCUMENTS)):
-        records = ({"id": id, "contents": " ".join([contents, *appended.get(id, ())])} for id, contents in part)
+    for number, slice_ in enumerate(batched(documents, FILE_DOCUMENTS)):
+        records = ({"id": id, "contents": " ".join([contents, *appended.get(id, ())])} for id, contents in slice_)
         count += jsonl.write(folder / f"{number:05d}.jsonl", records)
     return count
 

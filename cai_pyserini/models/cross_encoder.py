@@ -32,12 +32,12 @@ class CrossEncoder:
         size = BATCH_SIZE[self.transformer.device.type]
         tokenizer, max_length = self.transformer.tokenizer, min(MAX_LENGTH, self.transformer.max_length)
         scores = np.empty(len(queries), np.float32)
-        for part in batched(range(len(queries)), TOKENIZED):
-            pairs = tokenizer.pairs([queries[i] for i in part], [documents[i] for i in part], max_length)
+        for window in batched(range(len(queries)), TOKENIZED):
+            pairs = tokenizer.pairs([queries[i] for i in window], [documents[i] for i in window], max_length)
             groups = list(batches([len(pair) for pair in pairs], size * MAX_LENGTH, 8 * size))
             found = self.transformer.map(self._scores, [[pairs[i] for i in group] for group in groups])
             for group, values in zip(groups, found, strict=True):
-                scores[[part[i] for i in group]] = values
+                scores[[window[i] for i in group]] = values
                 done(len(group))
         return scores
 

@@ -51,8 +51,8 @@ class Splade:
     def assemble(self, count: int, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
         """The vectors (count, vocabulary) of all batches; rows that no batch has are empty."""
         entries = [vectors.tocoo() for _, vectors in pieces]
-        rows = [positions[part.row] for (positions, _), part in zip(pieces, entries, strict=True)]
-        columns, weights = [part.col for part in entries], [part.data for part in entries]
+        rows = [positions[entry.row] for (positions, _), entry in zip(pieces, entries, strict=True)]
+        columns, weights = [entry.col for entry in entries], [entry.data for entry in entries]
         if not pieces:
             return csr_matrix((count, self.width), dtype=np.float32)
         places = np.concatenate(rows), np.concatenate(columns)

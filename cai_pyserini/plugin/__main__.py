@@ -64,29 +64,29 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    given: Enable | Disable | Status | ExportEncoder | ExportTopics = parse(
+    settings: Enable | Disable | Status | ExportEncoder | ExportTopics = parse(
         COMMANDS, argv, "python -m cai_pyserini.plugin", "Use our encoders in Pyserini, with this package or without."
     )
-    if isinstance(given, ExportEncoder | ExportTopics):
+    if isinstance(settings, ExportEncoder | ExportTopics):
         from cai_pyserini.collection.readers import open_collection
         from cai_pyserini.core.config import load_encoder, load_index_config
         from cai_pyserini.plugin.export import export_encoder, export_topics
 
-        config = load_encoder(given.encoder)
-        if isinstance(given, ExportEncoder):
-            export_encoder(config, given.output)
+        config = load_encoder(settings.encoder)
+        if isinstance(settings, ExportEncoder):
+            export_encoder(config, settings.output)
         else:
-            collection = load_index_config(given.collection)
-            topics = open_collection(collection).topics(given.split or collection.split)
-            export_topics(topics, config, given.output, given.device)
-        print(given.output)
+            collection = load_index_config(settings.collection)
+            topics = open_collection(collection).topics(settings.split or collection.split)
+            export_topics(topics, config, settings.output, settings.device)
+        print(settings.output)
         return 0
-    if isinstance(given, Enable):
+    if isinstance(settings, Enable):
         enable.enable()
-    elif isinstance(given, Disable):
+    elif isinstance(settings, Disable):
         enable.disable()
     print(f"{'enabled' if enable.is_enabled() else 'disabled'}: {enable.pth_path()}")
-    return int(isinstance(given, Status) and not enable.is_enabled())
+    return int(isinstance(settings, Status) and not enable.is_enabled())
 
 
 if __name__ == "__main__":

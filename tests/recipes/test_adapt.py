@@ -9,7 +9,6 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from scipy.sparse import diags_array
@@ -80,7 +79,7 @@ def test_weights_are_the_mean_of_old_and_new(adapted: Adapted, checkpoint: Path)
 
 @pytest.mark.slow
 def test_it_is_an_encoder_with_the_idf_of_the_collection(adapted: Adapted, tiny: Path) -> None:
-    """Its weighted vectors find what is relevant: at random, the mean reciprocal rank would be 0.3."""
+    """Its weighted vectors rank a relevant document first, except for q4 and d8, which share no word with one."""
     config = load_encoder(str(adapted.output))
     assert {path.name for path in adapted.output.iterdir()} == {
         "config.json", "encoder.yaml", "idf", "manifest.json", "model.safetensors", "tokenizer.json",
@@ -94,11 +93,8 @@ def test_it_is_an_encoder_with_the_idf_of_the_collection(adapted: Adapted, tiny:
     model = Splade(Path(config.checkpoint), "cpu")
     documents = model.encode(texts, config.max_document_length) @ diags_array(idf.weights(config.idf_power))
     scores = (model.encode(list(topics.values()), config.max_query_length) @ documents.T).toarray()
-    ranks = []
-    for topic, of_topic in zip(topics, scores, strict=True):
-        ranking = [ids[i] for i in np.argsort(-of_topic)]
-        ranks.append(1 + min(ranking.index(id) for id, grade in qrels[topic].items() if grade > 0))
-    assert np.mean(1 / np.array(ranks)) > 0.7, ranks
+    found = {topic: ids[int(best)] for topic, best in zip(topics, scores.argmax(1), strict=True)}
+    assert {topic for topic in topics if qrels[topic].get(found[topic], 0) == 0} <= {"q4", "d8"}
 
 
 @pytest.mark.slow
