@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.checkpoint import checkpoint_folder
 
 DATA = Path(__file__).parent / "data"
@@ -76,6 +78,27 @@ def run_folder(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("run")
     beir([str(tiny), "--output", str(output)])
     return output
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Start the JVM, before anything imports Pyserini."""
+    jvm.start()
+
+
+def stored_vectors(folder: Path, *matrices: Matrix, ids: list[list[str]] | None = None, **recipe: object) -> Vectors:
+    """Vectors as the encode stage leaves them, a shard per matrix; without `ids`, documents are named a, b, c, …"""
+    names = (chr(number) for number in range(ord("a"), ord("z") + 1))
+    shards = [Shard(ids[i] if ids else [next(names) for _ in range(m.shape[0])], m) for i, m in enumerate(matrices)]
+    made: artifact.Recipe = {"stage": "encode", "kind": "splade", "checkpoint": "made by hand"} | recipe
+
+    def write(path: Path) -> artifact.Stats:
+        for number, shard in enumerate(shards):
+            write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5, 1)
+        rows, nonzeros = sum(len(shard.ids) for shard in shards), sum(int((m != 0).sum()) for m in matrices)
+        return {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros}
+
+    return Vectors(artifact.make(folder, made, write, resumable=True))
 
 
 def json_lines(path: Path) -> list[dict]:

@@ -91,10 +91,10 @@ class Queries:
             return Encoded(stack, vectors.manifest.stats["seconds"])
         if self.encoder is None:
             raise ValueError("queries that stay text have no vectors")
+        texts = list(self.topics.values())
+        encode_queries(self.encoder, texts[:1], self.query)  # loads the model
         start = time.perf_counter()
-        return Encoded(
-            encode_queries(self.encoder, list(self.topics.values()), self.query), time.perf_counter() - start
-        )
+        return Encoded(encode_queries(self.encoder, texts, self.query), time.perf_counter() - start)
 
     def impacts(self, query_scale: int) -> csr_matrix:
         """Quantized SPLADE queries (queries, vocabulary), in the order of the topics."""

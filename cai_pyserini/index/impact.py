@@ -6,6 +6,7 @@ which costs the number of terms. Anserini and Pyserini see the same index: a fie
 frequencies and without norms, scored by ImpactSimilarity, and an `id` that is stored and in doc values.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,11 @@ def index_impacts(impacts: Path, output: Path) -> Path:
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
 
     def write(folder: Path) -> artifact.Stats:
+        jvm.start()
+        start = time.perf_counter()
         with jvm.java_errors(f"indexing {impacts}"):
-            stats: artifact.Stats = {"documents": _write_index(files, folder, ours.stats["vectors"] if ours else None)}
+            documents = _write_index(files, folder, ours.stats["vectors"] if ours else None)
+        stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if ours:  # what its queries must be encoded with, and how its scores are to be read
             config = load_encoder(str(impacts / "encoder.yaml"))
             artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))

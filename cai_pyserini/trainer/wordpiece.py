@@ -1,9 +1,9 @@
 """WordPiece vocabularies from a table of word counts.
 
-The vocabulary is trained as the tokenizers library trains it: all characters, first and continuing ("##x"), then the
-merges of the most frequent pair of pieces, again and again. Merges come in one order, so that the vocabulary of any
-size is the beginning of every larger one, and ties are broken by the order of the pieces: the same words, the same
-vocabulary. Words are counted, so the cost depends on how many different words there are, not on the corpus.
+The vocabulary is trained as the tokenizers library trains it: all characters, first and continuing ("##x"), then
+repeated merges of the most frequent pair of pieces. Ties are broken by the order of the pieces, so the same words give
+the same vocabulary, and a smaller vocabulary is the beginning of every larger one. Training works on word counts: its
+cost depends on the number of different words, not on the size of the corpus.
 """
 
 import heapq
@@ -28,7 +28,7 @@ BATCH = 1 << 13  # texts that a process counts at a time
 
 
 def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
-    """The vocabulary of a WordPiece tokenizer, token -> id, and its token for what it cannot spell."""
+    """The vocabulary of a WordPiece tokenizer, token -> id, and its token for words that it cannot spell."""
     model = backend.model
     if not isinstance(model, WordPiece) or model.continuing_subword_prefix != PREFIX:
         raise CaiError(
@@ -38,9 +38,9 @@ def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
 
 
 def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
-    """How often each word occurs, a word being what a tokenizer's normalizer and pre-tokenizer make of the texts.
+    """How often each word occurs, split by a tokenizer's normalizer and pre-tokenizer.
 
-    What is more than one batch is counted by as many processes as there are processors.
+    More than one batch of texts is counted by as many processes as there are processors.
     """
     batches = itertools.batched(texts, BATCH)
     count = partial(_count, backend.normalizer, backend.pre_tokenizer)
@@ -70,7 +70,7 @@ def characters(words: Iterable[str]) -> list[str]:
 
 
 def train(counts: Mapping[str, int]) -> Iterator[str]:
-    """The pieces of the words in the order of their making, until every word has become one piece."""
+    """The pieces in the order in which training makes them, until every word is one piece."""
     vocabulary = characters(counts)
     yield from vocabulary
     ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -85,7 +85,7 @@ def train(counts: Mapping[str, int]) -> Iterator[str]:
     heapq.heapify(heap)
     while heap:
         count, pair = heapq.heappop(heap)
-        if pairs[pair] != -count:  # it has changed since it was put there
+        if pairs[pair] != -count:  # outdated: the count has changed since
             if pairs[pair]:
                 heapq.heappush(heap, (-pairs[pair], pair))
             continue
@@ -124,8 +124,10 @@ def _merge(pieces: list[int], pair: tuple[int, int], new: int) -> list[int]:
 
 
 def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[str, int], unknown: str) -> np.ndarray:
-    """How often each id of a vocabulary occurs, int64, where word i occurs counts[i] times and becomes the longest
-    pieces that fit, from its beginning on."""
+    """How often each id of a vocabulary occurs, int64, if word i occurs counts[i] times.
+
+    A word is split from left to right, each time into the longest piece that fits.
+    """
     backend = Backend(WordPiece(dict(vocabulary), unk_token=unknown))
     total = np.zeros(max(vocabulary.values()) + 1, np.int64)
     for start in range(0, len(words), 1 << 15):
@@ -137,8 +139,10 @@ def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[st
 
 
 def pieces_of(token: str, vocabulary: Mapping[str, int]) -> list[int] | None:
-    """The pieces of a token as ids, the longest first; those of a continuing token are all continuing. None where the
-    vocabulary cannot spell it."""
+    """The ids of the pieces that a vocabulary splits a token into; None if it cannot spell it.
+
+    The pieces of a continuing token ("##…") are all continuing.
+    """
     rest = token.removeprefix(PREFIX)
     lead = PREFIX if token.startswith(PREFIX) and rest else ""
     rest = rest if lead else token

@@ -6,52 +6,60 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini import artifact
-from cai_pyserini.cli import CaiError
-from cai_pyserini.vectors import Shard, Vectors, read_shard, shard_facts, shard_path, write_shard
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.shards import Shard, ShardStats, Vectors, read_shard, shard_path, shard_stats, write_shard
+from tests.conftest import stored_vectors
 
 MATRIX = csr_matrix(np.array([[0, 0.5, 0, 2], [0, 0, 0, 0], [1e-30, 0, 3.25, 0]], np.float32))
+DENSE = np.array([[0.5, -1, 0], [0, 0, 0], [1e-30, 3, 1 / 3]], np.float32)
 SHARD = Shard(["007", "β/血圧", "NA"], MATRIX)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A complete folder of two shards."""
-    recipe = {"stage": "encode"}
-    for number in range(2):
-        ids = [f"{number}-{id}" for id in SHARD.ids]
-        write_shard(shard_path(tmp_path, number), Shard(ids, MATRIX * (number + 1)), artifact.digest(recipe), 0.5)
-    artifact.write_manifest(tmp_path, recipe, {"shards": 2, "vectors": 6, "nonzeros": 8})
-    return tmp_path
+    ids = [[f"{number}-{id}" for id in SHARD.ids] for number in range(2)]
+    return stored_vectors(tmp_path / "vectors", MATRIX, MATRIX * 2, ids=ids).folder
 
 
 def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     path = shard_path(tmp_path, 12)
-    write_shard(path, SHARD, "digest", 1.5)
+    write_shard(path, SHARD, "digest", 1.5, 1)
     assert path.name == "00012.npz"
     shard = read_shard(path)
     assert shard.ids == SHARD.ids
-    assert shard.matrix.dtype == np.float32
-    assert shard.matrix.shape == (3, 4)
-    np.testing.assert_array_equal(shard.matrix.toarray(), MATRIX.toarray())
+    assert shard.vectors.dtype == np.float32
+    assert shard.vectors.shape == (3, 4)
+    np.testing.assert_array_equal(shard.vectors.toarray(), MATRIX.toarray())
+
+
+def test_a_dense_shard_is_read_as_written(tmp_path: Path) -> None:
+    write_shard(tmp_path / "s.npz", Shard(SHARD.ids, DENSE), "digest", 1.5, 1)
+    shard = read_shard(tmp_path / "s.npz")
+    assert shard.ids == SHARD.ids and isinstance(shard.vectors, np.ndarray) and shard.vectors.dtype == np.float32
+    np.testing.assert_array_equal(shard.vectors, DENSE)
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_a_shard_may_have_no_weights(tmp_path: Path, rows: int) -> None:
-    write_shard(tmp_path / "s.npz", Shard(["a", "b"][:rows], csr_matrix((rows, 5), dtype=np.float32)), "digest", 0)
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_shard_may_have_no_weights(tmp_path: Path, rows: int, dense: bool) -> None:
+    empty = np.zeros((rows, 5), np.float32) if dense else csr_matrix((rows, 5), dtype=np.float32)
+    write_shard(tmp_path / "s.npz", Shard(["a", "b"][:rows], empty), "digest", 0, 0)
     shard = read_shard(tmp_path / "s.npz")
-    assert (shard.ids, shard.matrix.shape, shard.matrix.nnz) == (["a", "b"][:rows], (rows, 5), 0)
+    assert (shard.ids, shard.vectors.shape, (shard.vectors != 0).sum()) == (["a", "b"][:rows], (rows, 5), 0)
 
 
-def test_the_facts_of_a_shard(tmp_path: Path) -> None:
-    write_shard(tmp_path / "s.npz", SHARD, "digest", 1.5)
-    assert shard_facts(tmp_path / "s.npz", "digest") == {"rows": 3, "nonzeros": 4, "seconds": 1.5}
+@pytest.mark.parametrize("matrix, nonzeros", [(MATRIX, 4), (DENSE, 5)], ids=["sparse", "dense"])
+def test_statistics_of_a_shard(tmp_path: Path, matrix: csr_matrix, nonzeros: int) -> None:
+    write_shard(tmp_path / "s.npz", Shard(SHARD.ids, matrix), "digest", 1.5, 7)
+    assert shard_stats(tmp_path / "s.npz", "digest") == ShardStats(rows=3, nonzeros=nonzeros, batches=7, seconds=1.5)
 
 
 def test_a_shard_of_another_recipe_is_none(tmp_path: Path) -> None:
-    write_shard(tmp_path / "s.npz", SHARD, "digest", 1.5)
-    assert shard_facts(tmp_path / "s.npz", "another") is None
-    assert shard_facts(tmp_path / "t.npz", "digest") is None
+    write_shard(tmp_path / "s.npz", SHARD, "digest", 1.5, 1)
+    assert shard_stats(tmp_path / "s.npz", "another") is None
+    assert shard_stats(tmp_path / "t.npz", "digest") is None
 
 
 def test_a_shard_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
@@ -59,18 +67,18 @@ def test_a_shard_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         def __str__(self) -> str:
             raise KeyboardInterrupt
 
-    write_shard(tmp_path / "s.npz", SHARD, "old", 1.5)
+    write_shard(tmp_path / "s.npz", SHARD, "old", 1.5, 1)
     with pytest.raises(KeyboardInterrupt):
-        write_shard(tmp_path / "s.npz", Shard([Interrupted()], MATRIX), "new", 1.5)
+        write_shard(tmp_path / "s.npz", Shard([Interrupted()], MATRIX), "new", 1.5, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["s.npz"]
-    assert shard_facts(tmp_path / "s.npz", "old")
+    assert shard_stats(tmp_path / "s.npz", "old")
 
 
 def test_a_folder_is_its_shards_in_order(folder: Path) -> None:
     vectors = Vectors(folder)
-    assert (len(vectors), vectors.shards) == (6, 2)
+    assert (len(vectors), vectors.shards, vectors.kind, vectors.width) == (6, 2, "splade", 4)
     assert [shard.ids[0] for shard in vectors] == ["0-007", "1-007"]
-    assert [shard.matrix.sum() for shard in vectors] == [5.75, 11.5]
+    assert [shard.vectors.sum() for shard in vectors] == [5.75, 11.5]
 
 
 def test_an_unfinished_folder_is_refused(folder: Path) -> None:
@@ -80,9 +88,9 @@ def test_an_unfinished_folder_is_refused(folder: Path) -> None:
 
 
 def test_a_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
-    artifact.write_manifest(tmp_path, {"stage": "impact"}, {"shards": 0, "vectors": 0})
+    artifact.make(tmp_path / "impacts", {"stage": "impact"}, lambda path: {"shards": 0, "vectors": 0})
     with pytest.raises(CaiError, match="was made by stage 'impact', not by 'encode'"):
-        Vectors(tmp_path)
+        Vectors(tmp_path / "impacts")
 
 
 def test_a_missing_shard_is_named(folder: Path) -> None:

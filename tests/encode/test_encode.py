@@ -1,0 +1,229 @@
+"""The encode stage: shards, several processes, and what an interruption costs."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode import encode as stage
+from cai_pyserini.encode.__main__ import main
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Vectors, shard_path, write_shard
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.models.transformer import Transformer
+
+KINDS = pytest.mark.parametrize("kind", ["splade", "dense"])
+
+
+@pytest.fixture
+def collection(tiny: Path) -> BeirFolder:
+    return BeirFolder(tiny, "tiny")
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "SHARD", 5)  # of 12 documents
+
+
+@cache  # models are loaded once
+def encoder(kind: str = "splade", **settings: object) -> Encoder:
+    """splade-tiny, whose transformer is a dense encoder as well."""
+    return Encoder(load_encoder("splade-tiny").replace(kind=kind, **settings), "cpu", "float32")
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Assert that two folders hold the same vectors, bit by bit."""
+    for a, b in zip(Vectors(one), Vectors(other), strict=True):
+        assert a.ids == b.ids
+        arrays = [[s.vectors] if isinstance(s.vectors, np.ndarray) else _parts(s.vectors) for s in (a, b)]
+        for left, right in zip(*arrays, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def _parts(matrix) -> list[np.ndarray]:
+    return [matrix.data, matrix.indices, matrix.indptr]
+
+
+def interrupted_after(writes: int) -> Callable[..., None]:
+    """A write_shard after whose calls of that number the user presses Ctrl-C."""
+    written = 0
+
+    def write(*args) -> None:
+        nonlocal written
+        write_shard(*args)
+        written += 1
+        if written == writes:
+            raise KeyboardInterrupt
+
+    return write
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of texts in the batches that the model reads."""
+    sizes: list[int] = []
+    pad = Transformer.pad
+
+    def counting(self: Transformer, tokens):
+        sizes.append(len(tokens))
+        return pad(self, tokens)
+
+    monkeypatch.setattr(Transformer, "pad", counting)
+    return sizes
+
+
+def test_documents_are_in_order_and_their_vectors_those_of_the_model(
+    collection: BeirFolder, checkpoint: Path, tmp_path: Path, small_shards: None
+) -> None:
+    vectors = Vectors(encode(collection, encoder(), tmp_path / "vectors"))
+    assert (len(vectors), vectors.shards) == (12, 3)
+    assert [id for shard in vectors for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
+    expected = Splade(checkpoint, "cpu", "float32").encode([d.contents for d in collection.documents()], 256).toarray()
+    found = np.vstack([shard.vectors.toarray() for shard in vectors])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert vectors.manifest.stats["nonzeros"] == (found != 0).sum() > 100
+
+
+def test_queries_of_a_split(collection: BeirFolder, tmp_path: Path) -> None:
+    (shard,) = Vectors(encode(collection, encoder(), tmp_path / "vectors", "queries", "test"))
+    assert shard.ids == ["q1", "q2", "q3", "q4", "d8"]
+    (shard,) = Vectors(encode(collection, encoder(), tmp_path / "vectors", "queries", "train"))
+    assert shard.ids == ["t1"]
+
+
+def test_an_interrupted_stage_continues_with_the_first_missing_shard(
+    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None
+) -> None:
+    whole = encode(collection, encoder(), tmp_path / "whole")
+    monkeypatch.setattr(stage, "write_shard", interrupted_after(1))
+    with pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(), tmp_path / "resumed")
+    with pytest.raises(CaiError, match="unfinished"):
+        Vectors(tmp_path / "resumed")
+    first = (tmp_path / "resumed" / "00000.npz").stat().st_mtime_ns
+    monkeypatch.setattr(stage, "write_shard", write_shard)
+    resumed = encode(collection, encoder(), tmp_path / "resumed")
+    assert (resumed / "00000.npz").stat().st_mtime_ns == first
+    assert_same(whole, resumed)
+
+
+@KINDS
+def test_an_unfinished_shard_continues_with_the_first_missing_batch(
+    kind: str, collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    short = encoder(kind, max_document_length=16)  # so that the collection is several batches of one text
+    whole = encode(collection, short, tmp_path / "whole", batch_size=1)
+    assert len(encoded) > 3 and sum(encoded) == 12
+    batches = encoded.copy()
+
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)  # after every batch
+    monkeypatch.setattr(stage, "write_shard", interrupted_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        encode(collection, short, tmp_path / "resumed", batch_size=1)
+    assert (tmp_path / "resumed" / "00000.unfinished.npz").is_file()
+    monkeypatch.setattr(stage, "write_shard", write_shard)
+    encoded.clear()
+    resumed = encode(collection, short, tmp_path / "resumed", batch_size=1)
+    assert sorted(encoded) == sorted(batches[2:])  # threads may take turns
+    assert_same(whole, resumed)
+    assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
+    digest = Vectors(resumed).manifest.digest
+    stats = [stage.shard_stats(shard_path(folder, 0), digest) for folder in (whole, resumed)]
+    assert stats[0] and stats[1] and stats[0].batches == stats[1].batches == len(batches)
+
+
+@pytest.mark.parametrize(
+    "settings, batch_size", [({"max_document_length": 5}, 1), ({}, 4)], ids=["of another recipe", "of other batches"]
+)
+def test_an_unfinished_shard_of_something_else_is_ignored(
+    settings: dict,
+    batch_size: int,
+    collection: BeirFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    encoded: list[int],
+) -> None:
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    monkeypatch.setattr(stage, "write_shard", interrupted_after(1))
+    with pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(**settings), tmp_path / "resumed", batch_size=batch_size)
+    assert (tmp_path / "resumed" / "00000.unfinished.npz").is_file()
+    monkeypatch.setattr(stage, "write_shard", write_shard)
+    encoded.clear()
+    resumed = encode(collection, encoder(), tmp_path / "resumed", batch_size=1)
+    assert sum(encoded) == 12
+    assert_same(encode(collection, encoder(), tmp_path / "whole", batch_size=1), resumed)
+    assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
+
+
+def test_several_processes_share_the_shards(collection: BeirFolder, tmp_path: Path, small_shards: None) -> None:
+    output = tmp_path / "vectors"
+    encode(collection, encoder(), output, shard_id=1, shard_num=2)
+    assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
+    assert artifact.read_manifest(output) is None
+    encode(collection, encoder(), output, shard_id=0, shard_num=2)
+    assert [id for shard in Vectors(output) for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
+
+
+def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, tmp_path: Path, small_shards: None) -> None:
+    output = encode(BeirFolder(broken, "tiny"), encoder(), tmp_path / "vectors")
+    assert len(list(output.glob("*.npz"))) == 3
+    lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (broken / "corpus.jsonl").write_text("".join(lines[:4]))
+    encode(BeirFolder(broken, "tiny"), encoder(), output)
+    assert [path.name for path in output.glob("*.npz")] == ["00000.npz"]
+    assert [id for shard in Vectors(output) for id in shard.ids] == ["d1", "d2", "d3", "d4"]
+
+
+def test_a_deleted_shard_is_restored_alone(collection: BeirFolder, tmp_path: Path, small_shards: None) -> None:
+    output = encode(collection, encoder(), tmp_path / "vectors")
+    kept = {name: (output / name).stat().st_mtime_ns for name in ("00000.npz", "00002.npz")}
+    (output / "00001.npz").unlink()
+    artifact.manifest_path(output).unlink()
+    (output / artifact.UNFINISHED).touch()
+    encode(collection, encoder(), output)
+    assert {name: (output / name).stat().st_mtime_ns for name in kept} == kept
+    assert [id for shard in Vectors(output) for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
+
+
+def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_shards: None) -> None:
+    output = tmp_path / "vectors"
+    arguments = ["--collection", str(tiny), "--encoder", "splade-tiny", "--output", str(output), "--precision=float32"]
+    main([*arguments, "--shard-num", "2"])
+    assert capsys.readouterr().out == f"{output}: the shards of process 0 of 2 are finished, others are missing\n"
+    main([*arguments, "--shard-num", "2", "--shard-id", "1"])
+    line = capsys.readouterr().out
+    assert line.startswith(f"{output}: 12 vectors, ") and line.endswith(" per second, float32\n")
+    main([*arguments, "--queries", "test"])
+    assert capsys.readouterr().out.startswith(f"{output}: 5 vectors, ")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
+        (["--precision", "float16"], "--precision: invalid choice: 'float16'"),
+        (["--batch-size", "0"], "--batch-size: 0 should be greater than or equal to 1"),
+    ],
+)
+def test_arguments_that_are_refused(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--collection", "c", "--encoder", "e", "--output", str(tmp_path / "v"), *arguments])
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+
+
+def test_an_output_that_is_a_file_is_refused(collection: BeirFolder, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
+        encode(collection, encoder(), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"

@@ -1,0 +1,134 @@
+"""Queries as text, as bags of word pieces, as impacts and as vectors."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries, as_terms, encode_queries, quantize_queries
+from cai_pyserini.models.splade import Splade
+
+TOPICS = {"q2": "bladder infection, infection", "q1": "", "q3": "what lowers high blood pressure?"}
+
+
+@pytest.fixture
+def config(checkpoint: Path) -> EncoderConfig:
+    return EncoderConfig(name="test", checkpoint=str(checkpoint))
+
+
+@pytest.fixture
+def splade(config: EncoderConfig) -> Encoder:
+    return Encoder(config, "cpu", "float32")
+
+
+@pytest.fixture
+def unloadable(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> Encoder:
+    """An encoder whose model must not be loaded."""
+
+    def load(self: Encoder, part: str) -> None:
+        raise AssertionError("the model is loaded")
+
+    monkeypatch.setattr(Encoder, "load", load)
+    return Encoder(config, "cpu", "float32")
+
+
+def test_quantize_queries_worked_example() -> None:
+    weights = csr_matrix(np.array([[0.004, 0.006, 0, 1.234], [0, 0, 0, 0], [2, 0.015, 0, 0.001]], np.float32))
+    before = weights.toarray()
+    impacts = quantize_queries(weights, 100)
+    assert impacts.toarray().tolist() == [[0, 1, 0, 123], [0, 0, 0, 0], [200, 2, 0, 0]]  # 1.5 is rounded to even
+    assert (impacts.nnz, impacts.dtype) == (4, np.float32)
+    assert (weights.toarray() == before).all() and weights.nnz == 6
+
+
+def test_as_terms() -> None:
+    matrix = csr_matrix(np.array([[0, 1, 0, 123], [0, 0, 0, 0], [200, 2, 0, 0]], np.float32))
+    found = as_terms(matrix, ["a", "##b", "血", "|"])
+    assert found == [{"##b": 1, "|": 123}, {}, {"a": 200, "##b": 2}]
+    assert all(type(value) is int for terms in found for value in terms.values())
+
+
+def test_a_bag_of_word_pieces_needs_no_model(unloadable: Encoder) -> None:
+    terms = unloadable.tokenizer.terms
+    vectors = encode_queries(unloadable, list(TOPICS.values()), "bow")
+    assert as_terms(vectors, terms)[:2] == [{"bladder": 1, "infection": 2, ",": 1}, {}]
+    short = encode_queries(unloadable, list(TOPICS.values()), "bow", max_length=3)  # of which [CLS] and [SEP] are two
+    assert as_terms(short, terms) == [{"bladder": 1}, {}, {"what": 1}]
+
+
+def test_the_encoder_says_how_queries_are_represented(config: EncoderConfig, checkpoint: Path) -> None:
+    texts = list(TOPICS.values())
+    bow = Encoder(config.replace(query="bow", max_query_length=9), "cpu")
+    assert (encode_queries(bow, texts) != bow.tokenizer.bag_of_words(texts, 9)).nnz == 0
+    expected = Splade(checkpoint, "cpu", "float32").encode(texts, 9)
+    assert abs(encode_queries(bow, texts, "splade") - expected).max() < 1e-6
+    short = encode_queries(bow, texts, "splade", max_length=4)
+    assert abs(short - Splade(checkpoint, "cpu", "float32").encode(texts, 4)).max() < 1e-6
+
+
+def test_a_dense_encoder_uses_its_model_whatever_the_representation(config: EncoderConfig) -> None:
+    dense = Encoder(config.replace(kind="dense", query="bow"), "cpu")
+    for query in (None, "bow", "splade"):
+        vectors = encode_queries(dense, ["bladder", ""], query)
+        assert vectors.shape == (2, 128) and np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0], abs=1e-6)
+
+
+def test_without_an_encoder_queries_stay_text() -> None:
+    queries = Queries(TOPICS)
+    assert queries.for_search() == (TOPICS, 0.0)
+    assert queries.recipe.keys() == {"topics"}
+    with pytest.raises(ValueError, match="text have no vectors"):
+        _ = queries.encoded
+
+
+def test_sparse_queries_are_impacts_by_id(splade: Encoder, checkpoint: Path) -> None:
+    encoded, seconds = Queries(TOPICS, splade).for_search(50)
+    assert list(encoded) == ["q2", "q1", "q3"] and encoded["q1"] == {} and seconds > 0
+    weights = Splade(checkpoint, "cpu", "float32").encode(["bladder infection, infection"], 256)[0]
+    terms = splade.tokenizer.terms
+    expected = {
+        terms[i]: round(float(w) * 50) for i, w in zip(weights.indices, weights.data, strict=True) if round(w * 50)
+    }
+    assert encoded["q2"].keys() == expected.keys()
+    assert all(abs(encoded["q2"][term] - impact) <= 1 for term, impact in expected.items())
+    assert sum(encoded["q2"][term] != impact for term, impact in expected.items()) <= 1
+
+
+def test_dense_queries_are_vectors_by_id(config: EncoderConfig) -> None:
+    encoder = Encoder(config.replace(kind="dense"), "cpu")
+    encoded, _ = Queries(TOPICS, encoder).for_search()
+    assert list(encoded) == list(TOPICS)
+    np.testing.assert_allclose(encoded["q3"], encode_queries(encoder, [TOPICS["q3"]])[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["splade", "dense"])
+def test_stored_queries_are_those_that_are_encoded_now(
+    kind: str, tiny: Path, config: EncoderConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = BeirFolder(tiny, "tiny")
+    encoder = Encoder(config.replace(kind=kind), "cpu", "float32")
+    topics = collection.topics("test")
+    now, _ = Queries(topics, encoder).for_search(100)
+    stored = Queries(topics, encoder, stored=encode(collection, encoder, tmp_path / "vectors", "queries"))
+    monkeypatch.delattr(Encoder, "load")
+    found, seconds = stored.for_search(100)
+    assert seconds > 0
+    assert list(found) == list(now)
+    for id, query in found.items():
+        assert query == now[id] if kind == "splade" else np.array_equal(query, now[id])
+
+
+def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:
+    recipes = [
+        Queries(TOPICS).recipe,
+        Queries(TOPICS | {"q1": "other"}).recipe,
+        Queries(TOPICS, splade).recipe,
+        Queries(TOPICS, splade, "bow").recipe,
+    ]
+    assert all(recipes.count(recipe) == 1 for recipe in recipes)
+    assert Queries(TOPICS, splade, "splade").recipe == Queries(TOPICS, splade).recipe

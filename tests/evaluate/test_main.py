@@ -1,0 +1,51 @@
+"""The evaluate command."""
+
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.evaluate.__main__ import main
+
+BASE, GOOD = "q1 Q0 d9 1 2 x\nq1 Q0 d1 2 1 x\n", "q1 Q0 d1 1 2 x\nq2 Q0 d4 1 1 x\n"
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of two runs in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("base.trec").write_text(BASE)
+    Path("good.trec").write_text(GOOD)
+    return ["base.trec", "good.trec"]
+
+
+def test_the_others_are_compared_with_the_first(
+    tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--collection", str(tiny), "--runs", *runs, "--measures", "RR@10", "P@1"])
+    # Five queries: RR 1/2 of q1, against 1 of q1 and of q2. Differences .5, 1, 0, 0, 0: t = 1.5, p = 0.208.
+    assert capsys.readouterr().out.splitlines() == [
+        "run         RR@10     P@1",
+        "-------------------------",
+        "base.trec  0.1000  0.0000",
+        "good.trec  0.4000  0.4000",
+        "good.trec - base.trec: +0.3000 RR@10, p = 0.2080",
+    ]
+
+
+def test_one_run_is_compared_with_nothing(tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--collection", str(tiny), "--split", "train", "--runs", runs[0]])
+    assert capsys.readouterr().out.splitlines()[-1] == "base.trec   0.0000  0.0000  0.0000"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--runs", "nowhere.trec"], "no run nowhere.trec"),
+        (["--runs", "base.trec", "--measures", "cleverness"], "unknown measure: .*cleverness"),
+        (["--runs", "base.trec", "--split", "dev"], "no .*dev"),
+    ],
+)
+def test_arguments_that_are_refused(tiny: Path, runs: list[str], arguments: list[str], message: str) -> None:
+    with pytest.raises(CaiError, match=message):
+        main(["--collection", str(tiny), *arguments])

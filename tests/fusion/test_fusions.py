@@ -1,0 +1,162 @@
+"""Every way to fuse runs: an example worked by hand, and what holds for all of them."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
+from cai_pyserini.fusion.fuse import fuse_runs
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
+
+Scores = dict[str, dict[str, float]]
+ALL = pytest.mark.parametrize("method", FUSIONS)
+
+FIRST = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 5.0)]}
+SECOND = {"q1": [("d", 2.0), ("b", 4.0)], "q3": [("z", 1.0)]}
+THIRD = {"q1": [("b", 0.5), ("a", 2.5)], "q3": [("z", 2.0), ("y", 1.0)]}
+
+# The fusions of FIRST and SECOND, and of all three, best first. A new entry of FUSIONS needs one here.
+EXAMPLES: dict[str, tuple[Scores, Scores]] = {
+    "sum": (
+        {"q1": {"b": 2 + 4, "a": 3, "d": 2, "c": 1}, "q2": {"a": 5}, "q3": {"z": 1}},
+        {"q1": {"b": 2 + 4 + 0.5, "a": 3 + 2.5, "d": 2, "c": 1}, "q2": {"a": 5}, "q3": {"z": 1 + 2, "y": 1}},
+    ),
+    "minmax": (  # of a single hit 1
+        {"q1": {"b": 1 / 2 + 1, "a": 1, "c": 0, "d": 0}, "q2": {"a": 1}, "q3": {"z": 1}},
+        {"q1": {"a": 1 + 1, "b": 1 / 2 + 1 + 0, "c": 0, "d": 0}, "q2": {"a": 1}, "q3": {"z": 1 + 1, "y": 0}},
+    ),
+    "rrf": (
+        {
+            "q1": {"b": 1 / 62 + 1 / 61, "a": 1 / 61, "d": 1 / 62, "c": 1 / 63},
+            "q2": {"a": 1 / 61},
+            "q3": {"z": 1 / 61},
+        },
+        {
+            "q1": {"b": 1 / 62 + 1 / 61 + 1 / 62, "a": 1 / 61 + 1 / 61, "d": 1 / 62, "c": 1 / 63},
+            "q2": {"a": 1 / 61},
+            "q3": {"z": 1 / 61 + 1 / 61, "y": 1 / 62},
+        },
+    ),
+    "product": (  # 0 unless every run has the document
+        {"q1": {"b": 2 * 4, "a": 0, "c": 0, "d": 0}, "q2": {"a": 0}, "q3": {"z": 0}},
+        {"q1": {"b": 2 * 4 * 0.5, "a": 0, "c": 0, "d": 0}, "q2": {"a": 0}, "q3": {"y": 0, "z": 0}},
+    ),
+}
+
+
+def assert_fused(method: str, runs: list, expected: Scores, **settings: int) -> None:
+    found = scores_by_query(fuse_runs([run_of(run) for run in runs], method, **settings))
+    assert {query: list(hits) for query, hits in found.items()} == {q: list(hits) for q, hits in expected.items()}
+    for query, hits in found.items():
+        assert hits == pytest.approx(expected[query], rel=1e-12)
+
+
+@ALL
+def test_worked_examples(method: str) -> None:
+    two, three = EXAMPLES[method]
+    assert_fused(method, [FIRST, SECOND], two)
+    assert_fused(method, [FIRST, SECOND, THIRD], three)
+
+
+@pytest.mark.parametrize(
+    "method, settings, q1, q2, q3",
+    [
+        # The best two of each run count, and are what min-max is of.
+        ("sum", {"depth": 2}, {"b": 6, "a": 3, "d": 2}, {"a": 5}, {"z": 1}),
+        ("minmax", {"depth": 2}, {"a": 1, "b": 1, "d": 0}, {"a": 1}, {"z": 1}),
+        ("minmax", {"depth": 1}, {"a": 1, "b": 1}, {"a": 1}, {"z": 1}),
+        ("rrf", {"depth": 1}, {"a": 1 / 61, "b": 1 / 61}, {"a": 1 / 61}, {"z": 1 / 61}),
+        ("product", {"depth": 1}, {"a": 0, "b": 0}, {"a": 0}, {"z": 0}),
+        ("sum", {"hits": 1}, {"b": 6}, {"a": 5}, {"z": 1}),
+        ("minmax", {"depth": 2, "hits": 2}, {"a": 1, "b": 1}, {"a": 1}, {"z": 1}),
+    ],
+)
+def test_depth_and_hits(method: str, settings: dict[str, int], q1: dict, q2: dict, q3: dict) -> None:
+    assert_fused(method, [FIRST, SECOND], {"q1": q1, "q2": q2, "q3": q3}, **settings)
+
+
+def test_equal_scores_are_1_in_minmax() -> None:
+    run = {"q": [("a", 2.0), ("b", 2.0)], "r": [("a", -1.0), ("b", -3.0)]}
+    assert_fused("minmax", [run, run], {"q": {"a": 2, "b": 2}, "r": {"a": 2, "b": 0}})
+
+
+@ALL
+def test_the_order_of_a_file_does_not_matter(method: str, tmp_path: Path) -> None:
+    backwards = []
+    for number, run in enumerate((FIRST, SECOND)):
+        lines = [f"{query} Q0 {doc} 0 {score} x\n" for query, hits in run.items() for doc, score in hits]
+        (tmp_path / str(number)).write_text("".join(reversed(lines)))
+        backwards.append(read_run(tmp_path / str(number)))
+    assert fuse_runs(backwards, method).equals(fuse_runs([run_of(FIRST), run_of(SECOND)], method))
+
+
+@ALL
+def test_ties_are_by_document(method: str) -> None:
+    run = run_of({"q": [("c", 1), ("a", 1), ("b", 1)]})
+    assert list(scores_by_query(fuse_runs([run, run], method))["q"]) == ["a", "b", "c"]
+    assert list(scores_by_query(fuse_runs([run, run], method, depth=1))["q"]) == ["a"]
+
+
+@ALL
+def test_ids_are_strings(method: str, tmp_path: Path) -> None:
+    ids = ["007", "7", "NA", "null", "1e5"]
+    run = run_of({query: [(doc, 3 + i) for i, doc in enumerate(ids)] for query in ids})
+    fused = fuse_runs([run, run], method)
+    write_run(fused, tmp_path / "out", "t")
+    for found in (scores_by_query(fused), scores_by_query(read_run(tmp_path / "out"))):
+        assert list(found) == sorted(ids)
+        assert all(sorted(hits) == sorted(ids) for hits in found.values())
+
+
+def random_run(seed: int) -> dict[str, list[tuple[str, float]]]:
+    draw = random.Random(seed)
+    scores = {
+        f"q{query}": sorted((round(draw.uniform(-3, 30), 6) for _ in range(40)), reverse=True) for query in range(6)
+    }
+    documents = [f"d{i}" for i in range(80)]
+    return {query: list(zip(draw.sample(documents, 40), found, strict=True)) for query, found in scores.items()}
+
+
+def test_fusing_leaves_the_runs_as_they_are() -> None:
+    runs = [run_of(random_run(seed)) for seed in range(2)]
+    copies = [run.copy() for run in runs]
+    for method in FUSIONS:
+        fuse_runs(runs, method)
+    assert all(run.equals(copy) for run, copy in zip(runs, copies, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sum", "minmax", "rrf"])
+@pytest.mark.parametrize("depth", [40, 15])
+def test_fusion_is_pyserinis(java: None, tmp_path: Path, method: str, depth: int) -> None:
+    from pyserini.fusion import normalize, reciprocal_rank_fusion
+    from pyserini.trectools import AggregationMethod, TrecRun
+
+    paths = [tmp_path / f"{seed}.trec" for seed in range(2)]
+    for seed, path in enumerate(paths):
+        write_run(run_of(random_run(seed)), path, "random")
+    runs = [TrecRun(str(path)) for path in paths]
+    if method == "minmax":  # theirs normalizes before it cuts
+        for run in runs:
+            run.run_data = run.run_data.groupby("topic").head(depth)
+    theirs = {
+        "sum": lambda: TrecRun.merge(runs, AggregationMethod.SUM, depth=depth, k=20),
+        "minmax": lambda: normalize(runs, k=20),
+        "rrf": lambda: reciprocal_rank_fusion(runs, rrf_k=60, depth=depth, k=20),
+    }[method]().run_data
+    ours = fuse_runs([read_run(path) for path in paths], method, depth, hits=20)
+    assert len(ours) == 6 * 20
+    assert ours.query_id.astype(object).tolist() == theirs.topic.tolist()
+    assert ours.doc_id.astype(object).tolist() == theirs.docid.tolist()
+    assert ours.score.tolist() == pytest.approx(theirs.score.tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize("method", FUSIONS)
+def test_only_rrf_does_without_scores(method: str) -> None:
+    """Where an entry says that only ranks count, other scores in the same order change nothing."""
+    runs = [run_of(random_run(seed)) for seed in range(2)]
+    squashed = [run.assign(score=run["score"] / 3 + 2) for run in runs]
+    same = fuse_runs(runs, method).score.tolist() == fuse_runs(squashed, method).score.tolist()
+    assert same == (not FUSIONS[method].uses_scores)
+    assert FUSIONS[DEFAULT].uses_scores and len(top(runs[0], 3)) == 18

@@ -1,0 +1,108 @@
+"""Quantization by hand, and against Pyserini's own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.encode.queries import as_terms
+from cai_pyserini.idf.idf import Idf
+from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, index_quantization, loss_text
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.plugin.export import export_encoder
+
+WEIGHTS = [[0, 0.2, 0.25, 0.75], [1, 3.5, 9, 0]]
+
+
+def sparse(rows: list[list[float]]) -> csr_matrix:
+    return csr_matrix(np.array(rows, np.float32))
+
+
+def test_quantizer_worked_example() -> None:
+    quantizer = Quantizer.of(bits=3, range=3.5)
+    assert quantizer.scale == 2.0
+    impacts = quantizer.impacts(sparse(WEIGHTS))
+    # 0.4 and 0.5 become 0 and go; 1.5 is rounded to even; 18 is cut to 2^3 - 1
+    assert impacts.toarray().tolist() == [[0, 0, 0, 2], [2, 7, 7, 0]]
+    assert impacts.dtype == np.int32
+    assert impacts.nnz == 4
+
+
+def test_quantizing_leaves_the_weights_as_they_are() -> None:
+    weights = sparse(WEIGHTS)
+    Quantizer.of(3, 3.5).impacts(weights)
+    assert weights.toarray().tolist() == sparse(WEIGHTS).toarray().tolist()
+    assert weights.nnz == 6
+
+
+@pytest.mark.parametrize("bits, largest", [(1, 1), (8, 255), (24, 16777215)])
+def test_the_range_gets_the_largest_impact(bits: int, largest: int) -> None:
+    assert Quantizer.of(bits, 3.7).impacts(sparse([[3.7]])).data.tolist() == [largest]
+
+
+@pytest.mark.slow
+def test_at_scale_51_2_impacts_are_pyserinis_own(java: None, tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
+    from pyserini.encode import SpladeDocumentEncoder
+
+    stock = SpladeDocumentEncoder(str(export_encoder(load_encoder("splade-tiny"), tmp_path / "splade")), device="cpu")
+    texts = [document.contents for document in BeirFolder(tiny, "tiny").documents()]
+    expected = [{term: impact for term, impact in vector.items() if impact} for vector in stock.encode(texts)]
+    splade = Splade(checkpoint, "cpu", "float32")
+    impacts = Quantizer(51.2, bits=24).impacts(splade.encode(texts, 512))
+    ours = as_terms(impacts, splade.tokenizer.terms)
+    assert sum(map(len, ours)) > 500
+    differ = [
+        (term, ours[i].get(term, 0), expected[i].get(term, 0))
+        for i in range(len(texts))
+        for term in ours[i].keys() | expected[i].keys()
+        if ours[i].get(term, 0) != expected[i].get(term, 0)
+    ]
+    # A weight within float error of a half is rounded either way.
+    assert len(differ) <= 2 and all(abs(a - b) == 1 for _, a, b in differ), differ
+
+
+def test_loss_worked_example() -> None:
+    quantizer = Quantizer.of(bits=3, range=3.5)  # scale 2
+    loss = QuantizationLoss(quantizer)
+    for row in WEIGHTS:  # shard by shard
+        loss.add(sparse([row]), quantizer.impacts(sparse([row])))
+    # Differences: 0.2, 0.25, 0.75 - 1 = -0.25; 0, 0, 9 - 3.5 = 5.5
+    error = 0.2**2 + 0.25**2 + 0.25**2 + 5.5**2
+    square = 0.2**2 + 0.25**2 + 0.75**2 + 1 + 3.5**2 + 9**2
+    stats = loss.stats()
+    assert stats["relative_error"] == pytest.approx((error / square) ** 0.5, rel=1e-6)
+    assert (stats["dropped"], stats["clipped"]) == (2 / 6, 1 / 6)
+
+
+def test_a_weight_is_clipped_where_it_would_round_beyond_the_largest_impact() -> None:
+    quantizer = Quantizer.of(bits=3, range=3.5)  # scale 2
+    loss = QuantizationLoss(quantizer)
+    weights = sparse([[3.5, 3.74, 3.76]])  # 7, 7.48 and 7.52
+    loss.add(weights, quantizer.impacts(weights))
+    assert loss.stats()["clipped"] == 1 / 3
+
+
+def test_the_loss_of_nothing_is_nothing() -> None:
+    assert QuantizationLoss(Quantizer(1, 8)).stats() == {"relative_error": 0, "dropped": 0, "clipped": 0}
+
+
+def test_loss_in_words() -> None:
+    loss = {"relative_error": 0.0123, "dropped": 0.5, "clipped": 0.00004}
+    text = "relative error 1.23%, 50.00% of the entries became 0, 0.00% were clipped to the range"
+    assert loss_text(loss) == text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, weighted", [("splade", False), ("splade-idf", True)])
+def test_an_index_knows_its_quantization(run_folder: Path, name: str, weighted: bool) -> None:
+    impacts = run_folder / "impacts" / name
+    quantizer, weights = index_quantization(run_folder / "indexes" / name, 30522)
+    assert quantizer == Quantizer(artifact.require(impacts, "impact").stats["document_scale"], 10)
+    if weighted:
+        np.testing.assert_array_equal(weights, Idf.load(run_folder / "idf").weights())
+    else:
+        assert weights is None
