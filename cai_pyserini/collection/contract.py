@@ -53,18 +53,20 @@ class Collection(ABC):
 
     def documents(self) -> Iterator[Document]:
         """The documents in the collection's order, streamed. Ids are unique and have no white space."""
+        return (Document(record.id, self.contents_of(record)) for record in self.records())
+
+    def records(self) -> Iterator[Record]:
+        """As `documents`, with title and text apart."""
         seen = Ids()
         empty = count = 0
         first_empty = ""
-        for record in self._documents():
-            count += 1
+        for count, record in enumerate(self._documents(), 1):
             if seen.add(record.id):
                 self._require_first(record)
-            contents = " ".join(getattr(record, field) for field in self.fields)
-            if not contents.strip():
+            if not self.contents_of(record).strip():
                 empty += 1
                 first_empty = first_empty or record.where
-            yield Document(record.id, contents)
+            yield record
         if not count:
             raise CaiError(f"collection {self.name} has no documents ({self.place})")
         if empty and not self._warned:
@@ -72,6 +74,10 @@ class Collection(ABC):
             logger.warning(
                 "%d of %d documents are empty (the first: %s) and cannot be found", empty, count, first_empty
             )
+
+    def contents_of(self, record: Record) -> str:
+        """What is searched of a record: the chosen fields, joined by a space."""
+        return " ".join(getattr(record, field) for field in self.fields)
 
     def contents(self, ids: Set[str], source: str) -> dict[str, str]:
         """The contents of these documents by id. Raises CaiError for an id, named by `source`, that is unknown."""

@@ -114,13 +114,12 @@ class PseudoQueries:
 
     def _own(self, draw: random.Random) -> tuple[list[str], list[Pair]]:
         """Documents, or a sample of them, and their pseudo queries."""
-        titles, texts, documents = (
-            [document.contents for document in open_collection(self.collection.replace(fields=fields)).documents()]
-            for fields in (["title"], ["text"], self.collection.fields)
-        )
-        if len(documents) > SAMPLE:
-            kept = draw.sample(range(len(documents)), SAMPLE)
-            titles, texts, documents = ([column[i] for i in kept] for column in (titles, texts, documents))
+        collection = open_collection(self.collection)
+        records = list(collection.records())
+        if len(records) > SAMPLE:
+            records = [records[i] for i in draw.sample(range(len(records)), SAMPLE)]
+        titles, texts = [record.title for record in records], [record.text for record in records]
+        documents = [collection.contents_of(record) for record in records]
         return documents, list(pseudo_queries(titles, texts, draw))
 
     @staticmethod

@@ -1,43 +1,81 @@
-"""Cross-encoders: scores of pairs in batches are those of transformers one by one."""
+"""Reranked runs: the best documents of a run, in the order of the cross-encoder's scores."""
 
 from pathlib import Path
 
 import pytest
-import torch
 
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import BeirFolder
-from cai_pyserini.rerank import CrossEncoder, rerank
-from cai_pyserini.trec import read_run
-from tests.conftest import Command
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
+from cai_pyserini.fusion.__main__ import main
+from cai_pyserini.fusion.rerank import rerank
+from cai_pyserini.models.cross_encoder import CrossEncoder
+
+HITS = {
+    "q1": [("d5", 4.0), ("d1", 3.0), ("d7", 2.0), ("d2", 1.0)],
+    "q2": [("d4", 3.0), ("d6", 2.0)],
+    "d8": [("d9", 1.0)],
+}
 
 
-def test_rerank_orders_the_first_documents(tiny: Path, line: Path, cross_encoder: Path) -> None:
-    collection = BeirFolder(tiny, "tiny")
+@pytest.fixture
+def collection(tiny: Path) -> BeirFolder:
+    return BeirFolder(tiny, "tiny")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write_run(run_of(HITS), tmp_path / "run.trec", "first")
+    return tmp_path / "run.trec"
+
+
+def test_the_best_documents_get_the_scores_of_the_model(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
+) -> None:
     topics = collection.topics("test")
-    first = read_run(line / "runs" / "splade.trec")
+    output = rerank(run, topics, collection, cross_encoder, tmp_path / "out.trec", 3, "cpu", "float32", "tag")
+    assert {line.split()[-1] for line in output.read_text().splitlines()} == {"tag"}
+    reranked = scores_by_query(read_run(output))
+    assert {query: set(hits) for query, hits in reranked.items()} == {
+        query: {id for id, _ in hits[:3]} for query, hits in HITS.items()
+    }
     model = CrossEncoder(cross_encoder, "cpu", "float32")
-    run, _ = rerank(first, topics, collection, model, 3)
-    for query, hits in run.items():
-        assert {id for id, _ in hits} == set(first[first.query_id == query].doc_id[:3])
-        texts = collection.contents({id for id, _ in hits}, "the test")
-        scores = model.score([topics[query]] * 3, [texts[id] for id, _ in hits])
-        assert [score for _, score in hits] == pytest.approx(scores.tolist(), abs=1e-6)
-        assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
+    for query, hits in reranked.items():
+        texts = collection.contents(set(hits), "the test")
+        scores = model.score([topics[query]] * len(hits), [texts[id] for id in hits])
+        assert list(hits.values()) == pytest.approx(scores.tolist(), abs=1e-5)
+        assert list(hits.values()) == sorted(hits.values(), reverse=True)
+    stats = artifact.require(output, "fusion rerank").stats
+    assert stats["queries"] == 5 and stats["ms_per_query"] is None  # of a run of other origin nothing is known
 
 
-def test_a_run_of_other_queries_is_refused(tiny: Path, line: Path, cross_encoder: Path) -> None:
+def test_a_run_of_other_queries_is_refused(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
+) -> None:
+    topics = {id: text for id, text in collection.topics("test").items() if id != "d8"}
     with pytest.raises(CaiError, match="query 'd8', which is not among the topics"):
-        rerank(read_run(line / "runs" / "splade.trec"), {}, BeirFolder(tiny, "tiny"), CrossEncoder(cross_encoder), 3)
+        rerank(run, topics, collection, cross_encoder, tmp_path / "out.trec")
+    assert not (tmp_path / "out.trec").exists()
 
 
-def test_command(tiny: Path, line: Path, cross_encoder: Path, command: Command, tmp_path: Path) -> None:
-    run = tmp_path / "reranked.trec"
-    common = ("--collection", tiny, "--run", line / "runs" / "bm25.trec", "--output", run, "--depth", 2)
-    done = command("cai_pyserini.rerank", *common, "--cross-encoder", cross_encoder)
-    assert done.returncode == 0, done.stderr
-    assert (
-        len(run.read_text().splitlines()) == read_run(line / "runs" / "bm25.trec").groupby("query_id").head(2).shape[0]
-    )
-    done = command("cai_pyserini.rerank", *common, "--cross-encoder", tmp_path)
-    assert done.returncode == 1 and "no tokenizer" in done.stderr
+def test_a_run_of_other_documents_is_refused(collection: BeirFolder, cross_encoder: Path, tmp_path: Path) -> None:
+    write_run(run_of({"q1": [("elsewhere", 1.0)]}), tmp_path / "run.trec", "first")
+    with pytest.raises(CaiError, match="elsewhere"):
+        rerank(tmp_path / "run.trec", collection.topics("test"), collection, cross_encoder, tmp_path / "out.trec")
+    assert not (tmp_path / "out.trec").exists()
+
+
+def test_command(
+    tiny: Path, run: Path, cross_encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.trec"
+    arguments = ["rerank", "--collection", str(tiny), "--run", str(run), "--output", str(output), "--depth", "2"]
+    main([*arguments, "--cross-encoder", str(cross_encoder), "--device", "cpu"])
+    assert capsys.readouterr().out == f"{output}: 5 queries\n"
+    found = {query: set(hits) for query, hits in scores_by_query(read_run(output)).items()}
+    assert found == {"q1": {"d5", "d1"}, "q2": {"d4", "d6"}, "d8": {"d9"}}
+    output.unlink()
+    with pytest.raises(CaiError, match="no tokenizer|is not a checkpoint"):
+        main([*arguments, "--cross-encoder", str(tmp_path)])
+    assert not output.exists()

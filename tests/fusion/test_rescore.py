@@ -1,71 +1,122 @@
-"""Completed runs: by hand, and against deeper searches, which give the same scores."""
+"""Rescored runs: by hand, and against deeper searches, which give the same scores."""
 
 import shutil
 from pathlib import Path
 
-import pandas as pd
+import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.complete import complete, vector_scores
-from cai_pyserini.search import Searcher
-from cai_pyserini.trec import read_run
-from cai_pyserini.vectors import Shard
-from tests.conftest import Command
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
+from cai_pyserini.encode.shards import Shard
+from cai_pyserini.fusion import rescore as rescoring
+from cai_pyserini.fusion.rescore import rescore, rescore_runs, text_scorer, vector_scores
+from cai_pyserini.search.search import open_searcher
+
+OWN = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 5.0)]}
+OTHER = {"q1": [("c", 9.0), ("d", 8.0), ("a", 7.0)], "q3": [("e", 1.0)]}
+RESCORED = {"q1": {"a": 3.0, "d": 2.5, "b": 2.0, "c": 1.0}, "q2": {"a": 5.0}, "q3": {"e": 0.0}}
 
 
-def frame(*rows: tuple[str, str, float]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"])
+def score(candidates: rescoring.Candidates) -> rescoring.Scores:
+    assert candidates == {"q1": ["d"], "q3": ["e"]}  # c is in the own run, though beyond the depth
+    return {"q1": {"d": 2.5}, "q3": {"e": 0.0}}
 
 
-def test_union_of_the_first_documents_and_no_score_is_missing() -> None:
-    own = frame(("q1", "a", 3.0), ("q1", "b", 2.0), ("q1", "c", 1.0), ("q2", "a", 5.0))
-    other = frame(("q1", "c", 9.0), ("q1", "d", 8.0), ("q1", "a", 7.0), ("q3", "e", 1.0))
+def test_the_best_documents_of_all_runs_get_scores() -> None:
+    run = rescore_runs(run_of(OWN), [run_of(OTHER)], 2, score)
+    assert scores_by_query(run) == RESCORED
+    assert list(scores_by_query(run)["q1"]) == ["a", "d", "b", "c"]
+
+
+def test_three_runs() -> None:
+    third = run_of({"q1": [("f", 1.0)], "q2": [("a", 1.0), ("b", 0.5), ("c", 0.25)]})
     asked = {}
 
-    def score(wanted: dict) -> dict:
-        asked.update(wanted)
-        return {"q1": {"d": 2.5}, "q3": {"e": 0.0}}
+    def score(candidates: rescoring.Candidates) -> rescoring.Scores:
+        asked.update(candidates)
+        return {query: dict.fromkeys(ids, -1.0) for query, ids in candidates.items()}
 
-    run = complete(own, other, 2, score)
-    assert asked == {"q1": ["d"], "q3": ["e"]}  # c is in the own run, though beyond the depth
-    assert run == {"q1": [("a", 3.0), ("d", 2.5), ("b", 2.0), ("c", 1.0)], "q2": [("a", 5.0)], "q3": [("e", 0.0)]}
+    run = scores_by_query(rescore_runs(run_of(OWN), [run_of(OTHER), third], 2, score))
+    assert asked == {"q1": ["d", "f"], "q2": ["b"], "q3": ["e"]}
+    assert run["q1"].keys() == {"a", "b", "c", "d", "f"} and run["q2"] == {"a": 5.0, "b": -1.0}
 
 
-def test_vector_scores() -> None:
-    shards = [Shard(["a", "b"], csr_matrix([[1, 0, 2], [0, 3, 0]])), Shard(["c"], csr_matrix([[4, 0, 0]]))]
-    queries = csr_matrix([[1.0, 10.0, 100.0], [0.5, 0.0, 0.0]])
+def test_a_rescored_run_is_made_again_only_where_a_run_or_the_depth_changes(tmp_path: Path) -> None:
+    own, other, output = (tmp_path / f"{name}.trec" for name in ("own", "other", "rescored"))
+    write_run(run_of(OWN), own, "own")
+    write_run(run_of(OTHER), other, "other")
+
+    def digest(depth: int = 2) -> str:
+        def zeros(candidates: rescoring.Candidates) -> rescoring.Scores:
+            return {query: dict.fromkeys(ids, 0.0) for query, ids in candidates.items()}
+
+        return artifact.require(rescore(own, [other], zeros, output, depth, "tag"), "beir").digest
+
+    first = digest()
+    assert output.read_text().splitlines()[0] == "q1 Q0 a 1 3.000000 tag"
+    assert digest() == first
+    assert len({first, digest(depth=1)}) == 2
+    write_run(run_of({"q1": [("z", 1.0)]}), other, "other")
+    assert digest() != first and "z" in output.read_text()
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 8192])
+@pytest.mark.parametrize("dense", [True, False])
+def test_vector_scores(dense: bool, pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescoring, "PAIRS", pairs)
+    kind = np.array if dense else csr_matrix
+    shards = [Shard(["a", "b"], kind([[1, 0, 2], [0, 3, 0]])), Shard(["c"], kind([[4, 0, 0]]))]
+    queries = kind([[1.0, 10.0, 100.0], [0.5, 0.0, 0.0]])
     found = vector_scores({"q2": ["a", "c", "b"], "q1": ["b"]}, ["q1", "q2"], queries, shards)
     assert found == {"q2": {"a": 0.5, "b": 0.0, "c": 2.0}, "q1": {"b": 30.0}}
 
 
-def test_bm25_scores_of_given_documents_are_those_of_the_search(line: Path) -> None:
-    searcher = Searcher(line / "indexes" / "bm25")
+@pytest.mark.slow
+def test_bm25_scores_of_chosen_documents_are_those_of_the_search(run_folder: Path) -> None:
+    index = run_folder / "indexes" / "bm25"
     query = "what lowers high blood pressure?"
-    found = dict(searcher.search(query, 12))
-    assert set(found) == {"d2", "d5", "d9", "d10"}
-    assert searcher.scores(query, ["d10", "d4", "d9"]) == {"d10": found["d10"], "d4": 0.0, "d9": found["d9"]}
-    searcher.close()
+    for k1, b in ((0.9, 0.4), (2.0, 0.9)):
+        searcher = open_searcher(index, k1, b)
+        found = dict(searcher.search(query, 12))
+        searcher.close()
+        assert set(found) == {"d2", "d5", "d9", "d10"}
+        scores = text_scorer(index, {"q3": query}, k1, b)({"q3": ["d10", "d4", "d9"]})
+        assert scores == {"q3": {"d10": found["d10"], "d4": 0.0, "d9": found["d9"]}}
 
 
-def test_exact_hybrids_are_those_of_runs_that_lack_nothing(
-    tiny: Path, line: Path, command: Command, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_an_index_of_vectors_is_not_one_of_text(tmp_path: Path) -> None:
+    import faiss
+
+    def write(folder: Path) -> None:
+        faiss.write_index(faiss.IndexFlatIP(2), str(folder / "index"))
+        (folder / "docid").touch()
+
+    index = artifact.make(tmp_path / "index", {"stage": "index", "kind": "dense"}, write)
+    with pytest.raises(CaiError, match="index is not an index of text"):
+        text_scorer(index, {"q": "text"}, 0.9, 0.4)({"q": ["a"]})
+
+
+@pytest.mark.slow
+def test_exact_hybrids_are_those_of_runs_that_lack_nothing(tiny: Path, run_folder: Path, tmp_path: Path) -> None:
     """With 3 hits a run lacks documents; the exact hybrid's first ones are those of complete runs all the same."""
     systems = ["splade-idf", "splade-doc", "dense"]
     names = [f"hybrid-{name}{fusion}-exact" for name in systems for fusion in ("", "-product")]
+    names.append("hybrid-splade-idf-dense-exact")
     zero_filled = [name.removesuffix("-exact") for name in names]
     config = tmp_path / "few.yaml"
     for hits, compared in ((3, names), (12, zero_filled)):
         config.write_text(f"source: {tiny}\nhits: {hits}\n")
-        output = Path(shutil.copytree(line, tmp_path / str(hits)))
-        done = command(
-            "cai_pyserini.beir", config, "--output", output, "--dense", "minilm", "--systems", *compared, "--device=cpu"
-        )
-        assert done.returncode == 0, done.stderr
+        output = Path(shutil.copytree(run_folder, tmp_path / str(hits)))
+        models = ["--dense", "minilm", "--device", "cpu"]
+        beir([str(config), "--output", str(output), *models, "--systems", *compared])
     for exact, filled in zip(names, zero_filled, strict=True):
-        few = read_run(tmp_path / "3" / "runs" / f"{exact}.trec")
-        all_ = read_run(tmp_path / "12" / "runs" / f"{filled}.trec").set_index(["query_id", "doc_id"]).score
-        assert len(few) and few.groupby("query_id").size().max() == 3
-        for hit in few.itertuples():
-            assert hit.score == pytest.approx(all_[hit.query_id, hit.doc_id], abs=1e-4), (exact, hit)
+        few = scores_by_query(read_run(tmp_path / "3" / "runs" / f"{exact}.trec"))
+        all_ = scores_by_query(read_run(tmp_path / "12" / "runs" / f"{filled}.trec"))
+        assert max(map(len, few.values())) == 3
+        for query, hits in few.items():
+            assert hits == pytest.approx({id: all_[query][id] for id in hits}, abs=1e-4), (exact, query)
