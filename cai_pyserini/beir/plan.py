@@ -141,7 +141,7 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
     indexed = [*encoded, *(system for system in needed if system.searches_text)]
     yield "check", lambda: check(inputs.collection, inputs.experiment.split, layout.collection)
     for folder, system in _first(encoded, layout.idf, lambda system: system.idf):
-        yield f"idf {folder.name}", partial(_idf, inputs, system)
+        yield folder.name, partial(_idf, inputs, system)
     for folder, system in _first(encoded, lambda system: inputs.vectors(system, "documents")):
         yield f"encode {folder.name}", partial(_encode, inputs, system, "documents")
     for folder, system in _first(encoded, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):

@@ -105,7 +105,7 @@ def write(results: Results, layout: Layout) -> None:
 
 def table(results: Results) -> str:
     """The table for a terminal: the best of each column is marked *, a significant difference †."""
-    return f"{tables.aligned(_rows(results, '*{}', ' {}'))}\n{_legend(results, '*')}"
+    return f"{tables.aligned(_rows(results, '*{}', ' {}'))}\n" + "\n".join(_legend(results, "*"))
 
 
 def markdown(results: Results) -> str:
@@ -115,7 +115,7 @@ def markdown(results: Results) -> str:
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
         f"{counts['documents']:,} documents, {counts['queries']:,} queries, {counts['judgments']:,} judgments.",
         tables.markdown(_rows(results, "**{}**", "{}")),
-        _legend(results, "bold"),
+        "; ".join(_legend(results, "bold")) + ".",
     ]
     if results.published:
         rows = [["system", "nDCG@10", "source"]]
@@ -143,24 +143,24 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
         difference = p = ""
         if compared := results.comparisons.get(name):
             difference = f"{compared['difference']:+.4f}{' †'[compared['p'] < SIGNIFICANT]}"
-            p = f"{compared['p']:.3f}"
+            p = f"{compared['p']:.3f}" if compared["p"] >= 0.0005 else "<0.001"
         rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, p])
     return rows
 
 
-def _legend(results: Results, mark: str) -> str:
+def _legend(results: Results, mark: str) -> list[str]:
+    """What the marks and columns mean."""
     legend = [f"{mark}: best of its column"]
     if results.comparisons:
         legend.append(
-            f"† differs from {BASELINE} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over "
+            f"†: differs from {BASELINE} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over "
             f"{len(results.comparisons)} systems)"
         )
     legend.append("ms/query: encoding and search, in batches")
     if any(name.startswith(("hybrid", "cross-encoder")) for name in results.systems):
-        legend.append(
-            f"hybrids and reranking read the best {results.settings['depth']} documents of each run (--depth)"
-        )
-    return "; ".join(legend) + "."
+        depth = results.settings["depth"]
+        legend.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
+    return legend
 
 
 def verify(results: Results, config: IndexConfig) -> str:

@@ -61,9 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             open_collection(load_index_config(settings.collection)), settings.output, settings.threads, generated
         )
     stats = artifact.require(settings.output, "index").stats
-    rate = stats["documents"] / max(stats["seconds"], 1e-3)
-    size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.1f} MB"
-    print(f"{settings.output}: {size}, {rate:,.0f} documents per second")
+    size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
+    print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -88,10 +89,7 @@ def test_bm25_scores_of_chosen_documents_are_those_of_the_search(run_folder: Pat
         assert scores == {"q3": {"d10": found["d10"], "d4": 0.0, "d9": found["d9"]}}
 
 
-@pytest.mark.slow
 def test_an_index_of_vectors_is_not_one_of_text(tmp_path: Path) -> None:
-    import faiss
-
     def write(folder: Path) -> None:
         faiss.write_index(faiss.IndexFlatIP(2), str(folder / "index"))
         (folder / "docid").touch()
