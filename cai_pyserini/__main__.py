@@ -1,4 +1,4 @@
-"""`python -m cai_pyserini -m MODULE …`: run a module of Pyserini's, unmodified, with our encoders known to it."""
+"""`python -m cai_pyserini -m MODULE …`: run a Pyserini module, unmodified, that can load our encoders by name."""
 
 import runpy
 import sys
@@ -10,14 +10,14 @@ from cai_pyserini.plugin import hook
 
 USAGE = """usage: python -m cai_pyserini -m MODULE [ARGUMENT ...]
 
-Run any module of Pyserini's, unmodified, with Java and with the encoders of cai_pyserini known to it by name or path:
+Run any Pyserini module, unmodified. It finds Java, and loads encoders of cai_pyserini by name or path:
 
   python -m cai_pyserini -m pyserini.search.lucene --index runs/hpo/splade-tiny/indexes/splade-idf \\
       --topics topics.json --encoder splade-tiny --impact --output run.trec
 
-The stages of cai_pyserini are commands of their own, `python -m cai_pyserini.STAGE --help`:
-  beir (all of them), idf, encode, impact, index, search, fusion, evaluate
-Around them: convert, trainer, recipes, analysis, plugin, doctor"""
+The stages of cai_pyserini are separate commands, see `python -m cai_pyserini.STAGE --help`:
+  beir (all stages), idf, encode, impact, index, search, fusion, evaluate
+Other commands: convert, trainer, recipes, analysis, plugin, doctor"""
 
 
 def main() -> None:

@@ -5,14 +5,14 @@ from typing import ClassVar
 from cai_pyserini.core.flags import COLLECTION, ENCODER, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 
-OUTPUT = flag(help="folder for the results; files of the same names are replaced")
-RUN_FOLDER = "folder written by `python -m cai_pyserini.beir`"
+OUTPUT = flag(help="output folder; earlier results in it are replaced")
+RUN_FOLDER = "run folder, written by run_beir.sh"
 
 
 class CoverageSettings(Settings):
-    """Measure vocabulary coverage: which words of a collection an encoder has to split into pieces.
+    """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
 
-    It also says how many pieces fewer the collection would have if those words were added to the vocabulary.
+    It also estimates how many fewer pieces the collection would have with these words in the vocabulary.
     For comparison, with BERT's vocabulary (splade-tiny):
 
       collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
@@ -27,37 +27,37 @@ class CoverageSettings(Settings):
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: AnyPath = OUTPUT
-    top: int = flag(30, "words to show", ge=0)
+    top: int = flag(30, "number of words to show", ge=0)
 
 
 class OverlapSettings(Settings):
     """Measure vocabulary overlap: how similar the word frequencies of collections are.
 
-    The measure is weighted Jaccard similarity. Counting a large collection takes a while: --save-frequencies writes
-    its word counts as a table, which can be given in place of the collection from then on.
+    The measure is weighted Jaccard similarity. Counting the words of a large collection takes a while;
+    --save-frequencies saves the counts as a table, which can be given instead of the collection next time.
     """
 
     example: ClassVar[str] = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
     collections: list[str] = flag(
-        help="names in index_configs/, YAML files, BEIR folders, .txt files (a text per line), .jsonl files, or saved "
-        "tables (.tsv)",
+        help="names in index_configs/, YAML files, BEIR folders, .txt files (one text per line), .jsonl files, or "
+        "saved tables (.tsv)",
         positional=True,
     )
     output: AnyPath = OUTPUT
-    save_frequencies: bool = flag(False, "write the word counts of each collection as a table, NAME.tsv")
+    save_frequencies: bool = flag(False, "save the word counts of each collection as a table, NAME.tsv")
 
 
 class RsjSettings(Settings):
-    """Show which query words runs overestimate or underestimate, by RSJ weight and IDF."""
+    """Show which query words runs overestimate or underestimate, by their RSJ weight and IDF."""
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.analysis rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
     )
     collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="runs to compare")
+    runs: list[AnyPath] = flag(help="TREC runs to compare")
     output: AnyPath = OUTPUT
     split: str | None = SPLIT
-    depth: int = flag(100, "documents per query that count as relevant to the run", ge=1)
+    depth: int = flag(100, "treat this many best documents per query as those that the run considers relevant", ge=1)
 
 
 class CostSettings(Settings):
@@ -73,7 +73,7 @@ class CostSettings(Settings):
 class ExplainSettings(Settings):
     """Explain the scores of documents for a query, term by term, in the systems of a finished run.
 
-    Explained are the best documents of each system and the relevant documents, wherever they are ranked.
+    It explains the best documents of each system, and relevant documents wherever they are ranked.
     """
 
     example: ClassVar[str] = (
@@ -82,22 +82,22 @@ class ExplainSettings(Settings):
     run_folder: AnyPath = flag(help=RUN_FOLDER)
     query: str = flag(help="id of a query")
     output: AnyPath = OUTPUT
-    systems: list[str] = flag(["bm25", "splade-idf", "hybrid-splade-idf"], "names as in the table of results")
-    depth: int = flag(5, "best documents of each system to explain", ge=0)
-    relevant: int = flag(3, "relevant documents to explain besides those, the highest grades first", ge=0)
-    documents: list[str] = flag([], "ids of the documents to explain instead")
-    terms: int = flag(10, "terms to show per document; explain.json has all", ge=1)
+    systems: list[str] = flag(["bm25", "splade-idf", "hybrid-splade-idf"], "systems, named as in the table of results")
+    depth: int = flag(5, "number of best documents of each system to explain", ge=0)
+    relevant: int = flag(3, "number of relevant documents to explain as well, highest grades first", ge=0)
+    documents: list[str] = flag([], "explain the documents with these ids instead")
+    terms: int = flag(10, "number of terms to show per document; explain.json has all of them", ge=1)
 
 
 class CompareSettings(Settings):
-    """Compare two runs query by query: tests of significance, and the queries that differ most."""
+    """Compare two runs query by query: significance tests, and the queries that differ most."""
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.analysis compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis"
     )
     collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="two runs, A and B", min_length=2, max_length=2)
+    runs: list[AnyPath] = flag(help="two TREC runs, A and B", min_length=2, max_length=2)
     output: AnyPath = OUTPUT
     split: str | None = SPLIT
-    measure: str = flag("nDCG@10", "as ir_measures names it")
-    top: int = flag(10, "queries to show with the largest gain, and with the largest loss", ge=0)
+    measure: str = flag("nDCG@10", "measure to compare, as ir_measures names it")
+    top: int = flag(10, "number of queries to show with the largest gain, and with the largest loss", ge=0)

@@ -12,29 +12,35 @@ from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 class BeirSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
-    The same command continues where it stopped; change a setting and only the affected stages run again.
+    If interrupted, run the same command again to continue. Change a setting, and only the affected stages run again.
     """
 
     example: ClassVar[str] = "./run_beir.sh scifact --encoder splade-v3 --verify"
     collection: str = flag("hpo", "a name in index_configs/, a YAML file, or a BEIR folder", positional=True)
-    encoder: str = flag("splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a hub id")
-    output: AnyPath | None = flag(None, "folder for everything (default: runs/<collection>/<encoder>)")
+    encoder: str = flag(
+        "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
+    )
+    output: AnyPath | None = flag(None, "run folder, which gets all files (default: runs/<collection>/<encoder>)")
     split: str | None = SPLIT
     systems: list[str] = flag(
-        [], f"{NAMES}; or all (default: bm25, SPLADE's four, and those with IDF as sum and minmax hybrids)"
+        [], f"{NAMES}; or all (default: bm25, the SPLADE systems, and sum and minmax hybrids of those with IDF)"
     )
-    depth: int = flag(100, "documents per query of each run that are fused or reranked", ge=1)
-    dense: str | None = flag(None, "the encoder of the dense systems, such as minilm")
-    cross_encoder: str | None = flag(None, "of that system: a checkpoint folder or a hub id")
-    generated: str | None = flag(None, "for doct5query: BEIR folder of generated queries (trainer generate)")
+    depth: int = flag(100, "fuse or rerank this many best documents per query of each run", ge=1)
+    dense: str | None = flag(None, "for the dense systems: an encoder, such as minilm")
+    cross_encoder: str | None = flag(
+        None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
+    )
+    generated: str | None = flag(None, "for the system doct5query: folder written by `trainer generate`")
     remove_query: Literal["auto", "always", "never"] | None = flag(
-        None, "remove the hit that has the id of its query (default: the collection's, auto: unless judged relevant)"
+        None,
+        "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
+        "(default: the collection's, usually auto)",
     )
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
-    verify: bool = flag(False, "fail where scores differ from those that the index config expects")
+    verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -132,6 +132,8 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
         if system.kind == "cross-encoder":
             require_safetensors(inputs.cross_encoder)
             resolve_device(experiment.device)
+        if system.kind == "doct5query":
+            open_collection(load_index_config(experiment.generated or ""))
 
 
 def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Callable[[], Path]]]:

@@ -64,10 +64,9 @@ SINGLE = {
         *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
     )
 }
-OTHER_FUSIONS = [name for name in FUSIONS if name != DEFAULT]
 NAMES = (
     "bm25, doct5query, splade[-doc][-idf], dense[-idf], cross-encoder, "
-    f"hybrid-<one or more of the others>[-{'|-'.join(OTHER_FUSIONS)}][-exact]"
+    f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact]"
 )
 
 
@@ -78,8 +77,9 @@ def parse_system(name: str) -> System:
     rest = name.removeprefix("hybrid-")
     exact = rest.endswith("-exact")
     rest = rest.removesuffix("-exact")
-    fusion = next((f for f in OTHER_FUSIONS if rest.endswith(f"-{f}")), DEFAULT)
-    others = _split(rest.removesuffix(f"-{fusion}"))
+    suffix = next((f"-{f}" for f in FUSIONS if f != DEFAULT and rest.endswith(f"-{f}")), "")
+    fusion = suffix[1:] or DEFAULT
+    others = _split(rest.removesuffix(suffix))
     known = name.startswith("hybrid-") and others and BM25 not in others and len(set(others)) == len(others)
     if not known or (exact and not _can_be_exact(others, fusion)):
         raise CaiError(f"no system {name!r}; systems are {NAMES}")

@@ -6,7 +6,7 @@ from cai_pyserini.core.flags import OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 DESCRIPTION = "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."
-MIN_WORDS = "fewest words of an abstract; 0 keeps every article that has a title or an abstract"
+MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all articles with a title or an abstract"
 
 
 class ConvertSettings(Settings):
@@ -18,15 +18,17 @@ class ConvertSettings(Settings):
 
 
 class PubmedSettings(ConvertSettings):
-    """Convert XML files of PubMed's baseline, and its update files after them."""
+    """Convert PubMed's baseline and its update files."""
 
     example: ClassVar[str] = "python -m cai_pyserini.convert pubmed --input baseline/*.xml.gz --output corpora/pubmed"
-    input: list[AnyPath] = flag(help="XML files, gzipped or not; later files replace articles of earlier ones")
+    input: list[AnyPath] = flag(
+        help="XML files, gzipped or not, the baseline first; articles in later files replace those in earlier ones"
+    )
     min_words: int = flag(128, MIN_WORDS, ge=0)
 
 
 class S2orcSettings(ConvertSettings):
-    """Convert S2ORC's metadata of 2020, or Semantic Scholar's abstracts."""
+    """Convert the metadata of S2ORC's 2020 release, or Semantic Scholar's abstracts."""
 
     example: ClassVar[str] = "python -m cai_pyserini.convert s2orc --input metadata/*.jsonl.gz --output corpora/s2orc"
     input: list[AnyPath] = flag(help="JSONL files, gzipped or not")
@@ -41,7 +43,7 @@ class BioasqSettings(ConvertSettings):
         "--output data/bioasq"
     )
     input: list[AnyPath] = flag(help="allMeSH_*.json of Task A, gzipped or not")
-    questions: list[AnyPath] = flag([], "golden files of Task B; without any, the folder has no queries")
+    questions: list[AnyPath] = flag([], "*_golden.json of Task B; without them, the output has no queries")
     min_words: int = flag(0, MIN_WORDS, ge=0)
 
 

@@ -108,8 +108,11 @@ def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
 
 
 def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
-    """An encoder as the text of an encoder.yaml in `folder`: the values that are not at their defaults."""
-    values = config.model_dump(exclude_defaults=True)
+    """An encoder as the text of an encoder.yaml in `folder`: the values that are not at their defaults.
+
+    Without a name, it has that of the folder.
+    """
+    values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"})
     if not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir():
         values["checkpoint"] = os.path.relpath(config.checkpoint, folder)
     if config.idf:

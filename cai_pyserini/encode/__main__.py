@@ -11,19 +11,19 @@ from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 class EncodeSettings(Settings):
     """Encode the documents or queries of a collection into raw vectors.
 
-    Interrupted, the same command continues with the first missing shard.
+    If interrupted, run the same command again: it continues with the first missing shard.
     """
 
     example: ClassVar[str] = "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_FOLDER
-    queries: str | None = flag(None, "encode the queries of this split instead of the documents")
+    queries: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     batch_size: int | None = BATCH_SIZE
-    shard_id: int = flag(0, "of --shard-num processes, which one this is, from 0", ge=0)
-    shard_num: int = flag(1, "how many processes encode into this folder", ge=1)
+    shard_id: int = flag(0, "number of this process, from 0 to --shard-num - 1 (default: 0)", ge=0)
+    shard_num: int = flag(1, "number of processes that share the work, each started with its own --shard-id", ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

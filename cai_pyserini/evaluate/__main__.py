@@ -7,13 +7,15 @@ from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 
 class EvaluateSettings(Settings):
-    """Evaluate TREC runs; the others are compared with the first."""
+    """Evaluate TREC runs, and compare the first with each of the others (paired t-test, Holm-corrected)."""
 
     example: ClassVar[str] = "python -m cai_pyserini.evaluate --collection hpo --runs bm25.trec splade-idf.trec"
     collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="runs to evaluate")
+    runs: list[AnyPath] = flag(help="TREC runs to evaluate")
     split: str | None = SPLIT
-    measures: list[str] = flag(["nDCG@10", "R@100", "RR@10"], "as ir_measures names them; the first is compared")
+    measures: list[str] = flag(
+        ["nDCG@10", "R@100", "RR@10"], "measures, as ir_measures names them; runs are compared by the first one"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:

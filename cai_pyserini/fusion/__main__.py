@@ -10,15 +10,15 @@ METHODS = "; ".join(f"{name}: {fusion.description}" for name, fusion in FUSIONS.
 
 
 class Fuse(Settings):
-    """Fuse TREC runs of any origin."""
+    """Fuse TREC runs, from this package or any other tool."""
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.fusion fuse --runs bm25.trec splade-idf.trec --method minmax --output hybrid.trec"
     )
-    runs: list[AnyPath] = flag(help="two runs or more", min_length=2)
+    runs: list[AnyPath] = flag(help="two or more TREC runs", min_length=2)
     output: AnyPath = OUTPUT_RUN
     method: str = flag(DEFAULT, METHODS, choices=tuple(FUSIONS))
-    depth: int = flag(100, "documents per query of each run that are fused", ge=1)
+    depth: int = flag(100, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
 
 
@@ -30,17 +30,19 @@ class Rerank(Settings):
         "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output reranked.trec"
     )
     collection: str = COLLECTION
-    run: AnyPath = flag(help="run to rerank")
-    cross_encoder: str = flag(help="a checkpoint folder or a hub id, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
+    run: AnyPath = flag(help="TREC run to rerank")
+    cross_encoder: str = flag(
+        help="a checkpoint folder or a Hugging Face model id, such as cross-encoder/ms-marco-MiniLM-L-6-v2"
+    )
     output: AnyPath = OUTPUT_RUN
     split: str | None = SPLIT
-    depth: int = flag(100, "documents per query", ge=1)
+    depth: int = flag(100, "rerank this many best documents per query", ge=1)
     device: str = DEVICE
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     settings: Fuse | Rerank = parse(
-        {"fuse": Fuse, "rerank": Rerank}, argv, "python -m cai_pyserini.fusion", "Combine systems."
+        {"fuse": Fuse, "rerank": Rerank}, argv, "python -m cai_pyserini.fusion", "Combine runs, or rerank one."
     )
 
     from cai_pyserini.core import artifact

@@ -7,7 +7,7 @@ from cai_pyserini.core.settings import AnyPath, Settings, parse
 
 
 class IdfSettings(Settings):
-    """Count the document frequencies of an encoder's tokens in a collection."""
+    """Compute the IDF of an encoder's tokens in a collection."""
 
     example: ClassVar[str] = "python -m cai_pyserini.idf --collection hpo --encoder splade-tiny --output idf"
     collection: str = COLLECTION

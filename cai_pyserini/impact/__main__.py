@@ -7,18 +7,27 @@ from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 
 class ImpactSettings(Settings):
-    """Weight raw vectors with IDF and quantize them into JSON vectors for Lucene."""
+    """Weight raw vectors with IDF and quantize them to integer impacts, as JSON vectors for Lucene."""
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
     )
     vectors: AnyPath = flag(help="folder written by the encode stage")
-    encoder: str = flag(help="the encoder that the vectors come from")
+    encoder: str = flag(help="encoder that the vectors were made with")
     output: AnyPath = OUTPUT_FOLDER
-    idf: str | None = flag(None, "folder written by the idf stage; without one, vectors stay unweighted")
-    idf_power: float | None = flag(None, "weights are idf ** this; 0: plain SPLADE (default: the encoder's, 1)", ge=0)
-    bits: int | None = flag(None, "bits per impact (default: the encoder's, 10)", ge=1, le=24)
-    range: float | None = flag(None, "the weight with the largest impact (default: the collection's largest)", gt=0)
+    idf: str | None = flag(
+        None, "folder written by the idf stage (default: the encoder's; if it has none, no weighting)"
+    )
+    idf_power: float | None = flag(
+        None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0
+    )
+    bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=24)
+    range: float | None = flag(
+        None,
+        "weight that gets the largest impact; larger weights are clipped (default: the encoder's, or else the "
+        "collection's largest weight)",
+        gt=0,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:

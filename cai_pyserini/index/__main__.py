@@ -5,29 +5,31 @@ from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
-OUTPUT = flag(help="folder of the index")
+OUTPUT = flag(help="output folder, the index")
 
 
 class ImpactIndex(Settings):
-    """Index JSON vectors of the impact stage or of pyserini.encode, in Lucene."""
+    """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene."""
 
     example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --output index"
-    input: AnyPath = flag(help="folder with *.jsonl")
+    input: AnyPath = flag(help="folder of JSON vectors, *.jsonl")
     output: AnyPath = OUTPUT
 
 
 class Bm25Index(Settings):
-    """Index the text of a collection for BM25, in Lucene, by Anserini."""
+    """Index the text of a collection for BM25, with Anserini."""
 
     example: ClassVar[str] = "python -m cai_pyserini.index bm25 --collection hpo --output index"
     collection: str = COLLECTION
     output: AnyPath = OUTPUT
     threads: int = THREADS
-    generated: str | None = flag(None, "BEIR folder of generated queries to append to documents (docT5query)")
+    generated: str | None = flag(
+        None, "BEIR folder of generated queries, which are appended to their documents (docT5query)"
+    )
 
 
 class DenseIndex(Settings):
-    """Index dense vectors, in Faiss."""
+    """Index dense vectors with Faiss."""
 
     example: ClassVar[str] = "python -m cai_pyserini.index dense --vectors vectors --output index"
     vectors: AnyPath = flag(help="folder written by the encode stage")

@@ -8,9 +8,9 @@ from cai_pyserini.plugin import enable
 
 
 class Enable(Settings):
-    """Make plain `python -m pyserini.…` in this environment know our encoders, and find Java.
+    """Let plain `python -m pyserini.…` in this environment use our encoders and find Java.
 
-    A file cai_pyserini.pth in the environment's site-packages does it; nothing of Pyserini is changed.
+    This adds a file cai_pyserini.pth to the environment's site-packages. Pyserini's own files stay as they are.
     """
 
     example: ClassVar[str] = "python -m cai_pyserini.plugin enable"
@@ -23,13 +23,13 @@ class Disable(Settings):
 
 
 class Status(Settings):
-    """Exit with 0 if the plugin is enabled, with 1 if not."""
+    """Say whether the plugin is enabled; the exit code is 0 if it is, 1 if not."""
 
     example: ClassVar[str] = "python -m cai_pyserini.plugin status"
 
 
 class ExportEncoder(Settings):
-    """Write an encoder for stock Pyserini without this package: a folder that its SpladeQueryEncoder loads."""
+    """Write a folder that SpladeQueryEncoder of stock Pyserini loads, without this package."""
 
     example: ClassVar[str] = "python -m cai_pyserini.plugin export-encoder --encoder splade-tiny --output splade-tiny"
     encoder: str = ENCODER
@@ -37,9 +37,9 @@ class ExportEncoder(Settings):
 
 
 class ExportTopics(Settings):
-    """Write pre-encoded topics for stock Pyserini without this package.
+    """Write pre-encoded topics for stock Pyserini, without this package.
 
-    The folder gets topics.json, splade.jsonl and splade-doc.jsonl. Search with them as in
+    The files are topics.json, splade.jsonl and splade-doc.jsonl. To search with them:
       python -m pyserini.search.lucene --index INDEX --topics topics/topics.json --impact --min-idf -1 \\
           --encoder topics/splade.jsonl --output run.trec
     """
@@ -65,7 +65,10 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     settings: Enable | Disable | Status | ExportEncoder | ExportTopics = parse(
-        COMMANDS, argv, "python -m cai_pyserini.plugin", "Use our encoders in Pyserini, with this package or without."
+        COMMANDS,
+        argv,
+        "python -m cai_pyserini.plugin",
+        "Use our encoders in Pyserini, or export them for a Pyserini without this package.",
     )
     if isinstance(settings, ExportEncoder | ExportTopics):
         from cai_pyserini.collection.readers import open_collection

@@ -1,4 +1,4 @@
-"""The settings of the recipes. Those of their steps are in YAML files of their own."""
+"""The settings of the recipes; those of single steps can be given in YAML files."""
 
 from typing import ClassVar, Literal, Self
 
@@ -8,16 +8,16 @@ from cai_pyserini.core.flags import COLLECTION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.trainer.settings import CONFIG
 
-DEVICE = flag("auto", "auto: all GPUs, if there are any")
+DEVICE = flag("auto", "auto: all GPUs if there are any, else the CPU")
 CROSS_ENCODER = "a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L-6-v2"
 GENERATOR = "a query generator, such as BeIR/query-gen-msmarco-t5-base-v1"
-OUTPUT = flag(help="checkpoint folder to write; the steps are kept in <output>.steps")
+OUTPUT = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
 
 
 class AdaptSettings(Settings):
-    """Adapt SPLADE to a collection with nothing but its documents.
+    """Adapt SPLADE to a collection, from nothing but its documents.
 
-    Interrupted, the same command continues; finished steps are kept in <output>.steps.
+    If interrupted, run the same command again to continue. docs/adaptation.md explains the steps.
     """
 
     example: ClassVar[str] = (
@@ -25,22 +25,27 @@ class AdaptSettings(Settings):
     )
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
-    base: str = flag(help="a SPLADE encoder; with --data, any masked language model")
+    base: str = flag(help="SPLADE encoder to start from; with --data, any masked language model")
     output: AnyPath = OUTPUT
-    data: AnyPath | None = flag(None, "training file of MS MARCO (trainer msmarco): the paper's recipe")
-    dense: str | None = flag(None, "teacher: a dense encoder, such as minilm")
-    cross_encoder: str | None = flag(None, f"teacher: {CROSS_ENCODER}")
-    generator: str | None = flag(None, f"writes the queries: {GENERATOR}")
-    queries: int = flag(5000, "pseudo queries, at most", ge=1)
-    weight: float | None = flag(
-        None, "share of the new weights in the mean of old and new (default: 0.6, with a teacher 0.8)", gt=0, le=1
+    data: AnyPath | None = flag(None, "follow the paper: train on this file, written by `trainer msmarco`")
+    dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm")
+    cross_encoder: str | None = flag(None, f"use this model as teacher: {CROSS_ENCODER}")
+    generator: str | None = flag(
+        None, f"write the pseudo queries with this model, {GENERATOR} (default: titles and sentences)"
     )
-    vocabulary: AnyPath | None = flag(None, "expand the vocabulary, with the settings of this YAML file")
-    pretrain: AnyPath | None = flag(None, "pretrain on the collection, with the settings of this YAML file")
-    generate: AnyPath | None = flag(None, "YAML settings of query generation")
-    splade: AnyPath | None = flag(None, "YAML settings of SPLADE training")
-    distil: AnyPath | None = flag(None, "YAML settings of the training with a teacher")
-    seed: int = flag(42, "of all random draws", ge=0)
+    queries: int = flag(5000, "number of pseudo queries, at most", ge=1)
+    weight: float | None = flag(
+        None,
+        "weight of the trained checkpoints in their mean with the base (default: 0.6, with a teacher 0.8)",
+        gt=0,
+        le=1,
+    )
+    vocabulary: AnyPath | None = flag(None, "first expand the vocabulary, with the settings in this YAML file")
+    pretrain: AnyPath | None = flag(None, "first pretrain on the collection, with the settings in this YAML file")
+    generate: AnyPath | None = flag(None, "YAML file with settings for query generation")
+    splade: AnyPath | None = flag(None, "YAML file with settings for the SPLADE training")
+    distil: AnyPath | None = flag(None, "YAML file with settings for the training with a teacher")
+    seed: int = flag(42, "random seed", ge=0)
     device: Literal["auto", "cpu"] = DEVICE
 
     @model_validator(mode="after")
@@ -62,7 +67,7 @@ class AdaptSettings(Settings):
 class GplSettings(Settings):
     """Adapt a SPLADE or dense retriever with generated queries and a cross-encoder (GPL).
 
-    Interrupted, the same command continues; finished steps are kept in <output>.steps.
+    If interrupted, run the same command again to continue.
     """
 
     example: ClassVar[str] = (
@@ -72,13 +77,13 @@ class GplSettings(Settings):
     )
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
-    base: str = flag(help="the encoder to adapt, SPLADE or dense")
+    base: str = flag(help="encoder to adapt, SPLADE or dense")
     generator: str = flag(help=GENERATOR)
     cross_encoder: str = flag(help=CROSS_ENCODER)
     output: AnyPath = OUTPUT
-    retrievers: list[str] = flag([], "encoders that find negatives, besides the base, such as minilm")
-    depth: int = flag(50, "negatives are drawn from this many best documents of each retriever", ge=1)
-    generate: AnyPath | None = flag(None, "YAML settings of query generation")
-    train: AnyPath | None = flag(None, "YAML settings of training")
-    seed: int = flag(42, "of all random draws", ge=0)
+    retrievers: list[str] = flag([], "further encoders, besides the base, that retrieve negatives, such as minilm")
+    depth: int = flag(50, "draw negatives from this many best documents of each retriever", ge=1)
+    generate: AnyPath | None = flag(None, "YAML file with settings for query generation")
+    train: AnyPath | None = flag(None, "YAML file with settings for the training")
+    seed: int = flag(42, "random seed", ge=0)
     device: Literal["auto", "cpu"] = DEVICE

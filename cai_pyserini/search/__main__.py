@@ -14,14 +14,20 @@ class SearchSettings(Settings):
     collection: str = COLLECTION
     output: AnyPath = OUTPUT_RUN
     split: str | None = SPLIT
-    encoder: str | None = flag(None, "of the queries; required for a dense index (default: an impact index's own)")
-    query: Literal["splade", "bow"] | None = flag(None, "SPLADE or bag-of-words queries (default: the encoder's)")
+    encoder: str | None = flag(
+        None, "query encoder; required for a dense index (default: the one an impact index was built with)"
+    )
+    query: Literal["splade", "bow"] | None = flag(
+        None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)"
+    )
     device: str = DEVICE
-    k1: float | None = flag(None, "of BM25 (default: the collection's, 0.9)", ge=0)
-    b: float | None = flag(None, "of BM25 (default: the collection's, 0.4)", ge=0, le=1)
-    hits: int | None = flag(None, "hits per query (default: the collection's, 1000)", ge=1)
+    k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
+    b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
+    hits: int | None = flag(None, "hits per query (default: the collection's, usually 1000)", ge=1)
     remove_query: Literal["auto", "always", "never"] | None = flag(
-        None, "remove the hit that has the id of its query (default: the collection's, auto: unless judged relevant)"
+        None,
+        "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
+        "(default: the collection's, usually auto)",
     )
     threads: int = THREADS
 

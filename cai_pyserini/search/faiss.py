@@ -14,7 +14,7 @@ BATCH = 512  # queries at a time
 
 
 class FaissSearcher:
-    """An index of dense vectors, opened for many searches. Ties are in the order of the collection."""
+    """An index of dense vectors, opened for many searches."""
 
     query_scale = 1
 

@@ -1,4 +1,4 @@
-"""The settings of every step, and what the steps record of them."""
+"""The settings of every step, and which of them go into its recipe."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,22 +12,22 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import COLLECTION, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
-CONFIG = flag(None, "YAML file of settings; flags win over it")
+CONFIG = flag(None, "YAML file with these settings; flags override it")
 TEXTS = flag(
-    help="collections (a name in index_configs/, a YAML file or a BEIR folder), text files (.txt, a text per line) and "
-    'JSONL files ({"text": …, "title": …}, title optional), .gz or not; read one after the other'
+    help="what to train on, one or more: collections (a name in index_configs/, a YAML file, or a BEIR folder), "
+    'text files (.txt, one text per line) and JSONL files ({"text": …, "title": …}, title optional), gzipped or not'
 )
-MIN_WORDS = flag(0, "leave out texts with fewer words (the paper: 128)", ge=0)
-SEED = flag(42, "of all random draws", ge=0)
-TRAINING_FILE = flag(help="training file to write, JSONL")
-CHECKPOINT = flag(help="checkpoint folder to write")
+MIN_WORDS = flag(0, "leave out texts with fewer words; the paper: 128 (default: 0)", ge=0)
+SEED = flag(42, "random seed", ge=0)
+TRAINING_FILE = flag(help="output file, JSONL to train with")
+CHECKPOINT = flag(help="output folder, the checkpoint")
 UNRECORDED = {"output", "device", "log_steps", "save_steps", "config"}  # settings that no result depends on
 
 
 class VocabularySettings(Settings):
     """Expand a checkpoint's vocabulary with the words of a corpus, as AdaLM does.
 
-    The defaults are the paper's. The checkpoint comes with report.json (the new tokens) and entropy.png.
+    The defaults are the paper's. The output also has report.json (the new tokens) and entropy.png.
     """
 
     example: ClassVar[str] = (
@@ -35,67 +35,77 @@ class VocabularySettings(Settings):
     )
     config: AnyPath | None = CONFIG
     corpus: list[str] = TEXTS
-    base: str = flag(help="the encoder or masked language model to expand")
+    base: str = flag(help="encoder or masked language model to expand")
     output: AnyPath = CHECKPOINT
-    increment: int = flag(3000, "tokens added per step", ge=1)
+    increment: int = flag(3000, "tokens to add in each step", ge=1)
     stop: Literal["exhausted", "relative", "first"] = flag(
         "exhausted",
-        "the last step: the corpus is exhausted, or entropy gains less than --epsilon of I_{i-1} or I_1 - I_0",
+        "when to stop: when the corpus has no new tokens left; or when a step improves the entropy I by less than "
+        "epsilon * |I_{i-1}| (relative) or epsilon * (I_1 - I_0) (first)",
     )
-    epsilon: float = flag(0.01, "for --stop relative (the paper: 0.01) or first (0.1, 0.05)", ge=0)
-    max_steps: int = flag(0, "at most this many steps; 0: no limit", ge=0)
+    epsilon: float = flag(
+        0.01, "threshold for --stop relative (the paper: 0.01) or --stop first (the paper: 0.1 and 0.05)", ge=0
+    )
+    max_steps: int = flag(0, "largest number of steps (default: 0, no limit)", ge=0)
     min_words: int = MIN_WORDS
 
 
 class TrainingSettings(Settings):
-    """What every training can be told."""
+    """The settings that all trainings share."""
 
     config: AnyPath | None = CONFIG
-    base: str = flag(help="the encoder or model to train")
+    base: str = flag(help="encoder or model to start from")
     output: AnyPath = CHECKPOINT
-    batch_size: int = flag(help="examples per device and step", ge=1)
-    learning_rate: float = flag(help="of AdamW, at the end of the warm-up; falls linearly afterwards", gt=0)
+    batch_size: int = flag(help="examples per device in each batch", ge=1)
+    learning_rate: float = flag(help="learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(help="passes over the data", gt=0)
-    max_steps: int = flag(0, "number of steps; 0: as many as the epochs take", ge=0)
-    warmup_steps: int = flag(1000, "steps in which the learning rate rises from 0", ge=0)
-    weight_decay: float = flag(0.0, "of AdamW", ge=0)
-    accumulate: int = flag(1, "batches per step (gradient accumulation)", ge=1)
-    seed: int = flag(42, "of the order of examples, dropout and masks", ge=0)
+    max_steps: int = flag(0, "number of steps, instead of epochs (default: 0, as many as --epochs takes)", ge=0)
+    warmup_steps: int = flag(1000, "steps during which the learning rate rises linearly from 0", ge=0)
+    weight_decay: float = flag(0.0, "weight decay of AdamW (default: 0)", ge=0)
+    accumulate: int = flag(1, "batches per step and device (gradient accumulation)", ge=1)
+    seed: int = flag(42, "random seed for the order of examples, dropout and masks", ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
-    device: Literal["auto", "cpu"] = flag("auto", "auto: all GPUs, if there are any")
-    log_steps: int = flag(50, "steps between logged losses", ge=1)
-    save_steps: int = flag(500, "save a checkpoint to resume from after this many steps, or two minutes", ge=1)
+    device: Literal["auto", "cpu"] = flag("auto", "auto: all GPUs if there are any, else the CPU")
+    log_steps: int = flag(50, "log the loss after every this many steps", ge=1)
+    save_steps: int = flag(
+        500, "save a checkpoint to resume from after every this many steps, and every two minutes", ge=1
+    )
 
 
 class PretrainSettings(TrainingSettings):
     """Continue the pretraining of a masked language model on a corpus.
 
-    The paper: batches of 32 on each of 8 GPUs, one epoch. Interrupted, the same command continues.
+    The paper trains for one epoch on 8 GPUs with batches of 32 each. If interrupted, run the same command again to
+    continue.
     """
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.trainer pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
     )
     corpus: list[str] = TEXTS
-    batch_size: int = flag(32, "sequences per device and step", ge=1)
-    learning_rate: float = flag(5e-5, "of AdamW, at the end of the warm-up; falls linearly afterwards", gt=0)
+    batch_size: int = flag(32, "sequences per device in each batch", ge=1)
+    learning_rate: float = flag(5e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(1.0, "passes over the corpus", gt=0)
     max_length: int = flag(512, "tokens per sequence", ge=8)
-    mask: float = flag(0.15, "share of the tokens that are masked", gt=0, lt=1)
-    held_out: float = flag(0.02, "share of the sequences that measure the loss", gt=0, lt=1)
+    mask: float = flag(0.15, "fraction of the tokens that are masked", gt=0, lt=1)
+    held_out: float = flag(0.02, "fraction of the sequences held out to measure the loss", gt=0, lt=1)
     min_words: int = MIN_WORDS
 
 
 class PairSettings(TrainingSettings):
-    """What training on queries with positive and negative documents can be told."""
+    """The settings that trainings on queries with positive and negative documents share."""
 
-    data: AnyPath = flag(help='JSONL of {"query", "positive", "negatives", "margins"}, .gz or not')
+    data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives", "margins"}, gzipped or not')
     loss: Literal["margin-mse", "in-batch"] = flag(
-        "margin-mse", "Margin-MSE with a teacher's margins, or in-batch negatives (MNRL)"
+        "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
     )
-    negatives: int = flag(1, "per example; a line with more of them becomes several examples", ge=0)
-    idf: AnyPath | None = flag(None, "folder of the idf stage: weights documents in SPLADE's score, tokens in a mean")
-    learning_rate: float = flag(2e-5, "of AdamW, at the end of the warm-up; falls linearly afterwards", gt=0)
+    negatives: int = flag(
+        1, "negatives per example; a line of the training file with more becomes several examples", ge=0
+    )
+    idf: AnyPath | None = flag(
+        None, "folder written by the idf stage: weight SPLADE's document vectors, or the tokens in a dense mean"
+    )
+    learning_rate: float = flag(2e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(30.0, "passes over the data", gt=0)
 
     @model_validator(mode="after")
@@ -108,37 +118,43 @@ class PairSettings(TrainingSettings):
 class SpladeSettings(PairSettings):
     """Train SPLADE on queries with positive and negative documents.
 
-    The defaults are the paper's. Interrupted, the same command continues.
+    The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.trainer splade --data triples.jsonl --base models/pretrained --output models/hpo"
     )
-    lambda_q: float | None = flag(None, "FLOPS weight of queries (default: 0.08, with in-batch 0.0006)", ge=0)
-    lambda_d: float | None = flag(None, "FLOPS weight of documents (default: 0.1, with in-batch 0.0008)", ge=0)
-    flops_warmup: int = flag(0, "steps in which the lambdas rise quadratically from 0", ge=0)
-    max_document_length: int | None = flag(None, "tokens (default: the encoder's, 256)", ge=3)
-    batch_size: int = flag(40, "queries per device and step", ge=1)
+    lambda_q: float | None = flag(
+        None, "weight of the FLOPS regularizer for queries (default: 0.08, with --loss in-batch 0.0006)", ge=0
+    )
+    lambda_d: float | None = flag(
+        None, "weight of the FLOPS regularizer for documents (default: 0.1, with --loss in-batch 0.0008)", ge=0
+    )
+    flops_warmup: int = flag(0, "steps during which both lambdas rise quadratically from 0 (default: 0)", ge=0)
+    max_document_length: int | None = flag(
+        None, "tokens read of each document (default: the encoder's, usually 256)", ge=3
+    )
+    batch_size: int = flag(40, "queries per device in each batch", ge=1)
 
 
 class DenseSettings(PairSettings):
     """Train a dense retriever on queries with positive and negative documents.
 
-    The defaults are the paper's. Interrupted, the same command continues.
+    The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.trainer dense --data triples.jsonl --base minilm --output models/dense"
     )
-    scale: float = flag(20.0, "score = scale * cosine", gt=0)
-    max_document_length: int = flag(300, "tokens", ge=3)
-    batch_size: int = flag(64, "queries per device and step", ge=1)
+    scale: float = flag(20.0, "factor on the cosine of query and document, which gives the score", gt=0)
+    max_document_length: int = flag(300, "tokens read of each document", ge=3)
+    batch_size: int = flag(64, "queries per device in each batch", ge=1)
 
 
 class GenerateSettings(Settings):
     """Generate queries for the documents of a collection with a sequence-to-sequence model.
 
-    The defaults are the paper's. Interrupted, the same command continues.
+    The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
     example: ClassVar[str] = (
@@ -147,14 +163,18 @@ class GenerateSettings(Settings):
     )
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
-    generator: str = flag(help="checkpoint folder or hub id, such as BeIR/query-gen-msmarco-t5-base-v1")
-    output: AnyPath = flag(help="BEIR folder to write")
+    generator: str = flag(
+        help="a checkpoint folder or a Hugging Face model id, such as BeIR/query-gen-msmarco-t5-base-v1"
+    )
+    output: AnyPath = flag(help="output folder, in BEIR's format")
     per_document: int = flag(3, "queries per document", ge=1)
-    documents: int = flag(1_000_000, "generate for a random sample of this many documents, if there are more", ge=1)
-    max_document_length: int = flag(350, "tokens of a document that are read", ge=3)
-    max_query_length: int = flag(64, "tokens of a query, at most", ge=1)
-    top_k: int = flag(25, "sample among this many most likely tokens", ge=1)
-    top_p: float = flag(0.95, "and among those that have this probability together", gt=0, le=1)
+    documents: int = flag(1_000_000, "if there are more documents, use a random sample of this many", ge=1)
+    max_document_length: int = flag(350, "tokens read of each document", ge=3)
+    max_query_length: int = flag(64, "maximum length of a query in tokens", ge=1)
+    top_k: int = flag(25, "sample from this many most likely tokens (top-k sampling)", ge=1)
+    top_p: float = flag(
+        0.95, "sample from the most likely tokens whose probabilities add up to this (nucleus sampling)", gt=0, le=1
+    )
     batch_size: int = flag(16, "documents per batch", ge=1)
     seed: int = SEED
     device: str = DEVICE
@@ -168,11 +188,11 @@ class MineSettings(Settings):
     )
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="TREC runs of the split's queries")
+    runs: list[AnyPath] = flag(help="TREC runs of the queries of --split")
     output: AnyPath = TRAINING_FILE
-    split: str = flag("train", "of the queries and qrels")
-    depth: int = flag(50, "negatives are drawn from this many best documents of each run", ge=1)
-    negatives: int = flag(5, "per query and positive, at most", ge=1)
+    split: str = flag("train", "split of the queries and qrels to use")
+    depth: int = flag(50, "draw negatives from this many best documents of each run", ge=1)
+    negatives: int = flag(5, "negatives per query and positive, at most", ge=1)
     seed: int = SEED
 
 
@@ -184,26 +204,31 @@ class MsmarcoSettings(Settings):
         "--scores scores/*.parquet --output triples.jsonl"
     )
     config: AnyPath | None = CONFIG
-    collection: str = flag(help="the passages and queries: a name in index_configs/, a YAML file, or a BEIR folder")
-    hard_negatives: AnyPath = flag(help="msmarco-hard-negatives.jsonl.gz")
-    scores: list[AnyPath] = flag(help="Parquet or JSONL files of query_id, corpus_id, score")
+    collection: str = flag(help="passages and queries: a name in index_configs/, a YAML file, or a BEIR folder")
+    hard_negatives: AnyPath = flag(help="msmarco-hard-negatives.jsonl.gz of sentence-transformers")
+    scores: list[AnyPath] = flag(help="cross-encoder scores: Parquet or JSONL files with query_id, corpus_id and score")
     output: AnyPath = TRAINING_FILE
-    split: str = flag("train", "of the queries")
+    split: str = flag("train", "split of the queries to use")
     per_query: int = flag(30, "negatives per query, at most", ge=1)
-    max_queries: int = flag(0, "use only this many queries; 0: all", ge=0)
+    max_queries: int = flag(0, "use only this many queries (default: 0, all)", ge=0)
     seed: int = SEED
 
 
 class ScoreSettings(Settings):
-    """Add a cross-encoder's margins to a training file. Interrupted, the same command continues."""
+    """Add a cross-encoder's margins to a training file.
+
+    If interrupted, run the same command again to continue.
+    """
 
     example: ClassVar[str] = (
         "python -m cai_pyserini.trainer score --data negatives.jsonl "
         "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
     )
     config: AnyPath | None = CONFIG
-    data: AnyPath = flag(help='JSONL of {"query", "positive", "negatives"}, .gz or not')
-    cross_encoder: str = flag(help="checkpoint folder or hub id, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
+    data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives"}, gzipped or not')
+    cross_encoder: str = flag(
+        help="a checkpoint folder or a Hugging Face model id, such as cross-encoder/ms-marco-MiniLM-L-6-v2"
+    )
     output: AnyPath = TRAINING_FILE
     device: str = DEVICE
 
@@ -211,9 +236,9 @@ class ScoreSettings(Settings):
 def load_step[S: Settings](
     kind: type[S], path: Path | None, fixed: Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> S:
-    """Settings of a step that a recipe runs: the defaults, then `usual`, a YAML file, and the `fixed` ones.
+    """The settings of a step that a recipe runs: `fixed` overrides the YAML file, which overrides `usual`.
 
-    Raises CaiError for a file that sets a fixed value.
+    Raises CaiError if the file sets a fixed value.
     """
     values = read_yaml(path) if path else {}
     if clash := sorted(values.keys() & fixed.keys()):
@@ -227,12 +252,11 @@ def recorded(settings: Settings, *without: str) -> dict[str, Any]:
 
 
 def inherited(encoder: EncoderConfig) -> dict[str, Any]:
-    """The values of an encoder that a checkpoint trained from it keeps, for its recipe."""
+    """The values that a checkpoint inherits from the encoder it is trained from, for its recipe."""
     return encoder.model_dump(exclude={"name", "checkpoint", "revision", "range", "source", "idf"})
 
 
 def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) -> None:
     """Write the encoder.yaml of a checkpoint in `folder`: that of its base, with another IDF, or none."""
     config = base.replace(name="", checkpoint=str(folder), revision=None, range=None, source=None, idf=idf and str(idf))
-    text = encoder_yaml(config, folder).removeprefix("name: ''\n")  # its name is that of the folder
-    write_text(folder / "encoder.yaml", text)
+    write_text(folder / "encoder.yaml", encoder_yaml(config, folder))

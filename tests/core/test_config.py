@@ -8,6 +8,7 @@ from cai_pyserini.core.config import (
     EncoderConfig,
     PublishedScore,
     encoder_yaml,
+    is_checkpoint,
     is_encoder,
     load_encoder,
     load_index_config,
@@ -215,7 +216,9 @@ def test_a_folder_without_an_encoder_yaml_is_a_checkpoint(tmp_path: Path) -> Non
     assert config == EncoderConfig(name=tmp_path.name, checkpoint=str(tmp_path))
     assert not is_encoder(str(tmp_path))
     (tmp_path / "config.json").touch()
-    assert is_encoder(str(tmp_path))
+    assert not is_checkpoint(str(tmp_path))
+    (tmp_path / "model.safetensors").touch()
+    assert is_checkpoint(str(tmp_path)) and not is_encoder(str(tmp_path))
 
 
 @pytest.mark.parametrize("own_yaml", [True, False])

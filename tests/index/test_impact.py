@@ -1,6 +1,5 @@
-"""Indexes, opened with stock Pyserini: what is in them, what it finds, and what is refused."""
+"""Impact indexes, opened with stock Pyserini: what is in them, what it finds, and what is refused."""
 
-import json
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,22 +7,18 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini import artifact, jvm
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import BeirFolder
-from cai_pyserini.index import index_bm25, index_impacts
-from cai_pyserini.search import query_impacts
-from cai_pyserini.splade import Tokenizer
-from cai_pyserini.vectors import Vectors
-from tests.conftest import Command
+from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.queries import as_terms, quantize_queries
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.index.__main__ import main
+from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.models.tokenizer import Tokenizer
+from tests.index.stock import postings, reader, search
+from tests.index.test_json_vectors import BROKEN, vector_line
 
-Hits = list[tuple[str, float]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def java() -> None:
-    """Start the JVM before anything imports Pyserini."""
-    jvm.start()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
 @pytest.fixture
@@ -39,36 +34,6 @@ def write(tmp_path: Path):
         return folder
 
     return of
-
-
-def vector_line(id: str, vector: dict[str, Any]) -> str:
-    return json.dumps({"id": id, "contents": "", "vector": vector}, ensure_ascii=False)
-
-
-def reader(index: Path) -> Any:
-    from pyserini.index.lucene import LuceneIndexReader
-
-    return LuceneIndexReader(str(index))
-
-
-def postings(index: Path, term: str) -> dict[str, int]:
-    """Document id -> impact of a term, as stock Pyserini reads them."""
-    stock = reader(index)
-    found = stock.get_postings_list(term, analyzer=None) or []
-    return {stock.convert_internal_docid_to_collection_docid(posting.docid): posting.tf for posting in found}
-
-
-def search(index: Path, *queries: dict[str, int], hits: int = 100) -> list[Hits]:
-    """What stock Pyserini finds for queries of impacts."""
-    from pyserini.encode import QueryEncoder
-    from pyserini.search.lucene import LuceneImpactSearcher
-
-    class Given(QueryEncoder):
-        def encode(self, text: str, **kwargs: Any) -> dict[str, int]:
-            return json.loads(text)
-
-    searcher = LuceneImpactSearcher(str(index), Given(), min_idf=-1)
-    return [[(hit.docid, hit.score) for hit in searcher.search(json.dumps(query), hits)] for query in queries]
 
 
 VECTORS = {
@@ -146,8 +111,8 @@ def test_odd_terms_and_ids(write, tmp_path: Path) -> None:
     vectors = {'"quoted"': vector, "血/圧\\": vector, "🧬": vector, "plain": {"|": 9}}
     index = index_impacts(write(vectors), tmp_path / "index")
     for term, impact in vector.items():
-        wanted = {id: impact for id in vectors if id != "plain"} | ({"plain": 9} if term == "|" else {})
-        assert postings(index, term) == wanted, term
+        expected = {id: impact for id in vectors if id != "plain"} | ({"plain": 9} if term == "|" else {})
+        assert postings(index, term) == expected, term
     assert sorted(id for id, _ in search(index, {"|": 1})[0]) == sorted(vectors)
 
 
@@ -165,24 +130,12 @@ def test_a_document_without_terms_is_a_document(write, tmp_path: Path) -> None:
     index = index_impacts(write({"a": {"x": 2}, "b": {}, "c": {"x": 1}}), tmp_path / "index")
     stats = reader(index).stats()
     assert (stats["documents"], stats["non_empty_documents"]) == (3, 2)
-    assert artifact.require_manifest(index, "index")["documents"] == 3
+    assert artifact.require(index, "index").stats["documents"] == 3
     assert search(index, {"x": 1}) == [[("a", 2), ("c", 1)]]
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        '{"id":"a","contents":"","vector":{"x":2,"y":3}}',
-        '{"vector": {"x": 2, "y": 3}, "id": "a"}',
-        '{ "id" : "a", "vector" : { "x" : 2 , "y" : 3 } }',
-        '{"id": "a", "contents": "its text", "vector": {"x": 2, "y": 3}}',
-        '{"id": "a", "contents": "", "vector": {"\\u0078": 2, "y": 3}}',
-        '{"id": "a", "contents": "", "vector": {"x": 2, "y": 3}, "more": {"z": 1}}',
-        '{"id": "a", "contents": "", "vector": {"x": 2, "y": 3}} ',
-        '{"id": "a", "contents": "", "vector": {"x":2, "y":3}}',
-        '{"id": "a", "contents": "", "vector": {"x": 2,"y": 3}}',
-        '{"id": "a", "contents": "", "vector": {"x":  2,  "y": 3 }}',
-    ],
+    "line", ['{"vector": {"x":2,"y": 3}, "id": "a"}', '{"id": "a", "contents": "", "vector": {"x": 2, "y": 3}} ']
 )
 def test_json_in_another_form(write, tmp_path: Path, line: str) -> None:
     index = index_impacts(write([line, vector_line("b", {"x": 1})]), tmp_path / "index")
@@ -201,56 +154,19 @@ SOUND = vector_line("a", {"x": 2})
 
 
 @pytest.mark.parametrize(
-    "line, message",
-    [
-        ('{"id": "b", "contents": "", "vector": {"x": 2', "expected"),
-        ('{"id": "b", "contents": "", "vector": {"x": }}', "expected"),
-        ('{"id": "b", "contents": "", "vector": {"x"}}', "expected"),
-        ('{"id": "b", "contents": ""}', "expected"),
-        ('{"contents": "", "vector": {"x": 2}}', "expected"),
-        ('{"id": "b", "contents": "", "vector": ["x"]}', "expected"),
-        ('["b"]', "expected"),
-        ("", "expected"),
-        (vector_line("b", {"x": 0}), "the impact of 'x' is 0; it must be an integer from 1"),
-        (vector_line("b", {"x": -3}), "the impact of 'x' is -3"),
-        (vector_line("b", {"x": 2.0}), r"the impact of 'x' is 2\.0"),
-        (vector_line("b", {"x": 1e3}), r"the impact of 'x' is 1000\.0"),
-        (vector_line("b", {"x": "2"}), "the impact of 'x' is '2'"),
-        (vector_line("b", {"x": True}), "the impact of 'x' is True"),
-        (vector_line("b", {"x": None}), "the impact of 'x' is None"),
-        (vector_line("b", {"x": {"y": 2}}), "the impact of 'x' is {'y': 2}"),
-        (vector_line("b", {"x": 2**31}), "the impact of 'x' is 2147483648"),
-        (vector_line("b", {"y": 1, "x": 0}), "the impact of 'x' is 0"),
-        (vector_line("b", {"x y": 2}), "the term 'x y' is empty or has white space"),
-        (vector_line("b", {"x\u2003y": 2}), r"the term 'x\\u2003y' is empty or has white space"),
-        (vector_line("b", {"": 2}), "the term '' is empty"),
-        (vector_line("b", {"x\x01y": 2}), "the term"),
-        (vector_line("b", {"x" * 32767: 2}), r"the term x+… has 32,767 bytes; Lucene takes 32,766"),
-        (vector_line("b", {"β" * 16384: 2}), r"the term β+… has 32,768 bytes"),
-        (vector_line("b c", {"x": 2}), "the id 'b c' is no string, is empty or has white space"),
-        (vector_line("", {"x": 2}), "the id ''"),
-        ('{"id": 7, "contents": "", "vector": {"x": 2}}', "the id 7 is no string"),
-        (SOUND, "document id 'a' is there twice"),
-    ],
-    ids=lambda value: value[:60],
+    "line, message", [*BROKEN, (SOUND, "document id 'a' occurs twice")], ids=lambda value: value[:60]
 )
 def test_a_broken_line_is_named_and_nothing_is_left(write, tmp_path: Path, line: str, message: str) -> None:
-    with pytest.raises(CaiError, match=rf"00000\.jsonl:2: {message}"):
+    with pytest.raises(CaiError) as error:
         index_impacts(write([SOUND, line, vector_line("c", {"x": 1})]), tmp_path / "index")
+    assert str(error.value).startswith(f"{tmp_path / 'vectors'}/00000.jsonl:2: {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
 def test_the_same_id_in_another_file_is_named(write, tmp_path: Path) -> None:
     write([SOUND])
-    with pytest.raises(CaiError, match=r"00001\.jsonl:1: document id 'a' is there twice"):
+    with pytest.raises(CaiError, match=r"00001\.jsonl:1: document id 'a' occurs twice"):
         index_impacts(write([SOUND], "00001.jsonl"), tmp_path / "index")
-
-
-def test_a_line_that_is_not_utf_8_is_named(write, tmp_path: Path) -> None:
-    folder = write([])
-    (folder / "00000.jsonl").write_bytes(f"{SOUND}\n{vector_line('b', {'é': 1})}\n".encode("latin-1"))
-    with pytest.raises(CaiError, match=r"00000\.jsonl:2: .*UTF-8"):
-        index_impacts(folder, tmp_path / "index")
 
 
 def test_after_a_failure_the_mended_vectors_are_indexed(write, tmp_path: Path) -> None:
@@ -270,16 +186,15 @@ def test_no_vectors_are_refused(write, tmp_path: Path, empty: bool) -> None:
     assert not (tmp_path / "index").exists()
 
 
-def test_made_anew_only_where_the_vectors_change(write, tmp_path: Path) -> None:
-    def made() -> int:
-        return index_impacts(tmp_path / "vectors", tmp_path / "index").joinpath("manifest.json").stat().st_ino
+def test_made_again_only_where_the_vectors_change(write, tmp_path: Path) -> None:
+    def make(vectors: dict[str, dict[str, int]]) -> Path:
+        return index_impacts(write(vectors), tmp_path / "index")
 
-    write({"a": {"x": 1}})
-    first = made()
-    assert made() == first
-    write({"a": {"x": 1}, "b": {"x": 2}})
-    assert made() != first
-    assert postings(tmp_path / "index", "x") == {"a": 1, "b": 2}
+    (make({"a": {"x": 1}}) / "made before").touch()
+    assert (make({"a": {"x": 1}}) / "made before").exists()
+    index = make({"a": {"x": 1}, "b": {"x": 2}})
+    assert not (index / "made before").exists()
+    assert postings(index, "x") == {"a": 1, "b": 2}
 
 
 def anserini(*arguments: str | Path) -> None:
@@ -301,55 +216,37 @@ def fields(index: Path) -> dict[str, tuple]:
     return {name: of(infos.fieldInfo(name)) for name in ("id", "contents")}
 
 
-def test_the_index_is_as_anserinis_own(line: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_the_index_is_as_anserinis_own(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:
     collection = ["-collection", "JsonVectorCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    paths = ["-input", line / "impacts" / "splade-idf", "-index", tmp_path / "theirs"]
+    paths = ["-input", run_folder / "impacts" / "splade-idf", "-index", tmp_path / "theirs"]
     anserini(*collection, *paths, "-threads", "1", "-impact", "-pretokenized", "-optimize")
-    ours, theirs = line / "indexes" / "splade-idf", tmp_path / "theirs"
+    ours, theirs = run_folder / "indexes" / "splade-idf", tmp_path / "theirs"
     assert reader(ours).stats() == reader(theirs).stats()
     assert fields(ours)["id"] == fields(theirs)["id"]
     options, values, _, vectors, payloads = fields(theirs)["contents"]
     assert fields(ours)["contents"] == (options, values, True, vectors, payloads)  # norms would be of no use
-    (shard,) = Vectors(line / "vectors" / "queries-test")
-    queries = query_impacts(shard.matrix, Tokenizer(checkpoint).terms, 100)
+    (shard,) = Vectors(run_folder / "vectors" / "queries-test")
+    queries = as_terms(quantize_queries(shard.vectors, 100), Tokenizer(checkpoint).terms)
     found = search(ours, *queries)
     assert min(map(len, found)) > 2
     assert found == search(theirs, *queries)
 
 
-def bm25(index: Path, queries: Iterable[str], k1: float = 0.9, b: float = 0.4) -> list[Hits]:
-    """What stock Pyserini finds for text."""
-    from pyserini.search.lucene import LuceneSearcher
-
-    searcher = LuceneSearcher(str(index))
-    searcher.set_bm25(k1, b)
-    return [[(hit.docid, hit.score) for hit in searcher.search(query, 100)] for query in queries]
-
-
-def test_bm25_is_as_pyserinis_own(tiny: Path, tmp_path: Path, command: Command) -> None:
-    collection = BeirFolder(tiny, "tiny")
-    (tmp_path / "json").mkdir()
-    lines = [json.dumps({"id": id, "contents": contents}) for id, contents in collection.documents()]
-    (tmp_path / "json" / "all.jsonl").write_text("\n".join(lines))
-    module = ["-m", "pyserini.index.lucene", "--collection", "JsonCollection", "--threads", "1", "--optimize"]
-    paths = ["--generator", "DefaultLuceneDocumentGenerator", "--input", tmp_path / "json", "--index", tmp_path / "own"]
-    done = command("cai_pyserini", *module, *paths, "--storePositions", "--storeDocvectors")
-    assert done.returncode == 0, done.stderr
-    ours = index_bm25(collection, tmp_path / "ours", threads=1)
-    assert reader(ours).stats() == reader(tmp_path / "own").stats()
-    queries = collection.topics("test").values()
-    found = bm25(ours, queries)
-    assert max(map(len, found)) > 2
-    assert found == bm25(tmp_path / "own", queries)
-    assert reader(ours).get_document_vector("d9")["insulin"] == 3  # RM3 needs vectors
+def test_an_index_says_how_its_queries_are_encoded(run_folder: Path) -> None:
+    for name, power in (("splade", 0.0), ("splade-idf", 1.0)):
+        index, impacts = run_folder / "indexes" / name, run_folder / "impacts" / name
+        config, written = load_encoder(str(index)), load_encoder(str(impacts))
+        assert config.replace(idf=None) == written.replace(idf=None, name=config.name)
+        assert bool(config.idf) == bool(power) and (not power or Path(config.idf or "").samefile(run_folder / "idf"))
+        stats, made = artifact.require(index, "index").stats, artifact.require(impacts, "impact")
+        assert stats["checkpoint"] == made.recipe["checkpoint"] and stats["query_scale"] == 100
+        assert (stats["document_scale"], stats["nonzeros"]) == (made.stats["document_scale"], made.stats["nonzeros"])
 
 
-def test_bm25_keeps_the_other_documents_of_an_empty_one(broken: Path, tmp_path: Path) -> None:
-    with (broken / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "e", "title": "", "text": " "}\n{"_id": "f", "text": "zinc for cattle"}\n')
-    index = index_bm25(BeirFolder(broken, "broken"), tmp_path / "index", threads=2)
-    ((first, _), *_) = bm25(index, ["cattle"])[0]
-    assert first == "f"
-    assert sorted(id for id, _ in bm25(index, ["zinc"])[0]) == ["d11", "f"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "index"]
-    assert not (index / "staging").exists()
+def test_command(write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index = tmp_path / "index"
+    main(["impact", "--input", str(write(VECTORS)), "--output", str(index)])
+    assert capsys.readouterr().out.startswith(f"{index}: 4 documents, ")
+    with pytest.raises(CaiError, match="vectors has files that this command has not made"):
+        main(["impact", "--input", str(tmp_path / "vectors"), "--output", str(tmp_path / "vectors")])
+    assert [path.name for path in (tmp_path / "vectors").iterdir()] == ["00000.jsonl"]

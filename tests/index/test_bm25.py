@@ -1,0 +1,88 @@
+"""BM25 indexes, opened with stock Pyserini, and docT5query's appended queries."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.index import bm25 as stage
+from cai_pyserini.index.__main__ import main
+from cai_pyserini.index.bm25 import index_bm25
+from tests.index.stock import bm25, reader, run_module
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
+
+
+def test_bm25_is_as_pyserinis_own(tiny: Path, tmp_path: Path) -> None:
+    collection = BeirFolder(tiny, "tiny")
+    (tmp_path / "json").mkdir()
+    lines = [json.dumps({"id": id, "contents": contents}) for id, contents in collection.documents()]
+    (tmp_path / "json" / "all.jsonl").write_text("\n".join(lines))
+    paths = ["--input", tmp_path / "json", "--index", tmp_path / "own", "--storePositions", "--storeDocvectors"]
+    kind = ["--collection", "JsonCollection", "--generator", "DefaultLuceneDocumentGenerator"]
+    run_module("pyserini.index.lucene", *kind, *paths, "--threads", 1, "--optimize")
+    ours = index_bm25(collection, tmp_path / "ours", threads=1)
+    assert reader(ours).stats() == reader(tmp_path / "own").stats()
+    queries = collection.topics("test").values()
+    found = bm25(ours, queries)
+    assert max(map(len, found)) > 2
+    assert found == bm25(tmp_path / "own", queries)
+    assert reader(ours).get_document_vector("d9")["insulin"] == 3  # RM3 needs vectors
+
+
+def test_bm25_keeps_the_other_documents_of_an_empty_one(broken: Path, tmp_path: Path) -> None:
+    with (broken / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "e", "title": "", "text": " "}\n{"_id": "f", "text": "zinc for cattle"}\n')
+    index = index_bm25(BeirFolder(broken, "broken"), tmp_path / "index", threads=2)
+    ((first, _), *_) = bm25(index, ["cattle"])[0]
+    assert first == "f"
+    assert sorted(id for id, _ in bm25(index, ["zinc"])[0]) == ["d11", "f"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "index"]
+    assert not (index / "staging").exists()
+
+
+@pytest.fixture
+def generated(tmp_path: Path) -> Path:
+    """Generated queries: two of d7, one of d8, of which a word is nowhere else."""
+    folder = tmp_path / "generated"
+    (folder / "qrels").mkdir(parents=True)
+    queries = {"g1": "tonsil removal", "g2": "quinsy", "g3": "ague"}
+    lines = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in queries.items()]
+    (folder / "queries.jsonl").write_text("".join(lines))
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\ng1\td7\t1\ng2\td7\t1\ng3\td8\t1\n")
+    return folder
+
+
+def test_generated_queries_are_appended_to_their_documents(
+    tiny: Path, generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(tiny / "corpus.jsonl", generated)
+    monkeypatch.setattr(stage, "FILE_DOCUMENTS", 5)  # so that there are three files
+    documents = BeirFolder(tiny, "tiny")
+    index = index_bm25(documents, tmp_path / "index", 1, BeirFolder(generated, "generated"))
+    assert reader(index).get_document_vector("d7") == {"tonsillectomi": 1, "tonsil": 1, "remov": 1, "quinsi": 1}
+    found = bm25(index, ["quinsy", "ague", "insulin"])
+    assert [[id for id, _ in hits] for hits in found] == [["d7"], ["d8"], ["d9"]]
+    assert artifact.require(index, "index").stats["documents"] == 12
+    with_queries = artifact.require(index, "index").digest
+    assert artifact.require(index_bm25(documents, index, 1), "index").digest != with_queries
+    assert bm25(index, ["quinsy"]) == [[]]
+
+
+def test_documents_that_anserini_does_not_index_are_not_taken_for_whole(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage_json = stage._stage_json
+    monkeypatch.setattr(stage, "_stage_json", lambda *arguments: stage_json(*arguments) + 1)
+    with pytest.raises(CaiError, match="Anserini indexed 12 of 13 documents"):
+        index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "index", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["bm25", "--collection", str(tiny), "--output", str(tmp_path / "index"), "--threads", "1"])
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'index'}: 12 documents, ")

@@ -1,0 +1,48 @@
+"""Dense indexes: files that Pyserini's FaissSearcher opens."""
+
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.index.__main__ import main
+from cai_pyserini.index.dense import index_dense
+from tests.conftest import stored_vectors
+
+ROWS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
+
+
+def test_an_index_holds_the_vectors_and_their_ids(tmp_path: Path) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", ROWS, ROWS[:1] * 5, kind="dense", checkpoint="of the encoder")
+    index = index_dense(vectors, tmp_path / "index")
+    assert (index / "docid").read_text() == "a\nb\nc\nd\n"
+    stored = faiss.read_index(str(index / "index"))
+    assert isinstance(stored, faiss.IndexFlatIP)
+    np.testing.assert_array_equal(stored.reconstruct_n(0, 4), [*ROWS.tolist(), [5, 0]])
+    stats = artifact.require(index, "index").stats
+    assert (stats["documents"], stats["checkpoint"]) == (4, "of the encoder") and stats["bytes"] > 4 * 2 * 4
+
+
+def test_made_again_only_where_the_vectors_change(tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    vectors = stored_vectors(tmp_path / "vectors", ROWS, kind="dense")
+    (index_dense(vectors, index) / "made before").touch()
+    assert (index_dense(vectors, index) / "made before").exists()
+    other = stored_vectors(tmp_path / "others", ROWS, kind="dense", checkpoint="other")
+    assert not (index_dense(other, index) / "made before").exists()
+
+
+def test_sparse_vectors_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="has sparse vectors: make impacts of them"):
+        index_dense(stored_vectors(tmp_path / "vectors", csr_matrix(ROWS)), tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_vectors(tmp_path / "vectors", ROWS, kind="dense")
+    main(["dense", "--vectors", str(tmp_path / "vectors"), "--output", str(tmp_path / "index")])
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'index'}: 3 documents, ")

@@ -1,0 +1,102 @@
+"""Lucene searchers: hits, their scale, and batches."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.encode.queries import Queries
+from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.search import lucene
+from cai_pyserini.search.lucene import LuceneSearcher
+from tests.index.test_json_vectors import vector_line
+
+pytestmark = pytest.mark.slow
+
+VECTORS = {
+    "d1": {"fever": 3, "cold": 5},
+    "d2": {"fever": 1},
+    "d3": {"cold": 2, "##s": 7, "fever": 100},
+    "d4": {"zinc": 1, "fever": 2, "|": 3},
+}
+
+
+def searcher_of(index: Path, **settings: float) -> LuceneSearcher:
+    return LuceneSearcher(index, artifact.require(index, "index"), **settings)
+
+
+@pytest.fixture(scope="module")
+def index(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of VECTORS."""
+    folder = tmp_path_factory.mktemp("impacts")
+    (folder / "0.jsonl").write_text("".join(f"{vector_line(id, vector)}\n" for id, vector in VECTORS.items()))
+    return index_impacts(folder, tmp_path_factory.mktemp("index") / "index")
+
+
+def test_scores_are_dot_products(index: Path) -> None:
+    searcher = searcher_of(index)
+    assert searcher.search({"fever": 2, "cold": 10}, 10) == [("d3", 220), ("d1", 56), ("d4", 4), ("d2", 2)]
+    assert searcher.search({"fever": 2, "cold": 10}, 1) == [("d3", 220)]
+    assert searcher.search({"|": 5}, 10) == [("d4", 15)]
+    assert searcher.search({"absent": 5}, 10) == searcher.search({}, 10) == []
+    searcher.close()
+
+
+@pytest.mark.parametrize("hits_per_crossing", [1, 6, 1 << 16])
+def test_many_queries_at_a_time(index: Path, hits_per_crossing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lucene, "HITS", hits_per_crossing)
+    searcher = searcher_of(index)
+    queries = {"b": {"fever": 1}, "a": {"zinc": 7}, "none": {"absent": 1}, "empty": {}}
+    batches = list(searcher.search_many(queries, 3, 2))
+    assert len(batches) == {1: 4, 6: 2, 1 << 16: 1}[hits_per_crossing]
+    found = {id: hits for batch in batches for id, hits in batch.items()}
+    assert list(found) == list(queries)
+    assert found == {"b": [("d3", 100), ("d1", 3), ("d4", 2)], "a": [("d4", 7)], "none": [], "empty": []}
+
+
+def test_a_query_of_more_terms_than_lucene_takes_by_default(index: Path) -> None:
+    query = {f"term{i}": 1 for i in range(5000)} | {"fever": 1}
+    assert searcher_of(index).search(query, 1) == [("d3", 100)]
+
+
+def test_scores_are_divided_by_the_scales(run_folder: Path) -> None:
+    folder = run_folder / "indexes" / "splade-idf"
+    stats = artifact.require(folder, "index").stats
+    searcher = searcher_of(folder)
+    assert searcher.query_scale == stats["query_scale"] == 100
+    unscaled = searcher.java.search(lucene.LuceneSearcher._java(searcher, {"bladder": 250}, "java.util.Map"), 1)
+    ((id, score),) = searcher.search({"bladder": 250}, 1)
+    assert id == "d4" and score == pytest.approx(unscaled[0].score / (100 * stats["document_scale"]))
+
+
+def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:
+    topics = BeirFolder(tiny, "tiny").topics("test")
+    searcher = searcher_of(run_folder / "indexes" / "bm25")
+    run = scores_by_query(read_run(run_folder / "runs" / "bm25.trec"))
+    queries, _ = Queries(topics).for_search()
+    many = {id: hits for batch in searcher.search_many(queries, 1000, 1) for id, hits in batch.items()}
+    assert sum(map(len, many.values())) > 8
+    for id, text in topics.items():
+        one = searcher.search(text, 1000)
+        assert one == many[id]
+        kept = {document: score for document, score in one if document != id}
+        assert kept == pytest.approx(run.get(id, {}), abs=1e-5)
+
+
+def test_bm25_parameters(run_folder: Path) -> None:
+    default, other = (searcher_of(run_folder / "indexes" / "bm25", **s) for s in ({}, {"k1": 2.0, "b": 0.9}))
+    first, second = (dict(searcher.search("blood pressure", 10)) for searcher in (default, other))
+    assert first.keys() == second.keys() and first != second
+    assert dict(default.search("blood pressure", 10)) == first  # a searcher keeps its own
+
+
+def test_an_index_that_cannot_be_opened_is_named(run_folder: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(run_folder / "indexes" / "bm25", tmp_path / "broken"))
+    for segments in broken.glob("segments_*"):
+        segments.unlink()
+    with pytest.raises(CaiError, match=f"opening {broken}: "):
+        searcher_of(broken)

@@ -1,0 +1,209 @@
+"""The search stage: which queries, which hits, and how long it takes."""
+
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import Hits, read_run, scores_by_query
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries, Query
+from cai_pyserini.index.dense import index_dense
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.search.__main__ import main
+from cai_pyserini.search.faiss import FaissSearcher
+from cai_pyserini.search.lucene import LuceneSearcher
+from cai_pyserini.search.search import (
+    WARM_UP,
+    open_searcher,
+    queries_for,
+    removes_query,
+    require_same_checkpoint,
+    search,
+    timed_search,
+)
+from tests.conftest import stored_vectors
+
+NUMBERS = ["0", "1", "2"]  # of documents and of queries
+ROWS = np.array([[4, 0], [3, 1], [0, 2]], np.float32)
+
+
+@pytest.fixture
+def index(checkpoint: Path, tmp_path: Path) -> Path:
+    """A dense index of three documents; ROWS are also the vectors of the three queries."""
+    digest = checkpoint_digest(checkpoint)
+    return index_dense(
+        stored_vectors(tmp_path / "documents", ROWS, ids=[NUMBERS], kind="dense", checkpoint=digest), tmp_path / "index"
+    )
+
+
+@pytest.fixture
+def queries(checkpoint: Path, tmp_path: Path) -> Queries:
+    vectors = stored_vectors(tmp_path / "queries", ROWS, ids=[NUMBERS], kind="dense", role="queries")
+    encoder = Encoder(EncoderConfig(name="test", checkpoint=str(checkpoint), kind="dense"), "cpu")
+    return Queries(dict.fromkeys(NUMBERS, "text"), encoder, stored=vectors.folder)
+
+
+def found(run: Path) -> dict[str, list[str]]:
+    return {query: list(hits) for query, hits in scores_by_query(read_run(run)).items()}
+
+
+def test_a_run_of_all_queries(index: Path, queries: Queries, tmp_path: Path) -> None:
+    run = search(index, queries, tmp_path / "run.trec", hits=2, tag="dense")
+    assert run.read_text().splitlines()[:3] == [
+        "0 Q0 0 1 16.000000 dense",
+        "0 Q0 1 2 12.000000 dense",
+        "1 Q0 0 1 12.000000 dense",
+    ]
+    assert found(run) == {"0": ["0", "1"], "1": ["0", "1"], "2": ["2", "1"]}
+    stats = artifact.require(run, "search").stats
+    assert stats["queries"] == 3 and stats["ms_per_query"] > 500 / 3  # the queries were encoded in half a second
+
+
+def test_removing_a_query_leaves_as_many_hits(index: Path, queries: Queries, tmp_path: Path) -> None:
+    run = search(index, queries, tmp_path / "run.trec", hits=2, remove_query=True)
+    assert found(run) == {"0": ["1", "2"], "1": ["0", "2"], "2": ["1", "0"]}
+
+
+def test_searched_again_only_where_something_changes(index: Path, queries: Queries, tmp_path: Path) -> None:
+    def digest(**settings: object) -> str:
+        return artifact.require(search(index, queries, tmp_path / "run.trec", **settings), "search").digest
+
+    first = digest()
+    assert digest(threads=1, tag="other", k1=2.0) == first  # k1 is of no use to a dense index
+    assert len({first, digest(hits=2), digest(remove_query=True)}) == 3
+
+
+QRELS = {"0": {"1": 1}, "1": {"0": 2, "1": 0}, "2": {"0": 1}}
+
+
+@pytest.mark.parametrize("setting, removes", [("auto", True), ("always", True), ("never", False)])
+def test_queries_that_are_documents(setting: str, removes: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """As in ArguAna: no query is an answer to itself."""
+    assert removes_query(setting, QRELS) is removes
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("setting, removes", [("auto", False), ("always", True), ("never", False)])
+def test_queries_that_are_numbered_like_documents(
+    setting: str, removes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert removes_query(setting, QRELS | {"2": {"2": 1}, "3": {"3": 2}}) is removes
+    if setting == "auto":
+        assert "judge document '2' relevant to the query of the same id (2 such queries)" in caplog.text
+        assert "hits with the id of their query are kept" in caplog.text
+    else:
+        assert not caplog.records
+
+
+def test_an_index_of_another_checkpoint_is_refused(
+    index: Path, queries: Queries, checkpoint: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
+    (other / "config.json").write_text((other / "config.json").read_text() + "\n")
+    encoder = Encoder(EncoderConfig(name="other", checkpoint=str(other), kind="dense"), "cpu")
+    with pytest.raises(CaiError, match=f"{index} was built with another checkpoint than {other}: search it with"):
+        search(index, Queries(queries.topics, encoder), tmp_path / "run.trec")
+    assert not (tmp_path / "run.trec").exists()
+    require_same_checkpoint(index, checkpoint)
+
+
+def test_an_index_without_an_encoder_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    index = artifact.make(tmp_path / "index", {"stage": "index", "kind": "bm25"}, lambda folder: {"documents": 1})
+    with pytest.raises(CaiError, match="index was not built with an encoder of ours"):
+        require_same_checkpoint(index, checkpoint)
+
+
+def test_a_dense_index_does_not_name_an_encoder(index: Path, checkpoint: Path) -> None:
+    with pytest.raises(CaiError, match=r"index is a dense index, which does not name .*: give --encoder"):
+        queries_for(index, {"q": "text"})
+    named = queries_for(index, {"q": "text"}, str(checkpoint))
+    assert named.encoder and named.encoder.checkpoint == checkpoint
+
+
+def test_a_text_index_needs_no_encoder(tmp_path: Path) -> None:
+    index = artifact.make(tmp_path / "index", {"stage": "index", "kind": "bm25"}, lambda folder: {"documents": 1})
+    assert queries_for(index, {"q": "text"}, "no such encoder") == Queries({"q": "text"})
+
+
+class CountingSearcher:
+    """A searcher that remembers what it was asked, and takes its time for the first call."""
+
+    query_scale = 1
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[Query], int, int]] = []
+
+    def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
+        time.sleep(0.01 if self.asked else 0.5)
+        self.asked.append((list(queries.values()), hits, threads))
+        for id in queries:
+            yield {id: [("d", 1.0)]}
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_clock_starts_after_a_warm_up() -> None:
+    searcher = CountingSearcher()
+    run, seconds = timed_search(searcher, {"q1": "a", "q2": "b", "q3": "c"}, 7, 2, "search")  # type: ignore[arg-type]
+    (warm_up, *settings), (timed, *same_settings) = searcher.asked
+    assert len(warm_up) == WARM_UP == 256 and warm_up[:4] == ["a", "b", "c", "a"]
+    assert timed == ["a", "b", "c"] and settings == same_settings == [7, 2]
+    assert 0.01 <= seconds < 0.5
+    assert scores_by_query(run) == {query: {"d": 1.0} for query in ("q1", "q2", "q3")}
+
+
+def test_threads_are_the_processors_by_default() -> None:
+    searcher = CountingSearcher()
+    timed_search(searcher, {"q": "a"}, 1, 0, "search")  # type: ignore[arg-type]
+    assert min(threads for _, _, threads in searcher.asked) >= 1
+
+
+def test_the_searcher_of_a_dense_index(index: Path) -> None:
+    assert isinstance(open_searcher(index), FaissSearcher)
+
+
+@pytest.mark.slow
+def test_commands(
+    tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], checkpoint: Path
+) -> None:
+    assert isinstance(open_searcher(run_folder / "indexes" / "bm25"), LuceneSearcher)
+    output = tmp_path / "run.trec"
+
+    def run(name: str, *arguments: object, index: str = "") -> list[tuple[str, ...]]:
+        """What the command finds, if it is what the whole run found for the system of this name."""
+        paths = ["--index", run_folder / "indexes" / (index or name), "--collection", tiny, "--output", output]
+        main([*map(str, paths), *map(str, arguments)])
+        assert capsys.readouterr().out.startswith(f"{output}: 5 queries, ")
+        ours, whole = (
+            [tuple(row.split()[:5]) for row in path.read_text().splitlines()]
+            for path in (output, run_folder / "runs" / f"{name}.trec")
+        )
+        assert bool(arguments) or ours == whole
+        return ours
+
+    bm25, splade = run("bm25"), run("splade-idf")
+    assert run("splade-doc-idf", "--query", "bow", index="splade-idf") != splade
+    assert (
+        output.read_text().replace("cai_pyserini", "splade-doc-idf")
+        == (run_folder / "runs" / "splade-doc-idf.trec").read_text()
+    )
+    assert run("splade-idf", "--encoder", checkpoint) == splade
+    assert len(run("splade-idf", "--hits", "1")) == 5
+    kept = run("splade-idf", "--remove-query", "never")
+    assert set(kept) > {row for row in kept if row[0] == row[2] == "d8"} != set()
+    assert not {row for row in splade if row[0] == row[2]}
+    assert {row[:3] for row in run("bm25", "--k1", "2", "--b", "0.9")} == {row[:3] for row in bm25}
+    output.unlink()
+    with pytest.raises(CaiError, match=r"no .*qrels/dev"):
+        run("bm25", "--split", "dev")
+    assert not output.exists()
