@@ -1,1 +1,1 @@
-"""Whole experiments on a test collection: which systems, in which order, and the report."""
+"""Whole experiments on a test collection: the systems, the order of the stages, and the report."""

@@ -1,4 +1,4 @@
-"""What an experiment is: a collection, encoders, settings, and a folder."""
+"""The definition of an experiment: a collection, encoders, settings, and a folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "g
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is run on which collection, with what, and where everything goes."""
+    """A collection, the models to run on it, their settings, and the output folder."""
 
     collection: IndexConfig
     encoder: EncoderConfig

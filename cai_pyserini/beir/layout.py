@@ -1,4 +1,4 @@
-"""Where everything lies in the folder of an experiment."""
+"""The layout of a run folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ class Layout:
 
     @property
     def collection(self) -> Path:
-        """The check of the collection, with its counts."""
+        """The result of checking the collection, with its counts."""
         return self.folder / "collection.json"
 
     @property
@@ -31,11 +31,11 @@ class Layout:
         return self.folder / ".lock"
 
     def idf(self, system: System) -> Path:
-        """The IDF under the tokenizer of a system's encoder."""
+        """The IDF of the tokens of a system's encoder."""
         return self.folder / ("idf-dense" if system.kind == "dense" else "idf")
 
     def vectors(self, system: System, role: Role, split: str) -> Path:
-        """Raw vectors. Those of SPLADE are the same for all its systems; those of a dense encoder depend on the IDF."""
+        """Raw vectors. All SPLADE systems share theirs; those of a dense encoder depend on the IDF."""
         name = role if role == "documents" else f"queries-{split}"
         return self.folder / "vectors" / (f"{system.index}-{name}" if system.kind == "dense" else name)
 

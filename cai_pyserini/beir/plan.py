@@ -1,7 +1,7 @@
 """The order of the stages: from a collection and an encoder to a table of scores.
 
-Each step is one call of a stage, which skips what is up to date. So an interrupted experiment continues where it
-stopped, and with another setting only the affected stages run again.
+Each step calls one stage, which returns at once if its result is up to date. So an interrupted experiment continues
+where it stopped; change a setting and only the affected stages run again.
 """
 
 import fcntl
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class Inputs:
-    """What the stages of an experiment share, opened when it is first needed."""
+    """The inputs that the stages of an experiment share, each opened when it is first needed."""
 
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
@@ -70,7 +70,7 @@ class Inputs:
         return checkpoint_folder(load_encoder(self.experiment.cross_encoder or ""))
 
     def encoder(self, system: System) -> Encoder:
-        """The encoder of a system: one for SPLADE, one each for dense vectors with and without IDF."""
+        """The encoder of a system; dense systems with and without IDF have different ones."""
         name = system.index if system.kind == "dense" else "splade"
         if name not in self._encoders:
             config = self.experiment.encoder
@@ -83,7 +83,7 @@ class Inputs:
         return self.layout.vectors(system, role, self.experiment.split)
 
     def queries(self, system: System) -> Queries:
-        """The queries as a system's index is searched with them."""
+        """The queries in the form that a system's index takes."""
         if system.searches_text:
             return Queries(self.topics)
         if system.bow:
@@ -92,7 +92,7 @@ class Inputs:
 
 
 def run(experiment: Experiment, names: Sequence[str]) -> Results:
-    """Run what is not up to date, write results.json and report.md, and return the results of these systems."""
+    """Run the stages that are not up to date, write results.json and report.md, and return the systems' results."""
     systems = [parse_system(name) for name in dict.fromkeys(names)]
     inputs = Inputs(experiment)
     layout = experiment.layout
@@ -117,7 +117,7 @@ def run(experiment: Experiment, names: Sequence[str]) -> Results:
 
 
 def require(inputs: Inputs, systems: Sequence[System]) -> None:
-    """Raise CaiError where a system needs what the experiment does not have, before anything is spent on it."""
+    """Raise CaiError, before any stage runs, if a system needs something that the experiment does not have."""
     experiment = inputs.experiment
     for system in with_parts(systems):
         if (setting := REQUIRES.get(system.kind)) and getattr(experiment, setting) is None:
@@ -137,7 +137,7 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
 
 
 def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Callable[[], Path]]]:
-    """What these systems need, in order: a label and a call, which returns the path of the artifact."""
+    """Yield the steps that these systems need, in order: a label, and a function that returns the artifact's path."""
     layout, needed = inputs.layout, with_parts(systems)
     encoded = [system for system in needed if system.kind in ("splade", "dense")]
     indexed = [*encoded, *(system for system in needed if system.searches_text)]
@@ -171,7 +171,7 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
 def _first(
     systems: Sequence[System], path: Callable[[System], Path], condition: Callable[[System], bool] = lambda _: True
 ) -> list[tuple[Path, System]]:
-    """Each path once, with the first system that meets the condition and has it."""
+    """Each distinct path, with the first system that meets the condition and has this path."""
     found: dict[Path, System] = {}
     for system in filter(condition, systems):
         found.setdefault(path(system), system)
@@ -242,7 +242,7 @@ def _rescore(inputs: Inputs, hybrid: System, part: System) -> Path:
 
 
 def _scorer(inputs: Inputs, system: System) -> Scorer:
-    """A function that scores documents for queries as a system does."""
+    """A function that scores documents for queries as the system does."""
     config, index = inputs.experiment.collection, inputs.layout.index(system)
     if system.searches_text:
         return text_scorer(index, inputs.topics, config.k1, config.b)
@@ -254,7 +254,7 @@ def _scorer(inputs: Inputs, system: System) -> Scorer:
 def _fuse(inputs: Inputs, system: System) -> Path:
     layout, depth = inputs.layout, inputs.experiment.depth
     runs = [layout.rescored(system, part) if system.exact else layout.run(part) for part in system.parts]
-    # Rescored runs hold the union of all parts' best documents, every one of which counts.
+    # Rescored runs contain the union of all parts' best documents, all of which are fused.
     depth = depth * len(runs) if system.exact else depth
     return fuse(runs, layout.run(system), system.fusion, depth, inputs.experiment.collection.hits, system.name)
 
@@ -265,7 +265,7 @@ def _evaluate(inputs: Inputs, system: System) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file for this process alone."""
+    """Hold an exclusive lock on a file. Raises CaiError if another process holds it."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

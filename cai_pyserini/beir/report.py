@@ -22,13 +22,13 @@ SIGNIFICANT = 0.05
 
 @dataclass
 class Results:
-    """The outcome of an experiment; `systems` maps a name to means over queries. It is results.json."""
+    """The results of an experiment, as in results.json; `systems` maps a name to means over queries."""
 
     collection: str
     encoder: str
     split: str
     systems: dict[str, dict[str, float]]
-    comparisons: dict[str, dict[str, float]]  # with the baseline: difference and p
+    comparisons: dict[str, dict[str, float]]  # against the baseline: difference and p
     timings_s: dict[str, float]  # stage -> seconds
     index_bytes: dict[str, int]
     nonzeros_per_document: float | None  # of SPLADE's raw vectors
@@ -39,7 +39,7 @@ class Results:
 
 
 def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str, float]) -> Results:
-    """Collect what the stages left in the folder of an experiment."""
+    """Collect the results of all stages from the run folder."""
     layout, config = experiment.layout, experiment.collection
     check = artifact.require(layout.collection, "beir")
     values: dict[str, PerQuery] = {system.name: json.loads(layout.evaluation(system).read_text()) for system in systems}
@@ -88,7 +88,7 @@ def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str,
 
 
 def _location(config: IndexConfig) -> str:
-    """The source of a collection, as seen from any folder."""
+    """The source of a collection; a folder as an absolute path."""
     folder = Path(config.source)
     return str(folder.resolve()) if config.source != "hpo" and folder.is_dir() else config.source
 
@@ -104,12 +104,12 @@ def write(results: Results, layout: Layout) -> None:
 
 
 def table(results: Results) -> str:
-    """The table for a terminal: the best of each column is marked *, a significant difference †."""
+    """The table for a terminal; * marks the best of each column, † a significant difference."""
     return f"{tables.aligned(_rows(results, '*{}', ' {}'))}\n" + "\n".join(_legend(results, "*"))
 
 
 def markdown(results: Results) -> str:
-    """The report."""
+    """The report, as Markdown."""
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
@@ -149,7 +149,7 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
 
 
 def _legend(results: Results, mark: str) -> list[str]:
-    """What the marks and columns mean."""
+    """Explanations of the marks and columns."""
     legend = [f"{mark}: best of its column"]
     if results.comparisons:
         legend.append(
@@ -164,9 +164,9 @@ def _legend(results: Results, mark: str) -> list[str]:
 
 
 def verify(results: Results, config: IndexConfig) -> str:
-    """Compare with the scores that the index config expects; the lines to print.
+    """Compare results with the scores that the index config expects. Returns the lines to print.
 
-    Raises CaiError, with those lines, if a score differs by more than the tolerance, and if nothing is expected.
+    Raises CaiError with these lines if a score differs by more than the tolerance; also if no scores are expected.
     """
     expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
     expected = {name: score for name, score in expected.items() if name in results.systems}

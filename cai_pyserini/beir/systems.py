@@ -1,11 +1,11 @@
-"""The systems of an experiment, and what their names say: the rows of every table.
+"""The systems of an experiment, the rows of every table, and their names.
 
-bm25, doct5query                                   text; doct5query's documents have generated queries appended
-splade, splade-doc, splade-idf, splade-doc-idf     SPLADE, with bag-of-words queries (-doc), with IDF (-idf)
-dense, dense-idf                                   mean pooling, weighted with IDF (-idf)
+bm25, doct5query                                   BM25; for doct5query, on documents with generated queries appended
+splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
+dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
 cross-encoder                                      the best documents of bm25, reranked
-hybrid-<one or more of the others>                 fused with bm25; the sum, as in the paper
-hybrid-<…>-<fusion>                                another fusion; hybrid-dense-product is LaPraDoR
+hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
+hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
 hybrid-<…>[-<fusion>]-exact                        every system scores all documents that are fused
 """
 
@@ -22,28 +22,28 @@ Kind = Literal["bm25", "doct5query", "splade", "dense", "cross-encoder", "hybrid
 
 @dataclass(frozen=True)
 class System:
-    """A single system, or a hybrid of several: a tree."""
+    """A single system, or a hybrid, whose parts are systems."""
 
     name: str
     kind: Kind
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
-    parts: tuple["System", ...] = ()  # the systems whose runs it is made of
+    parts: tuple["System", ...] = ()  # the systems whose runs it combines
     fusion: str = DEFAULT
     exact: bool = False
 
     @property
     def searches_text(self) -> bool:
-        """Whether its queries are text, for BM25."""
+        """Whether it searches a BM25 index with text."""
         return self.kind in ("bm25", "doct5query")
 
     @property
     def index(self) -> str:
-        """The name of the index that it searches."""
+        """The name of its index."""
         return f"{self.kind}{'-idf' * self.idf}"
 
     def walk(self) -> Iterator["System"]:
-        """Its parts, their parts before them, and then itself."""
+        """Yield its parts, recursively, and then itself."""
         for part in self.parts:
             yield from part.walk()
         yield self
@@ -71,7 +71,7 @@ NAMES = (
 
 
 def parse_system(name: str) -> System:
-    """The system of a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for any other name."""
+    """The system with a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
     if name in SINGLE:
         return SINGLE[name]
     rest = name.removeprefix("hybrid-")
@@ -87,7 +87,7 @@ def parse_system(name: str) -> System:
 
 
 def _split(names: str) -> tuple[System, ...]:
-    """The single systems whose names, joined by a dash, are `names`; none if there are no such."""
+    """The single systems whose names, joined by dashes, are `names`; empty if there are none."""
     for name in sorted(SINGLE, key=len, reverse=True):
         if names == name:
             return (SINGLE[name],)
@@ -102,12 +102,12 @@ def _can_be_exact(parts: Iterable[System], fusion: str) -> bool:
 
 
 def with_parts(systems: Iterable[System]) -> list[System]:
-    """The systems, each once, after those whose runs they are made of."""
+    """The systems and all of their parts, each once; parts come first."""
     return list(dict.fromkeys(part for system in systems for part in system.walk()))
 
 
 def sparse_systems(config: EncoderConfig) -> list[str]:
-    """The systems that a SPLADE encoder is made for."""
+    """The SPLADE systems that suit an encoder."""
     sparse = ["splade-doc", "splade-doc-idf"]
     if config.query == "splade":
         sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]
@@ -115,14 +115,14 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 
 def default_systems(config: EncoderConfig) -> list[str]:
-    """bm25, what the encoder is made for, and hybrids of those with IDF, as sum and minmax."""
+    """bm25, the SPLADE systems, and sum and minmax hybrids of those with IDF."""
     sparse = sparse_systems(config)
     hybrids = [name for name in sparse if name.endswith("-idf")] or sparse
     return ["bm25", *sparse, *[f"hybrid-{name}{fusion}" for name in hybrids for fusion in ("", "-minmax")]]
 
 
 def all_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
-    """Every system of these kinds, alone and in hybrids with bm25: sum and minmax, also exact, and LaPraDoR."""
+    """All systems of these kinds, alone and in hybrids with bm25: sum, minmax, exact ones, and LaPraDoR."""
     sparse = sparse_systems(config)
     dense = ["dense", "dense-idf"] if "dense" in kinds else []
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]

@@ -1,1 +1,1 @@
-"""What every room uses: errors, artifacts, settings, files, the terminal and the JVM."""
+"""Shared by all stages: errors, artifacts, settings, file formats, the terminal and the JVM."""

@@ -1,8 +1,8 @@
-"""Results on disk that can be trusted: a manifest says what made each one, and an unfinished one is never used.
+"""Artifacts: results on disk, each with a manifest that records how it was made.
 
 An artifact is a file or a folder. Its recipe is everything that its contents depend on: the stage, the settings and the
-digests of the inputs. The manifest holds the recipe and is written last, so an artifact whose manifest has the expected
-recipe is complete and up to date, and anything else is made again.
+digests of the inputs. The manifest contains the recipe and is written last. So an artifact whose manifest has the
+expected recipe is complete and up to date; any other is made again.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ UNFINISHED = ".unfinished"  # marks a folder that is written in place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 
 Recipe = dict[str, Any]  # JSON values; `stage` is the command that makes the artifact
-Stats = dict[str, Any]  # what was counted or measured while it was made
+Stats = dict[str, Any]  # counts and measurements from making it
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a complete artifact."""
+    """The manifest of a complete artifact."""
 
     recipe: Recipe
     digest: str  # of the recipe
@@ -51,14 +51,14 @@ def make(
 ) -> Path:
     """Make the artifact at `path` unless it is up to date, and return `path`.
 
-    `write` gets the path to write to and returns statistics for the manifest. That path is an empty folder (or a file
-    that does not exist yet) beside `path`, which replaces it once it is complete; if `write` fails, nothing is left
-    behind and the artifact is what it was before.
+    `write` is called with a temporary path, an empty folder or a file that does not exist yet, and returns statistics
+    for the manifest. On success the temporary path replaces `path`; if `write` fails, it is deleted, and `path` stays
+    as it was.
 
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, must recognize what an
     earlier attempt left there, and returns None as long as something is missing.
 
-    Raises CaiError for a path that cannot be written, or that holds files of another origin.
+    Raises CaiError for a path that cannot be written, or that has files that are not ours.
     """
     if is_up_to_date(path, recipe):
         return path
@@ -94,14 +94,14 @@ def make(
 
 
 def _finish(path: Path, recipe: Recipe, stats: Stats, start: float) -> None:
-    """Write the manifest, which declares the artifact complete."""
+    """Write the manifest, which marks the artifact as complete."""
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
     manifest = Manifest(recipe, digest(recipe), stats, _versions(), now())
     write_text(manifest_path(path), json.dumps(asdict(manifest), indent=1) + "\n")
 
 
 def _versions() -> dict[str, str]:
-    """Of this package and PACKAGES; a machine that only encodes may not have them all."""
+    """The versions of this package and PACKAGES; a machine that only encodes may not have all of them."""
     versions = {"cai_pyserini": __version__}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -110,12 +110,12 @@ def _versions() -> dict[str, str]:
 
 
 def digest(recipe: Any) -> str:
-    """A short name for a JSON value: equal values have equal digests."""
+    """A short hash of a JSON value: equal values have equal digests."""
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, computed once per process for each version of the file."""
+    """The SHA-256 of a file, cached by size and modification time."""
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)
 
@@ -132,7 +132,7 @@ def manifest_path(path: Path) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest of a complete artifact; None if there is none, or one of another version of this package."""
+    """The manifest of a complete artifact; None if it has none, or one in another FORMAT. Raises CaiError if broken."""
     place = manifest_path(path)
     if not path.exists() or not place.exists():
         return None
@@ -151,7 +151,7 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def require(path: Path, stage: str) -> Manifest:
-    """The manifest of an artifact that `stage` made. Raises CaiError if it is missing, unfinished or something else."""
+    """The manifest of an artifact of this stage. Raises CaiError if it is missing, unfinished or of another stage."""
     command = f"`python -m cai_pyserini.{stage}`"
     manifest = read_manifest(path)
     if manifest is None and path.exists() and manifest_path(path).exists():
@@ -170,7 +170,7 @@ def is_up_to_date(path: Path, recipe: Recipe) -> bool:
 
 
 def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED) -> None:
-    """Raise CaiError where an artifact cannot be written, or would replace a folder that is not ours.
+    """Raise CaiError if an artifact cannot be written, or would replace a folder that is not ours.
 
     A folder is ours if it is empty, complete, unfinished, or has the file `marker`.
     """
@@ -199,13 +199,13 @@ def remove(path: Path) -> None:
 
 
 def now() -> str:
-    """The time, UTC, in a form that sorts."""
+    """The current time in UTC, in a format that sorts."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; what was written there replaces `path` on success and is removed on failure."""
+    """Yield a temporary path, which replaces `path` on success and is deleted on failure."""
     partial = path.with_name(path.name + ".partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

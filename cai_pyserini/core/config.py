@@ -13,12 +13,12 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 
 
 class EncoderConfig(Settings):
-    """What to encode with. Only the checkpoint is required; the defaults are the paper's settings."""
+    """An encoder. Only the checkpoint is required; the defaults are the paper's settings."""
 
     name: str
-    checkpoint: str  # a folder, a hub id, or pip:PACKAGE/PATH
+    checkpoint: str  # a folder, a Hugging Face model id, or pip:PACKAGE/PATH
     kind: Literal["splade", "dense"] = "splade"  # dense: the mean of token vectors, for Faiss
-    revision: str | None = None  # of a hub id
+    revision: str | None = None  # of a Hugging Face model
     max_document_length: int = Field(default=256, ge=3)  # word pieces, [CLS] and [SEP] included
     max_query_length: int = Field(default=256, ge=3)
     query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
@@ -27,7 +27,7 @@ class EncoderConfig(Settings):
     bits: int = Field(default=10, ge=1, le=24)  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
     query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
-    source: str | None = None  # where the checkpoint comes from, for people
+    source: str | None = None  # where the checkpoint comes from; informative only
 
 
 class PublishedScore(Settings):
@@ -39,7 +39,7 @@ class PublishedScore(Settings):
 
 
 class IndexConfig(Settings):
-    """What to index and search, and the scores to compare with."""
+    """A collection: what to index and search, and scores to compare with."""
 
     name: str
     source: str  # a BEIR-format folder, ir_datasets:ID with {split} in it, or hpo
@@ -52,7 +52,7 @@ class IndexConfig(Settings):
     published: list[PublishedScore] = Field(default_factory=list)
     expected: dict[str, dict[str, float]] = Field(default_factory=dict)  # encoder name (or any) -> system -> nDCG@10
     tolerance: float = Field(default=0.003, ge=0)
-    note: str | None = None  # for people: how to get the data, what is special
+    note: str | None = None  # how to get the data, peculiarities; shown if the data is missing
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,8 +62,8 @@ class IndexConfig(Settings):
 
 
 def load_encoder(spec: str) -> EncoderConfig:
-    """The encoder named by a file in encoders/, a YAML file, a checkpoint folder (its encoder.yaml, if it has one), or
-    else the id of a model on the hub."""
+    """The encoder that `spec` refers to: a name in encoders/, a YAML file, a checkpoint folder (with its encoder.yaml,
+    if it has one), or else a Hugging Face model id."""
     path = _encoder_file(spec)
     if path is None:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
@@ -89,7 +89,7 @@ def _encoder_file(spec: str) -> Path | None:
 
 
 def load_index_config(spec: str) -> IndexConfig:
-    """The collection named by a file in index_configs/, a YAML file, or any BEIR-format folder."""
+    """The collection that `spec` refers to: a name in index_configs/, a YAML file, or a BEIR folder."""
     path = _find("index_configs", spec)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
@@ -108,9 +108,9 @@ def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
 
 
 def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
-    """An encoder as the text of an encoder.yaml in `folder`: the values that are not at their defaults.
+    """The text of an encoder.yaml in `folder`, with the values that differ from the defaults.
 
-    Without a name, it has that of the folder.
+    Without a name, the encoder is named after the folder.
     """
     values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"})
     if not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir():

@@ -1,5 +1,5 @@
-"""The one exception that is meant for users."""
+"""The exception for errors that a user can fix."""
 
 
 class CaiError(Exception):
-    """Something the caller can fix. The message names the file, the line and the remedy."""
+    """An error that the user can fix. The message names the file, the line and the remedy."""

@@ -10,7 +10,7 @@ from cai_pyserini.core.artifact import atomic_write
 
 
 def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) -> tuple[Figure, Axes]:
-    """An empty figure whose axes have these labels; `size` is in inches."""
+    """An empty figure with these axis labels; `size` is in inches."""
     made = Figure(figsize=size, layout="constrained")
     axes = made.add_subplot(xlabel=x, ylabel=y, title=title)
     axes.grid(alpha=0.3)

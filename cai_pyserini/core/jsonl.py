@@ -1,4 +1,4 @@
-"""Lines of text and JSON objects, gzipped or not; what is broken is named by file and line."""
+"""Text and JSONL files, gzipped or not; errors name the file and the line."""
 
 import gzip
 import io
@@ -12,9 +12,9 @@ from cai_pyserini.core.errors import CaiError
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a UTF-8 text file that are not blank, each after its place, `file:line`.
+    """Yield the non-blank lines of a UTF-8 text file, each as (`file:line`, text).
 
-    Raises CaiError for a missing file, for a line that is not UTF-8 and for a truncated gzip file.
+    Raises CaiError for a missing file, for a line that is not UTF-8, and for a truncated gzip file.
     """
     try:
         with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
@@ -32,13 +32,13 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def read(path: Path, strings: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSONL file, each after its place, `file:line`; the keys `strings` must hold strings."""
+    """Yield the objects of a JSONL file, each as (`file:line`, object); keys in `strings` must have string values."""
     for where, line in read_lines(path):
         yield where, parse(line, where, strings)
 
 
 def parse(text: str, where: str, strings: Sequence[str] = ()) -> dict[str, Any]:
-    """The JSON object in one line. Raises CaiError, which begins with `where`, for anything else."""
+    """Parse a line as a JSON object. Raises CaiError for anything else; its message begins with `where`."""
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -51,7 +51,7 @@ def parse(text: str, where: str, strings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def write(path: Path, records: Iterable[dict[str, Any]]) -> int:
-    """Write objects as lines and return how many there were."""
+    """Write objects as JSONL and return their number."""
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for record in records:

@@ -1,7 +1,7 @@
-"""Java 21 or later for Pyserini, and the JVM, started once with Anserini on its class path.
+"""Find Java 21 or later, and start the JVM once, with Anserini on its class path.
 
-Pyserini passes --add-modules=jdk.incubator.vector, without which it works and which the bundled runtime lacks. So the
-JVM is started here, before Pyserini is imported; Pyserini then finds it running and goes on.
+Pyserini starts the JVM with --add-modules=jdk.incubator.vector, which it does not need and which the bundled runtime
+does not have. So the JVM is started here, before Pyserini is imported; Pyserini then uses the running one.
 """
 
 import os
@@ -55,7 +55,7 @@ def candidates() -> list[Java]:
 
 
 def find_java() -> Java:
-    """The first Java that is new enough. Raises CaiError where there is none."""
+    """The first Java that is new enough. Raises CaiError if there is none."""
     javas = candidates()
     for java in javas:
         if java.version >= OLDEST:
@@ -65,7 +65,7 @@ def find_java() -> Java:
 
 
 def anserini_jar() -> Path:
-    """Anserini's fat jar: in the folder ANSERINI_CLASSPATH, as for Pyserini, or inside Pyserini."""
+    """Anserini's fat jar, from the folder ANSERINI_CLASSPATH, as in Pyserini, or else from the pyserini package."""
     spec = find_spec("pyserini")
     if spec is None or not spec.submodule_search_locations:
         raise CaiError("pyserini is not installed: pip install cai-pyserini")
@@ -78,7 +78,7 @@ def anserini_jar() -> Path:
 
 
 def set_environment() -> Java:
-    """Make `java`, `python` and JAVA_HOME mean this Java and this Python, in this process and its children."""
+    """Set PATH and JAVA_HOME of this process and its children to the Java found, and to this Python."""
     java = find_java()
     path = os.environ.get("PATH", "").split(os.pathsep)
     first = [str(Path(sys.executable).parent), str(java.home / "bin")]
@@ -88,9 +88,9 @@ def set_environment() -> Java:
 
 
 def options(java: Java, heap: str = HEAP) -> list[str]:
-    """JVM options under which Anserini runs quietly, and fast if the runtime has the vector module.
+    """JVM options for Anserini: no log noise, and the vector module if the runtime has it.
 
-    `heap` limits the memory for Java objects, unless JAVA_TOOL_OPTIONS sets -Xmx. Indexes are mapped, not on the heap.
+    `heap` limits the Java heap, unless JAVA_TOOL_OPTIONS sets -Xmx. Indexes are memory-mapped, not on the heap.
     """
     vector = "jdk.incubator.vector"
     return [
@@ -106,7 +106,7 @@ def options(java: Java, heap: str = HEAP) -> list[str]:
 def start() -> Any:
     """Start the JVM in this process, unless it is running, and return the module jnius.
 
-    Importing jnius starts the JVM, which is why no module of ours imports it at its top.
+    Importing jnius starts the JVM, which is why no module imports it at the top.
     """
     import jnius_config
 
@@ -120,7 +120,7 @@ def start() -> Any:
 
 
 def java_class(name: str) -> Any:
-    """A Java class, in the one JVM."""
+    """A Java class by its full name. Starts the JVM if needed."""
     return start().autoclass(name)
 
 

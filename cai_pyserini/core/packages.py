@@ -1,4 +1,4 @@
-"""Files that come inside installed Python packages: `pip:PACKAGE/PATH`."""
+"""Files inside installed Python packages, `pip:PACKAGE/PATH`, and checks for missing packages."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -24,12 +24,12 @@ def pip_path(spec: str) -> Path:
 
 
 def install_command(extra: str = "") -> str:
-    """The command that installs this package, with an extra, from the clone it runs in or from an index."""
+    """The pip command that installs this package with an extra, from this clone or from PyPI."""
     what = f"-e '{ROOT}" if (ROOT / "setup.cfg").is_file() else "'cai-pyserini"
     return f"{sys.executable} -m pip install {what}{f'[{extra}]' if extra else ''}'"
 
 
 def require_modules(modules: tuple[str, ...], extra: str) -> None:
-    """Raise CaiError where one of these modules, which an extra installs, is missing."""
+    """Raise CaiError if one of these modules, which `extra` installs, is missing."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise CaiError(f"{', '.join(missing)} not installed: {install_command(extra)}")

@@ -1,7 +1,7 @@
-"""Settings: typed values with checks, from a YAML file or from the command line.
+"""Settings: typed, validated values from a YAML file or the command line.
 
-A class of settings declares each value once, with its type, default, limits and help text. YAML files are read strictly
-(`bits: "8"` is an error, as is an unknown key), and command lines are parsed by a flag per value.
+A settings class declares each value once, with its type, default, limits and help text. YAML files are read strictly
+(`bits: "8"` is an error, as is an unknown key); on the command line, each value is a flag.
 """
 
 import argparse
@@ -22,19 +22,19 @@ AnyPath = Annotated[Path, Field(strict=False)]  # a string in YAML
 
 
 class Settings(BaseModel):
-    """Values with checks. On the command line, the docstring is the description and `example` ends the help."""
+    """A set of validated values. In --help, the docstring is the description, and `example` comes last."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     example: ClassVar[str] = ""
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values, checked. Raises CaiError for a value that is not allowed."""
+        """A validated copy with other values. Raises CaiError for a value that is not allowed."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return build(type(self), values | changes, "")
 
 
 def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str) -> S:
-    """Settings with these values. Raises CaiError, which begins with `where`, for one that is missing or wrong."""
+    """Settings with these values. Raises CaiError for a missing or wrong one; its message begins with `where`."""
     try:
         return kind(**values)
     except ValidationError as error:
@@ -74,9 +74,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def flag(
     default: Any = ..., help: str = "", *, positional: bool = False, choices: Sequence[str] = (), **limits: Any
 ) -> Any:
-    """A value with its help text; `positional` makes it an argument without a name. `limits` are pydantic's: ge, …
+    """A field with its help text. `positional` makes it a positional argument; `limits` are pydantic's: ge, gt, …
 
-    `choices` are those of a table; where they are fixed, Literal says so.
+    `choices` are for values computed at import; fixed ones are declared with Literal.
     """
     return Field(
         default, description=help, json_schema_extra={"positional": positional, "choices": [*choices]}, **limits
@@ -93,10 +93,10 @@ def parse(
     prog: str,
     description: str = "",
 ) -> Settings:
-    """Settings from a command line; of several kinds, the first argument chooses one by its name.
+    """Parse a command line into settings; with several kinds, its first argument is the name of one of them.
 
-    A kind with a field `config` can also be read from the YAML file that it names; flags win. Exits with 2, as argparse
-    does, for an argument that is missing or wrong; raises CaiError for a YAML file that is.
+    If a kind has a field `config`, values also come from that YAML file, which flags override. Exits with 2, as
+    argparse does, for a missing or wrong argument; raises CaiError for a missing or wrong YAML file.
     """
     if isinstance(kinds, type):
         parser = leaf = _parser(argparse.ArgumentParser, kinds, prog)
@@ -121,11 +121,11 @@ def parse(
 
 
 def build_partial(kind: type[Settings], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`values` unchanged, if each of them is allowed; others may still be missing. Raises CaiError if not."""
+    """A copy of `values`, each checked; required ones may be missing. Raises CaiError for one that is not allowed."""
     try:
         kind(**values)
     except ValidationError as error:
-        # An error without a place is of a check of several values, of which flags can still change some.
+        # An error without a location comes from a check across values, some of which flags can still change.
         if wrong := [detail for detail in error.errors() if detail["loc"] and detail["type"] != "missing"]:
             raise CaiError("\n".join(f"{where}: {_message(kind, detail)}" for detail in wrong)) from None
     return dict(values)
@@ -164,7 +164,7 @@ def _extra(field: FieldInfo, key: str) -> Any:
 
 
 def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required: bool) -> None:
-    """Add the argument of one field; it is None in the result where it is not given."""
+    """Add the argument of one field; its value is None if it is not given."""
     text = field.description or ""
     if not field.is_required() and field.default not in (None, False, "", 0, []):
         shown = " ".join(map(str, field.default)) if isinstance(field.default, list) else field.default

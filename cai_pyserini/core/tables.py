@@ -1,4 +1,4 @@
-"""Tables for a terminal and for Markdown. The first row is the header; the first column is aligned left."""
+"""Tables for a terminal and for Markdown. The first row is the header; the first column is left-aligned."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How commands end, and how they show progress."""
+"""Exit codes and error messages of commands, and progress bars."""
 
 import errno
 import logging
@@ -24,7 +24,7 @@ REMEDIES = {
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
-    """Run a command: exit with 0 if it worked, with 1 and one line on stderr if not, with 130 if interrupted."""
+    """Run a command. Exits with 0 on success, with 1 and a message on stderr on an error, with 130 if interrupted."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
     try:
@@ -50,13 +50,13 @@ def _fail(message: str, code: int = 1) -> int:
 
 
 def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> "tqdm[T]":
-    """`items` with a progress bar, which is only shown on a terminal."""
+    """Iterate over `items` with a progress bar, which is shown only on a terminal."""
     from tqdm import tqdm
 
     return tqdm(items, total=total, desc=label, unit=unit, disable=None, mininterval=0.5)
 
 
 def say(text: str) -> None:
-    """Print a line; under torchrun, in the first process only."""
+    """Print a line; under torchrun, only in the first process."""
     if os.environ.get("RANK", "0") == "0":
         print(text)

@@ -21,7 +21,7 @@ Hits = Sequence[tuple[str, float]]  # document id and score
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
-    """A run of the hits of each query, by query id."""
+    """Build a run from the hits of each query, by query id."""
     queries = np.repeat(np.array(list(hits), object), [len(found) for found in hits.values()])
     documents = np.array([document for found in hits.values() for document, _ in found], object)
     scores = np.array([score for found in hits.values() for _, score in found], np.float64)
@@ -29,7 +29,7 @@ def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
 
 
 def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a run in order, with ids as categories in the order of strings."""
+    """Sort the rows of a run, and make its ids categories in string order."""
     ids = {name: _categories(frame[name]) for name in ("query_id", "doc_id")}
     keys = ids["doc_id"].codes, -frame["score"].to_numpy(), ids["query_id"].codes  # the last one counts most
     sorted_frame = pd.DataFrame(ids | {"score": -keys[1]})
@@ -62,7 +62,7 @@ def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
 
 
 def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Query id -> document id -> score, best first."""
+    """The scores of a run: query id -> document id -> score, best first."""
     queries, documents = run["query_id"].astype(object), run["doc_id"].astype(object)
     scores: dict[str, dict[str, float]] = {}
     for query, document, score in zip(queries, documents, run["score"].tolist(), strict=True):
@@ -71,7 +71,7 @@ def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def without_query(run: pd.DataFrame) -> pd.DataFrame:
-    """A run without the hits whose document id is that of the query (Anserini's -removeQuery)."""
+    """The run without hits whose document id equals the query id (Anserini's -removeQuery)."""
     return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
 
 
@@ -84,9 +84,9 @@ def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
 
 
 def read_run(path: Path) -> pd.DataFrame:
-    """Read a run of any origin.
+    """Read a TREC run, from this package or any other tool.
 
-    Raises CaiError for a line that is not a hit, and for a document that a query has twice.
+    Raises CaiError for a malformed line, and for a document listed twice for a query.
     """
     if not path.is_file():
         raise CaiError(f"{path} is a folder, not a run" if path.is_dir() else f"no run {path}")
@@ -98,7 +98,7 @@ def read_run(path: Path) -> pd.DataFrame:
 def _read_run(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
     try:
         run = _parse(path)
-    except (pa.ArrowInvalid, ValueError):  # another tool's, with tabs or aligned columns, or broken
+    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns, from another tool; or a broken file
         with path.open("rb") as file:
             lines = b"".join(b" ".join(columns) + b"\n" for line in file if (columns := line.split()))
         try:
@@ -111,7 +111,7 @@ def _read_run(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
 
 
 def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
-    """The columns `query_id`, `doc_id` and `score` of lines whose columns are separated by one space each."""
+    """Parse lines with columns separated by single spaces into `query_id`, `doc_id` and `score`."""
     ids = pa.dictionary(pa.int32(), pa.string())
     columns = {"query_id": ids, "doc_id": ids, "score": pa.float64()}
     run = csv.read_csv(
@@ -126,7 +126,7 @@ def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
 
 
 def _broken(path: Path, reason: str) -> CaiError:
-    """An error that names the first line that is not a hit, or is a hit once more; or else gives `reason`."""
+    """An error that names the first malformed or repeated line, or gives `reason` if there is none."""
     seen = set()
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

@@ -1,1 +1,1 @@
-"""Documents and queries -> vectors, the only expensive step."""
+"""Encoding: documents and queries -> raw vectors. The only expensive stage."""

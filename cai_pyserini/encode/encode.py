@@ -1,8 +1,8 @@
 """Encode a collection once: documents or queries -> raw vectors in shards.
 
-A shard is the unit of work: a pure function of a slice of the collection. Several processes (or GPUs, or machines that
-share a folder) can each encode their own; the last one to finish declares the folder complete. The batches of a shard
-that is being encoded are saved every few seconds, so that an interruption costs no more than that.
+A shard is the unit of work: a pure function of a slice of the collection. Several processes (on several GPUs, or on
+machines that share a folder) can each encode some of the shards; the last to finish writes the manifest. Finished
+batches of the current shard are saved every few seconds, so that an interruption loses only seconds of work.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def encode(
 ) -> Path:
     """Encode the documents of a collection, or the queries of a split, into a folder of shards.
 
-    This call encodes the shards whose number modulo `shard_num` is `shard_id`.
+    Encodes only the shards whose number modulo `shard_num` is `shard_id`.
     """
     queries = role == "queries"
     recipe = {
@@ -77,10 +77,10 @@ def _encode_shard(
     batch_size: int | None,
     done: Done,
 ) -> None:
-    """Write one shard, continuing with the batches that an interrupted attempt has saved."""
+    """Write one shard, continuing after the batches that an interrupted attempt has saved."""
     model = encoder.load(role)
     unfinished = path.with_suffix(".unfinished.npz")
-    own = artifact.digest([digest, batch_size])  # the composition of batches depends on their size
+    own = artifact.digest([digest, batch_size])  # which texts form a batch depends on the batch size
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0
@@ -102,13 +102,13 @@ def _encode_shard(
 
 
 def _trim_memory() -> None:
-    """Return freed memory to the system: glibc would keep what encoding needed, as long as the process lives."""
+    """Return freed memory to the system; otherwise glibc keeps it until the process ends."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
-    """The sums over all shards; None as long as one is missing. Deletes what other recipes left."""
+    """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
     shards = [stats for number in range(count) if (stats := shard_stats(shard_path(folder, number), digest))]
     if len(shards) < count:
         return None

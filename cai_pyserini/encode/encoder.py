@@ -1,4 +1,4 @@
-"""An encoder as its YAML file describes it, whose model is loaded when it is first needed."""
+"""An encoder with its configuration, whose model is loaded when it is first needed."""
 
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,9 @@ Role = Literal["documents", "queries"]
 
 
 class Encoder:
-    """A Splade or Dense model that is loaded when it is first needed: if every vector is stored, it never is.
+    """A Splade or Dense model that is loaded only when needed, which it is not if all vectors are already stored.
 
-    `precision` is that of documents. Queries are encoded in float32: they are short, and so a query has the same
+    `precision` applies to documents. Queries, which are short, are encoded in float32, so that a query has the same
     impacts on every machine and in every batch. Raises CaiError for a checkpoint or device that does not exist.
     """
 
@@ -31,7 +31,7 @@ class Encoder:
         self._models: dict[str, Splade | Dense] = {}
 
     def require_loadable(self) -> None:
-        """Raise CaiError where loading the model is bound to fail."""
+        """Raise CaiError if loading the model is bound to fail."""
         require_safetensors(self.checkpoint)
         resolve_device(self.device)
 
@@ -49,7 +49,7 @@ class Encoder:
         return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
     def max_length(self, role: Role) -> int:
-        """How many tokens of a document or query are read."""
+        """The number of tokens read of a document or query."""
         return self.config.max_query_length if role == "queries" else self.config.max_document_length
 
     def recipe(self, role: Role) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Encoder:
 
     @property
     def _idf(self) -> Path | None:
-        """The IDF that vectors depend on: that of a dense mean. SPLADE's vectors are weighted later."""
+        """The IDF folder that raw vectors depend on: that of dense means; SPLADE's vectors are weighted later."""
         config = self.config
         return Path(config.idf) if config.kind == "dense" and config.idf and config.idf_power else None
 

@@ -1,6 +1,6 @@
-"""Queries in the form that an index is searched with. This is the one place where queries are encoded.
+"""Queries in the form that an index is searched with. All query encoding happens here.
 
-BM25 is searched with text, an impact index with {term: round(weight * query_scale)}, a dense index with vectors.
+A BM25 index takes text, an impact index {term: round(weight * query_scale)}, a dense index vectors.
 """
 
 import time
@@ -24,9 +24,9 @@ Representation = Literal["splade", "bow"]  # the model's weights, or a bag of wo
 def encode_queries(
     encoder: Encoder, texts: Sequence[str], query: Representation | None = None, max_length: int | None = None
 ) -> Matrix:
-    """Raw query vectors (queries, width); `query` and `max_length` override those of the encoder.
+    """Raw query vectors (queries, width); `query` and `max_length` override the encoder's settings.
 
-    Bags of word pieces are counts and need no model. A dense encoder always uses its model.
+    Bags of word pieces are counts and need no model. A dense encoder always needs its model.
     """
     length = max_length or encoder.config.max_query_length
     if encoder.config.kind == "splade" and (query or encoder.config.query) == "bow":
@@ -35,7 +35,7 @@ def encode_queries(
 
 
 def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
-    """round(weight * query_scale) as whole numbers in float32, (queries, vocabulary), without zeros."""
+    """round(weight * query_scale), integers stored as float32 (queries, vocabulary), without zeros."""
     data = np.rint(vectors.data * np.float32(query_scale))
     impacts = csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape, copy=True)
     impacts.eliminate_zeros()
@@ -43,7 +43,7 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
 
 
 def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
-    """The rows of a matrix (texts, vocabulary) of whole numbers as {term: impact}."""
+    """The rows of an integer-valued matrix (texts, vocabulary) as {term: impact}."""
     indices, data = impacts.indices.tolist(), impacts.data.astype(int).tolist()
     return [
         {terms[column]: value for column, value in zip(indices[start:end], data[start:end], strict=True)}
@@ -52,7 +52,7 @@ def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
 
 
 class Encoded(NamedTuple):
-    """Raw query vectors (queries, width), and the seconds it took to encode them."""
+    """Raw query vectors (queries, width), and the encoding time in seconds."""
 
     vectors: Matrix
     seconds: float
@@ -62,7 +62,7 @@ class Encoded(NamedTuple):
 class Queries:
     """The topics of a split, id -> text, and how to represent them.
 
-    Without an encoder they stay text. `stored` is a folder in which the encode stage has put their vectors.
+    Without an encoder they stay text. `stored` is a folder with their vectors, written by the encode stage.
     """
 
     topics: dict[str, str]
@@ -101,7 +101,7 @@ class Queries:
         return quantize_queries(self.encoded.vectors, query_scale)
 
     def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
-        """Every query by id, and the seconds it took to get it from its text."""
+        """Encoded queries by id, and the encoding time in seconds."""
         if self.encoder is None:
             return dict(self.topics), 0.0
         vectors, seconds = self.encoded

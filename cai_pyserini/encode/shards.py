@@ -1,8 +1,8 @@
 """Vectors on disk: a folder of shards, each with the vectors and the ids of consecutive documents.
 
-A shard is an .npz file that needs no pickle. Sparse vectors are a CSR matrix (`data` float32, `indices` int32,
-`indptr` int64, `shape`), dense ones an array `vectors` (float32). With them are `ids`, statistics, and the
-`digest` of the recipe, so that each shard can be trusted by itself, whoever wrote it.
+A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
+int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
+the `digest` of the recipe, so that each shard can be checked by itself, whichever process wrote it.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Shard(NamedTuple):
 
 
 class ShardStats(NamedTuple):
-    """What a shard holds, and what it took to encode it."""
+    """Counts of a shard, and the encoding time in seconds."""
 
     rows: int
     nonzeros: int
@@ -40,7 +40,7 @@ def shard_path(folder: Path, number: int) -> Path:
 
 
 def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: int) -> None:
-    """Write a shard, atomically; `seconds` and `batches` are what it took to encode it."""
+    """Write a shard atomically; `seconds` and `batches` go into its statistics."""
     vectors = shard.vectors
     if isinstance(vectors, np.ndarray):
         arrays = {"vectors": vectors.astype(np.float32)}
@@ -73,7 +73,7 @@ def read_shard(path: Path) -> Shard:
 
 
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
-    """The statistics of a shard that the recipe with this digest made; None if there is no such shard."""
+    """The statistics of a shard; None if there is none, or one made by another recipe than that of `digest`."""
     if not path.is_file():
         return None
     with np.load(path, allow_pickle=False) as file:
@@ -84,7 +84,7 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
 
 
 class Vectors:
-    """A complete folder of shards, as the encode stage leaves it. Iterating reads one shard after the other."""
+    """A complete folder of shards, written by the encode stage. Iterating reads one shard at a time."""
 
     def __init__(self, folder: Path):
         self.folder = folder

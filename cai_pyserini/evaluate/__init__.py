@@ -1,1 +1,1 @@
-"""Measures and significance."""
+"""Evaluation measures and significance tests."""

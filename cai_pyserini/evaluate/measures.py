@@ -1,4 +1,4 @@
-"""Measures of a run, query by query, with ir_measures."""
+"""Evaluation measures per query, computed with ir_measures."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 
 def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
-    """Write every query's measures as JSON, see PerQuery."""
+    """Write the measures of every query as JSON, see PerQuery."""
     recipe = {
         "stage": "beir",
         "result": "evaluation",
@@ -37,7 +37,7 @@ def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
 
 
 def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """Every judged query's value of each measure; 0 for a query that the run lacks. Raises CaiError for no measure."""
+    """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for an unknown measure."""
     try:
         parsed = {ir_measures.parse_measure(name): name for name in measures}
     except (NameError, ValueError, SyntaxError) as error:
@@ -53,12 +53,12 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
 
 
 def _cutoff(measure: ir_measures.Measure) -> int | None:
-    """The rank to which a measure looks, if it has one."""
+    """The cutoff rank of a measure, if it has one."""
     return measure["cutoff"] if "cutoff" in measure.params else None
 
 
 def _up_to(run: pd.DataFrame, cutoff: int) -> pd.DataFrame:
-    """The hits that a measure with this cutoff can see, whichever way it breaks ties (in single precision)."""
+    """The hits that can count for a measure with this cutoff, however it breaks ties (in single precision)."""
     scores, rank = run["score"].to_numpy(np.float32), ranks(run)
     codes = run["query_id"].cat.codes.to_numpy()
     lowest = np.full(len(run["query_id"].cat.categories), -np.inf, np.float32)

@@ -1,4 +1,4 @@
-"""Do systems differ? Paired tests over queries."""
+"""Paired significance tests over queries."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,7 +25,7 @@ def compare(baseline: dict[str, float], systems: dict[str, dict[str, float]]) ->
         pvalues[name] = (
             float(ttest_rel([values[q] for q in queries], [baseline[q] for q in queries]).pvalue)
             if differs
-            else float(len(queries) == 1 or not any(differences))  # no variance: nothing to test, or all is said
+            else float(len(queries) == 1 or not any(differences))  # no variance to test: 1 if nothing differs, else 0
         )
     corrected = holm(list(pvalues.values()))
     return {

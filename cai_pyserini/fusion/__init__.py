@@ -1,1 +1,1 @@
-"""Combining systems: fusion of runs, rescoring for exact hybrids, and reranking."""
+"""Combining runs: fusion, rescoring for exact hybrids, and reranking."""

@@ -23,7 +23,7 @@ def fuse(
     hits: int = 1000,
     tag: str = "cai_pyserini",
 ) -> Path:
-    """Write the fusion of TREC runs, of any origin, with at most `hits` documents per query."""
+    """Write the fusion of TREC runs, with at most `hits` documents per query."""
     recipe = {
         "stage": "fusion fuse",
         "runs": [run_digest(run) for run in runs],
@@ -80,7 +80,7 @@ def fuse_runs(runs: Sequence[pd.DataFrame], method: str, depth: int = DEPTH, hit
 
 
 def contributions(run: pd.DataFrame, fusion: Fusion) -> np.ndarray:
-    """What each hit of a run contributes to a fusion, float64 (hits,)."""
+    """What each hit of a run contributes to its fused score, float64 (hits,)."""
     scores = run["score"].to_numpy()
     codes = run["query_id"].cat.codes.to_numpy()
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -88,7 +88,7 @@ def contributions(run: pd.DataFrame, fusion: Fusion) -> np.ndarray:
 
 
 def run_digest(run: Path) -> str:
-    """A digest of a run: of its recipe if a stage of ours made it, else of its bytes."""
+    """A digest of a run: of its recipe if this package made it, else of its bytes."""
     if not run.is_file():
         raise CaiError(f"no run {run}")
     manifest = artifact.read_manifest(run)
@@ -96,7 +96,7 @@ def run_digest(run: Path) -> str:
 
 
 def add_latency(own: float, runs: Sequence[Path]) -> float | None:
-    """`own` milliseconds per query plus those of the runs; None where a run of other origin does not tell."""
+    """`own` plus the latencies of the runs, in ms per query; None if that of a run is unknown."""
     manifests = [artifact.read_manifest(run) for run in runs]
     latencies = [manifest.stats["ms_per_query"] for manifest in manifests if manifest]
     return own + sum(latencies) if len(latencies) == len(runs) and None not in latencies else None

@@ -1,7 +1,7 @@
-"""The ways to fuse runs. A new one is one entry in FUSIONS, and its test.
+"""Fusion methods. A new one is an entry in FUSIONS, and a test.
 
-Every fusion normalizes the scores of each run, query by query, and then adds or multiplies what a document has in the
-runs. A document that a run lacks has 0 there.
+Every method normalizes the scores of each run, query by query, and then adds or multiplies the values that a document
+has in the runs. A document that is missing from a run has 0 there.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ RRF_K = 60  # Cormack et al. 2009
 class Fusion:
     """How scores are normalized and combined.
 
-    `normalize` gets the scores of a run, float64 (hits,), best first within a query, and the row at which each query
-    starts, (queries,); it returns what each hit contributes, (hits,). `uses_scores` is false where only ranks count:
-    then exact scores for the documents that a run lacks are of no use.
+    `normalize` takes the scores of a run, float64 (hits,), best first within a query, and the row at which each query
+    starts, (queries,); it returns what each hit contributes, (hits,). `uses_scores` is false if only ranks count: such
+    a method has no `-exact` hybrids.
     """
 
     description: str
@@ -45,7 +45,7 @@ def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def _per_hit(values: np.ndarray, starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Values per query (queries,) repeated for every hit (hits,)."""
+    """Repeat values per query (queries,) for every hit (hits,)."""
     return np.repeat(values, np.diff(starts, append=len(scores)))
 
 

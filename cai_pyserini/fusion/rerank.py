@@ -1,4 +1,4 @@
-"""Rerank the best documents of a run with a cross-encoder: a forward pass per pair of query and document."""
+"""Rerank the best documents of a run with a cross-encoder, which scores pairs of query and document."""
 
 import time
 from pathlib import Path
@@ -27,7 +27,7 @@ def rerank(
 ) -> Path:
     """Write the best `depth` documents per query of a run, scored by the cross-encoder.
 
-    Raises CaiError for a query that is not among the topics and for a document that is not in the collection.
+    Raises CaiError for a query that is not among the topics, and for a document that is not in the collection.
     """
     recipe = {
         "stage": "fusion rerank",

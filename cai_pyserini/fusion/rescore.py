@@ -1,8 +1,8 @@
-"""Scores of one system for documents that another has retrieved: what an exact hybrid needs.
+"""Score the documents that other systems have retrieved, for exact hybrids.
 
-The paper's hybrid counts 0 where one of two lists lacks a document (Iida & Okazaki 2022, section 3.3). Such a document
-has a score all the same, below that of the list's last. Here every document of all lists gets the score of each system:
-from its run if that has it, else from Lucene, for text, or from the vectors.
+In the paper's hybrid, a document that is missing from one of the two lists has score 0 there (Iida & Okazaki 2022,
+section 3.3), although the system would score it, just lower than the last of its list. Here both systems score the
+union of both lists: scores come from the run, or else from Lucene (text) or the vectors.
 """
 
 import time
@@ -25,7 +25,7 @@ from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.search.lucene import LuceneSearcher
 from cai_pyserini.search.search import open_searcher
 
-PAIRS = 8192  # products of a query and a document that are computed at a time
+PAIRS = 8192  # query-document pairs that are scored at a time
 
 Candidates = dict[str, list[str]]  # query id -> document ids
 Scores = dict[str, dict[str, float]]  # query id -> document id -> score
@@ -33,9 +33,9 @@ Scorer = Callable[[Candidates], Scores]
 
 
 def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, depth: int, tag: str) -> Path:
-    """Write the run of a system for the best `depth` documents per query of all runs.
+    """Write a system's run with scores for the best `depth` documents per query of all runs.
 
-    `own` is the system's run; `scorer` gives the scores of documents that it lacks.
+    `own` is the system's run; `scorer` scores the documents that are missing from it.
     """
     recipe = {
         "stage": "beir",
@@ -57,7 +57,7 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
 
 
 def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, scorer: Scorer) -> pd.DataFrame:
-    """The best `depth` documents per query of all runs, with the scores of the system of `own`."""
+    """The best `depth` documents per query of all runs, with scores of the system that made `own`."""
     known = scores_by_query(own)
     union: dict[str, dict[str, None]] = {}
     for run in (own, *others):
@@ -70,7 +70,7 @@ def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, 
 
 
 def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Scorer:
-    """The BM25 scores of an index of text."""
+    """A scorer with BM25 in an index of text."""
 
     def score(candidates: Candidates) -> Scores:
         searcher = open_searcher(index, k1, b)
@@ -84,7 +84,7 @@ def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Sco
 
 
 def impact_scorer(index: Path, vectors: Path, queries: Queries) -> Scorer:
-    """The scores of an impact index, computed from the raw vectors that it was built from."""
+    """A scorer with the impacts of an index, recomputed from the raw vectors it was built from."""
 
     def score(candidates: Candidates) -> Scores:
         documents = Vectors(vectors)
@@ -98,7 +98,7 @@ def impact_scorer(index: Path, vectors: Path, queries: Queries) -> Scorer:
 
 
 def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
-    """Dot products of dense vectors."""
+    """A scorer with dot products of dense vectors."""
 
     def score(candidates: Candidates) -> Scores:
         return vector_scores(candidates, list(queries.topics), queries.encoded.vectors, Vectors(vectors))
@@ -107,7 +107,7 @@ def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
 
 
 def vector_scores(candidates: Candidates, ids: Sequence[str], queries: Matrix, shards: Iterable[Shard]) -> Scores:
-    """Dot products of queries (queries, width), whose ids are `ids`, with the vectors of documents, shard by shard."""
+    """Dot products of queries (queries, width), with ids `ids`, and document vectors, read shard by shard."""
     rows = {id: row for row, id in enumerate(ids)}
     queries_of: dict[str, list[str]] = {}
     for query, documents in candidates.items():

@@ -1,7 +1,7 @@
-"""Impacts as JSON vectors: what Anserini's JsonVectorCollection and the index stage read.
+"""Impacts as JSON vectors, which Anserini's JsonVectorCollection and the index stage read.
 
 One line per document, {"id": …, "contents": "", "vector": {term: impact, …}}, and an encoder.yaml with the settings
-that were used, with which the Pyserini plugin gives any other document the impacts it would have had here.
+used, so that the Pyserini plugin can encode further documents in the same way.
 """
 
 import json
@@ -25,7 +25,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path:
     """Write the impacts of a collection as JSON vectors, one file per shard.
 
-    Raises CaiError for dense vectors and for those of another encoder.
+    Raises CaiError for dense vectors, and for vectors of another encoder.
     """
     recipe = {
         "stage": "impact",
@@ -71,7 +71,7 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path
 
 
 def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) -> list[str]:
-    """One JSON line per row, with its newline; terms are in the order of the vocabulary."""
+    """One JSON line per row, with its newline; terms are in vocabulary order."""
     names = {column: json.dumps(terms[column], ensure_ascii=False) for column in np.unique(impacts.indices).tolist()}
     lines = []
     for row, id in enumerate(ids):

@@ -25,7 +25,7 @@ class Quantizer:
 
     @classmethod
     def of(cls, bits: int, range: float) -> "Quantizer":
-        """The quantizer that gives the weight `range` the largest impact."""
+        """The quantizer that maps the weight `range` to the largest impact."""
         return cls((2**bits - 1) / range, bits)
 
     def impacts(self, weights: csr_matrix) -> csr_matrix:
@@ -37,7 +37,7 @@ class Quantizer:
 
 
 class QuantizationLoss:
-    """What quantization loses: squared error against the float weights, dropped entries, clipped entries."""
+    """The loss from quantization, summed over shards: squared error, and dropped and clipped entries."""
 
     def __init__(self, quantizer: Quantizer):
         self._quantizer = quantizer
@@ -45,7 +45,7 @@ class QuantizationLoss:
         self._entries = self._dropped = self._clipped = 0
 
     def add(self, weights: csr_matrix, impacts: csr_matrix) -> None:
-        """Count one shard."""
+        """Add one shard."""
         difference = weights - impacts / self._quantizer.scale
         self._error += float(np.square(difference.data).sum())
         self._square += float(np.square(weights.data).sum())
@@ -54,7 +54,7 @@ class QuantizationLoss:
         self._clipped += int((weights.data * self._quantizer.scale >= 2**self._quantizer.bits - 0.5).sum())
 
     def stats(self) -> dict[str, float]:
-        """`relative_error`: ||w - impact / scale|| / ||w|| over all; `dropped`, `clipped`: fractions of the entries."""
+        """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
         entries = max(self._entries, 1)
         return {
             "relative_error": float(np.sqrt(self._error / self._square)) if self._square else 0.0,

@@ -10,7 +10,7 @@ from cai_pyserini.idf.idf import load_weights
 
 
 def weighted(vectors: csr_matrix, weights: np.ndarray | None) -> csr_matrix:
-    """Every row of (documents, vocabulary) times `weights` (vocabulary,); unchanged where that is None."""
+    """Multiply every row of (documents, vocabulary) by `weights` (vocabulary,); None leaves it unchanged."""
     if weights is None:
         return vectors
     data = vectors.data * weights[vectors.indices]
@@ -18,7 +18,7 @@ def weighted(vectors: csr_matrix, weights: np.ndarray | None) -> csr_matrix:
 
 
 def idf_weights(config: EncoderConfig, width: int) -> np.ndarray | None:
-    """An encoder's IDF weights for documents, (vocabulary,); None for plain SPLADE: no idf, or power 0."""
+    """An encoder's IDF weights for documents (vocabulary,); None for plain SPLADE (no idf, or idf_power 0)."""
     if config.idf is None or config.idf_power == 0:
         return None
     return load_weights(Path(config.idf), config.idf_power, width)

@@ -12,7 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 
 HEAP = "2g"
-BUFFER_MB = "512"  # of the index that is kept in memory before it is written
+BUFFER_MB = "512"  # Lucene's indexing buffer
 FILE_DOCUMENTS = 20_000  # per file that Anserini reads; each is a unit of work for its threads
 
 
@@ -20,7 +20,7 @@ def index_bm25(collection: Collection, output: Path, threads: int = 0, generated
     """Index the text of a collection with Anserini's IndexCollection and its default English analyzer.
 
     Positions and document vectors are stored (for RM3); raw documents are not, as they would be read for every hit.
-    `generated` is a collection of generated queries; each document has those appended that its qrels give it
+    `generated` is a collection of generated queries, which are appended to the documents that its qrels assign them to
     (docT5query, Nogueira & Lin 2019).
     """
     recipe: artifact.Recipe = {"stage": "index", "kind": "bm25", "documents": collection.fingerprint("documents")}
@@ -50,8 +50,8 @@ def _queries_by_document(generated: Collection) -> dict[str, list[str]]:
 
 
 def _stage_json(collection: Collection, folder: Path, appended: dict[str, list[str]]) -> int:
-    """Write a collection as Anserini's JsonCollection reads it, {"id": …, "contents": …}, in several files, and return
-    the number of documents."""
+    """Write a collection for Anserini's JsonCollection, {"id": …, "contents": …}, in several files. Returns the number
+    of documents."""
     folder.mkdir()
     count = 0
     documents = progress(collection.documents(), collection.size, "index bm25")

@@ -11,7 +11,7 @@ from cai_pyserini.encode.shards import Vectors
 
 
 def index_dense(vectors: Vectors, output: Path) -> Path:
-    """Index dense vectors in the form of Pyserini's FaissSearcher: a file `index` and a file `docid`.
+    """Index dense vectors in the format of Pyserini's FaissSearcher: a file `index` and a file `docid`.
 
     Raises CaiError for sparse vectors.
     """

@@ -1,9 +1,10 @@
 """Index impacts with Lucene's own IndexWriter.
 
-Anserini's JsonVectorCollection repeats a term as often as its impact says, so that indexing costs the sum of the
-impacts. Here a document is `term␁impact term␁impact …`, analyzed by white space and DelimitedTermFrequencyTokenFilter,
-which costs the number of terms. Anserini and Pyserini see the same index: a field `contents` with documents and
-frequencies and without norms, scored by ImpactSimilarity, and an `id` that is stored and in doc values.
+Anserini's JsonVectorCollection repeats each term as many times as its impact, so that indexing time grows with the sum
+of the impacts. Here a document is `term␁impact term␁impact …`, split at white space and analyzed by
+DelimitedTermFrequencyTokenFilter, so that it grows with the number of terms. The index is the same for Anserini and
+Pyserini: a field `contents` with documents and frequencies and without norms, scored by ImpactSimilarity, and a field
+`id`, stored and in doc values.
 """
 
 import time
@@ -22,9 +23,9 @@ RAM_BUFFER_MB = 64.0  # on the heap of the JVM
 
 
 def index_impacts(impacts: Path, output: Path) -> Path:
-    """Index JSON vectors, of the impact stage or any other origin.
+    """Index JSON vectors, from the impact stage or any other tool.
 
-    Raises CaiError for a line that is not {"id": string, "vector": {term: integer from 1 on, …}}.
+    Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}.
     """
     files = sorted(impacts.glob("*.jsonl"))
     if not files:
@@ -38,7 +39,7 @@ def index_impacts(impacts: Path, output: Path) -> Path:
         with jvm.java_errors(f"indexing {impacts}"):
             documents = _write_index(files, folder, ours.stats["vectors"] if ours else None)
         stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
-        if ours:  # what its queries must be encoded with, and how its scores are to be read
+        if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
             artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {key: ours.recipe[key] for key in ("checkpoint", "idf_power", "query_scale")}
@@ -61,7 +62,7 @@ def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
             try:
                 add(id, contents)
             except jvm.start().JavaException:
-                parse_checked(line, where)  # names what is wrong with the line; if nothing is, the fault is elsewhere
+                parse_checked(line, where)  # raises an error that names the fault, if it is in the line
                 raise
         if not count:
             raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
@@ -76,7 +77,7 @@ def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
 def _open_writer(folder: Path) -> tuple[Any, Callable[[str, str], None]]:
     """A Lucene IndexWriter, and a function that adds a document to it."""
     java = jvm.java_class
-    # Analysis: the longest token is longer than the longest term, so that a term is refused and never split.
+    # Tokens may be longer than Lucene's longest term, so that too long a term is refused, not split.
     analyzer = (
         java("org.apache.lucene.analysis.custom.CustomAnalyzer")
         .builder()
@@ -105,7 +106,7 @@ def _open_writer(folder: Path) -> tuple[Any, Callable[[str, str], None]]:
         document.add(field)
 
     def add(id: str, contents: str) -> None:
-        # One Document whose fields are set again: every new Java object costs a crossing into Java.
+        # One Document is reused: creating Java objects from Python is slow.
         id_field.setStringValue(id)
         id_values.setBytesValue(id.encode())
         contents_field.setStringValue(contents)

@@ -1,1 +1,1 @@
-"""Our encoders in Pyserini, and exports for a Pyserini without this package."""
+"""Our encoders inside Pyserini, and exports for a Pyserini without this package."""

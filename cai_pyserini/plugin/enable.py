@@ -1,10 +1,10 @@
-"""Registration at the start of every Python of this environment, by a .pth file in its site-packages."""
+"""Enable the plugin: a .pth file in site-packages registers it whenever Python starts in this environment."""
 
 import sysconfig
 from pathlib import Path
 
 NAME = "cai_pyserini.pth"
-# Python runs this line at every start; once the package is uninstalled, it must do nothing.
+# Python runs this line at every start; it must do nothing after the package is uninstalled.
 LINE = (
     """import sys; exec("try:\\n import cai_pyserini.plugin.hook as h\\n h.register()\\nexcept ImportError: pass")\n"""
 )

@@ -1,4 +1,4 @@
-"""Encoders for Pyserini: CaiQueryEncoder and CaiDocumentEncoder, wherever Pyserini takes a query or document encoder.
+"""Encoders for Pyserini: CaiQueryEncoder and CaiDocumentEncoder.
 
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
     from pyserini.search.lucene import LuceneImpactSearcher
@@ -6,7 +6,7 @@
     searcher = LuceneImpactSearcher("indexes/splade-idf", CaiQueryEncoder("splade-tiny"))
     hits = searcher.search("repeated bladder infections")
 
-Importing this module also registers them, so that Pyserini takes their names: see cai_pyserini.plugin.hook.
+Importing this module also registers them, so that Pyserini can load them by name, see cai_pyserini.plugin.hook.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from cai_pyserini.plugin import hook
 
-hook.register()  # before Pyserini is imported, for which it also starts the JVM
+hook.register()  # before Pyserini is imported; also starts the JVM for it
 
 from pyserini.encode import DocumentEncoder, QueryEncoder  # noqa: E402
 
@@ -30,13 +30,13 @@ from cai_pyserini.impact.weighting import idf_weights, weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
 from cai_pyserini.search.search import require_same_checkpoint  # noqa: E402
 
-TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize by it too
+TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
 
 
 class CaiQueryEncoder(QueryEncoder):
-    """Text -> {term: impact}, round(weight * query_scale); with a dense encoder, text -> vector for FaissSearcher.
+    """Text -> {term: impact}, with impact = round(weight * query_scale); with a dense encoder, text -> vector.
 
-    `query` overrides the encoder's representation: `splade`, or `bow` for a bag of word pieces, which needs no model.
+    `query` overrides the encoder's setting: `splade`, or `bow` for a bag of word pieces, which needs no model.
     """
 
     def __init__(self, encoder: str | EncoderConfig, query: Representation | None = None, device: str = "auto"):
@@ -48,14 +48,14 @@ class CaiQueryEncoder(QueryEncoder):
             self._encoder.load("queries")
 
     def encode(self, query: str, max_length: int | None = None, **kwargs: Any) -> dict[str, int] | np.ndarray:
-        """The impacts, or the vector (width,), of one query; its first `max_length` tokens are read."""
+        """The impacts, or the vector (width,), of the first `max_length` tokens of a query."""
         vectors = encode_queries(self._encoder, [query], self.query, max_length)
         if self.config.kind == "dense":
             return vectors[0]
         return as_terms(quantize_queries(vectors, self.config.query_scale), self._encoder.tokenizer.terms)[0]
 
     def require_same_checkpoint(self, index: str | Path) -> None:
-        """Raise CaiError for an index of ours that was built with another checkpoint; other indexes are not checked."""
+        """Raise CaiError if one of our indexes was built with another checkpoint. Other indexes are not checked."""
         if artifact.read_manifest(Path(index)):
             require_same_checkpoint(Path(index), self._encoder.checkpoint)
 
@@ -63,8 +63,8 @@ class CaiQueryEncoder(QueryEncoder):
 class CaiDocumentEncoder(DocumentEncoder):
     """Texts -> [{term: impact}], weighted with the encoder's IDF, if it has one, and quantized; or dense vectors.
 
-    An encoder.yaml of the impact stage gives the impacts that its collection got. An encoder without a range, such as
-    one named by a checkpoint, uses 5 times its largest IDF weight.
+    With an encoder.yaml of the impact stage, documents get the same impacts as there. An encoder without a range, such
+    as a bare checkpoint, uses 5 times its largest IDF weight.
     """
 
     def __init__(self, encoder: str | EncoderConfig, device: str = "auto", precision: Precision = "auto"):
@@ -86,7 +86,7 @@ class CaiDocumentEncoder(DocumentEncoder):
     ) -> list[dict[str, int]] | np.ndarray:
         """The impacts, or the vectors (documents, width), of documents: `title text` if titles are given.
 
-        The first `max_length` tokens of each are read. Raises CaiError for `add_sep`, which SPLADE has no use for.
+        Only the first `max_length` tokens of each are read. Raises CaiError for `add_sep`, which SPLADE does not use.
         """
         if add_sep:
             raise CaiError("add_sep does not apply: a SPLADE document is a title, a space and a text")

@@ -1,4 +1,4 @@
-"""Exports for a Pyserini without this package: an encoder and pre-encoded topics in the forms it loads.
+"""Exports for a Pyserini without this package: an encoder and pre-encoded topics in formats that it loads.
 
 Stock Pyserini treats a folder as a SPLADE encoder if its path contains `splade`, and loads PyTorch weights from it, not
 safetensors. It treats a .jsonl file as pre-encoded queries, {"id": …, "contents": query, "vector": {term: weight}}.

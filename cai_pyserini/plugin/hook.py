@@ -1,12 +1,12 @@
-"""Makes our encoders known to Pyserini, by name or path, and provides Java.
+"""Let Pyserini load our encoders by name or path, and provide Java.
 
-`register()` changes two things in Pyserini, in this process: creating one of its encoders, or a LuceneImpactSearcher,
-with the name of an encoder of ours gives ours. `python -m cai_pyserini -m pyserini.…` does that and runs the module;
-`python -m cai_pyserini.plugin enable` does it in every Python of this environment when Pyserini is imported. Nothing of
-Pyserini is changed on disk.
+`register()` patches Pyserini in this process: its encoder classes and LuceneImpactSearcher, when given the name of one
+of our encoders, use ours. `python -m cai_pyserini -m pyserini.…` registers and then runs the module; after
+`python -m cai_pyserini.plugin enable`, every Python of this environment registers at its start. Pyserini's files on
+disk do not change.
 
-Where the plugin is enabled, every start of Python imports this module, so that its own imports wait until Pyserini is
-imported. It knows our encoders by the name of their module, as any plugin system does: they import it, not it them.
+If the plugin is enabled, Python imports this module at every start, so other imports are deferred until Pyserini is
+imported. The module with our encoders is referred to by name, because it imports this one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ OURS = "cai_pyserini.plugin.encoders"
 
 
 class PyseriniFinder:
-    """A finder on sys.meta_path that finds nothing itself: it acts when Pyserini's modules are imported."""
+    """A finder on sys.meta_path that acts when modules of Pyserini are imported, and leaves finding them to others."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Prepare Java before the modules that need it; register our encoders after those that have theirs."""
+        """Prepare Java before modules that need it are imported; register our encoders after theirs are."""
         if name == "pyserini":
             from cai_pyserini.core import jvm
 
@@ -51,7 +51,7 @@ class PyseriniFinder:
 
 
 def register() -> None:
-    """Make our encoders known to Pyserini, whether it has been imported already or will be."""
+    """Let Pyserini load our encoders, whether it is already imported or not."""
     if any(isinstance(finder, PyseriniFinder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, PyseriniFinder())
@@ -69,7 +69,7 @@ def _register_in(module: Any) -> None:
 
 
 def _register_encoder(base: Any, ours: str) -> None:
-    """Create `ours` wherever a subclass of Pyserini's `base` is created with the name of an encoder of ours."""
+    """Make subclasses of Pyserini's `base` return `ours` when created with the name of one of our encoders."""
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
         given = [*args[:1], *(kwargs.get(key) for key in ("model_name", "model_name_or_path", "encoder_dir"))]
@@ -77,7 +77,7 @@ def _register_encoder(base: Any, ours: str) -> None:
         if name and cls.__module__.startswith("pyserini."):
             from cai_pyserini.core.config import is_checkpoint, is_encoder
 
-            # Pyserini's own SPLADE encoders refuse safetensors, so such a folder is meant for ours.
+            # Pyserini's own SPLADE encoders cannot load safetensors, so such a folder is meant for ours.
             if is_encoder(name) or ("Splade" in cls.__name__ and is_checkpoint(name)):
                 return _encoder(ours, name, kwargs.get("device"))
         return object.__new__(cls)
@@ -92,7 +92,7 @@ def _encoder(kind: str, name: str, device: str | None = None) -> Any:
 
 
 def _register_searcher(searcher: Any) -> None:
-    """Let LuceneImpactSearcher take encoders of ours by name, check that the index is theirs, and keep every term."""
+    """Let LuceneImpactSearcher take our encoders by name, check that the index matches, and keep all terms."""
     init = searcher.__init__
 
     def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: int = 0, *args: Any, **kwargs: Any) -> None:

@@ -36,7 +36,7 @@ class AdaptSettings(Settings):
     queries: int = flag(5000, "number of pseudo queries, at most", ge=1)
     weight: float | None = flag(
         None,
-        "weight of the trained checkpoints in their mean with the base (default: 0.6, with a teacher 0.8)",
+        "weight of the new checkpoints in their mean with the old one (default: 0.6, with a teacher 0.8)",
         gt=0,
         le=1,
     )

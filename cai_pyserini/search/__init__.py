@@ -1,1 +1,1 @@
-"""Searching indexes, many queries at a time."""
+"""Search: an index and queries -> a TREC run."""

@@ -14,7 +14,7 @@ BATCH = 512  # queries at a time
 
 
 class FaissSearcher:
-    """An index of dense vectors, opened for many searches."""
+    """An open index of dense vectors."""
 
     query_scale = 1
 
@@ -23,7 +23,7 @@ class FaissSearcher:
         self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
-        """The best documents for many queries, vectors (width,), batch by batch, by query id."""
+        """Yield the best documents for many queries, vectors (width,), batch by batch, by query id."""
         faiss.omp_set_num_threads(threads)
         for batch in batched(queries.items(), BATCH):
             vectors = np.array([vector for _, vector in batch], np.float32)

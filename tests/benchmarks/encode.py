@@ -33,8 +33,8 @@ def timed(encode: Callable[[list[str]], Any], collection: str, documents: int) -
     """What `encode` gives for the first documents of a collection, and the seconds that it takes."""
     from itertools import islice
 
-    from cai_pyserini.collection import open_collection
-    from cai_pyserini.config import load_index_config
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_index_config
 
     opened = open_collection(load_index_config(collection))
     texts = [document.contents for document in islice(opened.documents(), documents)]
@@ -49,8 +49,9 @@ def ours(collection: str, encoder: str, documents: int, precision: str, output: 
     import numpy as np
     from scipy.sparse import save_npz
 
-    from cai_pyserini.config import checkpoint_folder, load_encoder
-    from cai_pyserini.splade import Splade
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.models.checkpoint import checkpoint_folder
+    from cai_pyserini.models.splade import Splade
 
     config = load_encoder(encoder)
     splade = Splade(checkpoint_folder(config), DEVICE, precision)
@@ -58,7 +59,7 @@ def ours(collection: str, encoder: str, documents: int, precision: str, output: 
     vectors.data = np.rint(vectors.data.astype(np.float64) / 5 * 256)
     vectors.eliminate_zeros()
     save_npz(output, vectors)
-    return result | {"precision": splade.precision}
+    return result | {"precision": splade.transformer.precision}
 
 
 def pyserini(collection: str, encoder: str, documents: int, batch: int, folder: str, output: str) -> dict[str, Any]:
@@ -67,8 +68,8 @@ def pyserini(collection: str, encoder: str, documents: int, batch: int, folder: 
 
     from scipy.sparse import csr_matrix, save_npz
 
-    from cai_pyserini import jvm
-    from cai_pyserini.config import load_encoder
+    from cai_pyserini.core import jvm
+    from cai_pyserini.core.config import load_encoder
 
     config = load_encoder(encoder)
     jvm.start()
@@ -92,7 +93,8 @@ def sentence_transformers(collection: str, encoder: str, documents: int) -> dict
     """SparseEncoder, which makes a masked language model and SpladePooling of the checkpoint."""
     from sentence_transformers import SparseEncoder
 
-    from cai_pyserini.config import checkpoint_folder, load_encoder
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.models.checkpoint import checkpoint_folder
 
     config = load_encoder(encoder)
     model = SparseEncoder(str(checkpoint_folder(config)), device=DEVICE)
@@ -107,19 +109,21 @@ def main() -> None:
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         checkpoint, mine, stock = (f"{folder}/{name}" for name in ("splade", "ours.npz", "pyserini.npz"))
-        harness.stage("export", "encoder", encoder=args.encoder, output=checkpoint)  # Pyserini loads no safetensors
+        harness.stage(
+            "plugin", "export-encoder", encoder=args.encoder, output=checkpoint
+        )  # Pyserini loads no safetensors
         collection = {"collection": args.collection, "encoder": args.encoder}
-        given = collection | {"documents": args.documents}
+        settings = collection | {"documents": args.documents}
 
         def theirs(batch: int) -> harness.Result:
-            return harness.fresh(pyserini, **given, batch=batch, folder=checkpoint, output=stock)
+            return harness.fresh(pyserini, **settings, batch=batch, folder=checkpoint, output=stock)
 
         peers = {
-            "ours": lambda: harness.fresh(ours, **given, precision="auto", output=f"{folder}/auto.npz"),
-            "ours, float32": lambda: harness.fresh(ours, **given, precision="float32", output=mine),
+            "ours": lambda: harness.fresh(ours, **settings, precision="auto", output=f"{folder}/auto.npz"),
+            "ours, float32": lambda: harness.fresh(ours, **settings, precision="float32", output=mine),
             "Pyserini, batches of 64": lambda: theirs(64),
             "Pyserini, batches of 32": lambda: theirs(32),
-            "sentence-transformers": lambda: harness.fresh(sentence_transformers, **given),
+            "sentence-transformers": lambda: harness.fresh(sentence_transformers, **settings),
         }
         results = harness.rounds(args.repeats, peers)
         same = harness.fresh(agreement, first=mine, second=stock)

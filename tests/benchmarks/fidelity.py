@@ -16,38 +16,39 @@ def agreement(first: str, second: str) -> dict[str, Any]:
 def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, Any]:
     """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents."""
     import numpy as np
-    import pandas as pd
     from scipy.sparse import vstack
 
-    from cai_pyserini.collection import open_collection
-    from cai_pyserini.config import load_encoder, load_index_config
-    from cai_pyserini.encode import LazyEncoder, encode
-    from cai_pyserini.evaluate import evaluate, mean
-    from cai_pyserini.idf import Idf
-    from cai_pyserini.impact import weighted
-    from cai_pyserini.search import without_query
-    from cai_pyserini.vectors import Vectors
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.core.trec import run_of, without_query
+    from cai_pyserini.encode.encode import encode
+    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.encode.queries import encode_queries
+    from cai_pyserini.encode.shards import Vectors
+    from cai_pyserini.evaluate.measures import mean, measure
+    from cai_pyserini.idf.idf import Idf
+    from cai_pyserini.impact.weighting import weighted
+    from cai_pyserini.search.search import removes_query
 
     config, index_config = load_encoder(encoder), load_index_config(collection)
     opened = open_collection(index_config)
     topics, qrels = opened.topics(index_config.split), opened.qrels(index_config.split)
-    splade = LazyEncoder(config, device).load("queries")
-    queries = splade.encode(list(topics.values()), config.max_query_length)
+    loaded = Encoder(config, device)
+    queries = encode_queries(loaded, list(topics.values()), "splade")
     contents = (document.contents for document in opened.documents())
-    weightings = {"splade": None, "splade-idf": Idf.of(contents, splade.tokenizer).weights()}
+    weightings = {"splade": None, "splade-idf": Idf.of(contents, loaded.tokenizer).weights()}
+    remove_query = removes_query(index_config.remove_query, qrels)
     scores: dict[str, Any] = {}
     for precision in ("float32", "bfloat16"):
-        shards = list(Vectors(encode(opened, LazyEncoder(config, device, precision), Path(folder, precision))))
+        shards = list(Vectors(encode(opened, Encoder(config, device, precision), Path(folder, precision))))
         ids = np.array([id for shard in shards for id in shard.ids])
         for name, weights in weightings.items():
-            documents = weighted(vstack([shard.matrix for shard in shards], format="csr"), weights).T.tocsr()
-            run = {}
+            documents = weighted(vstack([shard.vectors for shard in shards], format="csr"), weights).T.tocsr()
+            hits = {}
             for number, query in enumerate(topics):
                 products = (queries[number] @ documents).toarray()[0]
                 best = np.argsort(-products, kind="stable")[:11]  # one more than counts: the query may be a document
-                run[query] = [(ids[i], products[i]) for i in best if products[i] > 0]
-            run = without_query(run, 10) if index_config.remove_query else run
-            hits = [(query, id, score) for query, found in run.items() for id, score in found]
-            frame = pd.DataFrame(hits, columns=["query_id", "doc_id", "score"])
-            scores.setdefault(name, {})[precision] = mean(evaluate(qrels, frame, ["nDCG@10"])["nDCG@10"])
+                hits[query] = [(str(ids[i]), float(products[i])) for i in best if products[i] > 0]
+            run = without_query(run_of(hits)) if remove_query else run_of(hits)
+            scores.setdefault(name, {})[precision] = mean(measure(qrels, run, ["nDCG@10"])["nDCG@10"])
     return {"scores": scores}

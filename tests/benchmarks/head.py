@@ -29,17 +29,18 @@ def step(
     from safetensors.torch import save_file
     from transformers import AutoTokenizer
 
-    from cai_pyserini.collection import open_collection
-    from cai_pyserini.config import checkpoint_folder, load_encoder, load_index_config
-    from cai_pyserini.head import splade_weights
-    from cai_pyserini.splade import load_masked_lm, pass_through
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.models.checkpoint import checkpoint_folder
+    from cai_pyserini.models.head import splade_weights
+    from cai_pyserini.models.splade import bypass_decoder, load_masked_lm
 
     checkpoint = checkpoint_folder(load_encoder(encoder))
     model, _ = load_masked_lm(checkpoint)
     torch.manual_seed(0)
     if vocabulary:
         model.resize_token_embeddings(vocabulary)
-    decoder = pass_through(model)
+    decoder = bypass_decoder(model)
     documents = open_collection(load_index_config(collection)).documents()
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
     contents = [document.contents for document in islice(documents, texts)]
@@ -81,11 +82,11 @@ def main() -> None:
     rows, outcomes = [], []
     with TemporaryDirectory() as folder:
         for vocabulary in (0, LARGE):
-            given = {"collection": args.collection, "encoder": args.encoder, "vocabulary": vocabulary}
-            given |= {"texts": args.texts, "steps": args.steps}
+            settings = {"collection": args.collection, "encoder": args.encoder, "vocabulary": vocabulary}
+            settings |= {"texts": args.texts, "steps": args.steps}
             files = {head: str(Path(folder, f"{head}.safetensors")) for head in ("ours", "plain")}
             peers = {
-                head: partial(harness.fresh, step, head=head, **given, output=file) for head, file in files.items()
+                head: partial(harness.fresh, step, head=head, **settings, output=file) for head, file in files.items()
             }
             results = harness.rounds(args.repeats, peers)
             first = results["ours"][0]

@@ -50,12 +50,12 @@ def ours(vectors: str, index: str) -> harness.Result:
     """Index with this package."""
     shutil.rmtree(index, ignore_errors=True)
     peak = harness.stage("index", "impact", input=vectors, output=index)
-    return {"seconds": json.loads(Path(index, "manifest.json").read_text())["seconds"], "peak": peak}
+    return {"seconds": json.loads(Path(index, "manifest.json").read_text())["stats"]["seconds"], "peak": peak}
 
 
 def anserini(vectors: str, index: str, threads: int) -> harness.Result:
     """Index with Anserini."""
-    from cai_pyserini import jvm
+    from cai_pyserini.core import jvm
 
     shutil.rmtree(index, ignore_errors=True)
     java = jvm.find_java()
@@ -80,13 +80,13 @@ def compare(first: str, second: str, queries: str) -> dict[str, Any]:
 
 def prepare(collection: str, encoder: str, copies: int | None, queries: int | None, folder: str) -> harness.Result:
     """Write `queries.json`, and the JSON vectors of each resolution in a folder of its name. Returns their number."""
-    given = {"collection": collection, "encoder": encoder}
-    eight = inputs.write_impacts(**given, folder=folder, name="impacts of 8", bits=8)
-    largest = 255 / json.loads(Path(eight, "manifest.json").read_text())["document_scale"]
+    settings = {"collection": collection, "encoder": encoder}
+    eight = inputs.write_impacts(**settings, folder=folder, name="impacts of 8", bits=8)
+    largest = 255 / json.loads(Path(eight, "manifest.json").read_text())["stats"]["document_scale"]
     bits = math.ceil(largest * RESOLUTION).bit_length()  # so that nothing is cut
     range_ = (2**bits - 1) / RESOLUTION
-    fine = inputs.write_impacts(**given, folder=folder, name="impacts at 51.2", bits=bits, range=range_)
-    harness.fresh(inputs.write_queries, **given, limit=queries, output=f"{folder}/queries.json")
+    fine = inputs.write_impacts(**settings, folder=folder, name="impacts at 51.2", bits=bits, range=range_)
+    harness.fresh(inputs.write_queries, **settings, limit=queries, output=f"{folder}/queries.json")
     for name, impacts in zip(TARGETS, (eight, fine), strict=True):
         result = harness.fresh(repeat, impacts=impacts, copies=copies, output=f"{folder}/{name}")
     return result
@@ -102,10 +102,10 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         size = prepare(args.collection, args.encoder, args.copies, args.queries, folder)
         for name, factor in TARGETS.items():
-            given, a, b = (f"{folder}/{part}" for part in (name, "ours", "anserini"))
-            peers = {"ours": partial(ours, given, a)}
+            vectors, a, b = (f"{folder}/{part}" for part in (name, "ours", "anserini"))
+            peers = {"ours": partial(ours, vectors, a)}
             for threads in sorted({1, os.cpu_count() or 1}):
-                peers[f"Anserini, {threads} thread{'s' * (threads > 1)}"] = partial(anserini, given, b, threads)
+                peers[f"Anserini, {threads} thread{'s' * (threads > 1)}"] = partial(anserini, vectors, b, threads)
             results = harness.rounds(args.repeats, peers)
             for peer, result in results.items():
                 rate = size["documents"] / harness.middle(result, "seconds")

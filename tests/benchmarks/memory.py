@@ -23,9 +23,9 @@ def write_collection(collection: str, documents: int, copies: int, output: str) 
     """Write a BEIR folder with `copies` of the first documents of a collection, rounded up to whole shards."""
     from itertools import cycle, islice
 
-    from cai_pyserini.collection import open_collection
-    from cai_pyserini.config import load_index_config
-    from cai_pyserini.vectors import SHARD
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.encode.encode import SHARD
 
     documents = -(-documents // SHARD) * SHARD
     contents = [

@@ -5,11 +5,12 @@ synonym that is no term's name; relevant are the terms that bear it. Of the quer
 are of anatomy, MONDO's of diseases. Unlike the demo's, the synonyms are of all kinds: Latin, abbreviations, spellings.
 """
 
+import argparse
 import json
 import random
 from pathlib import Path
 
-from cai_pyserini import artifact, cli
+from cai_pyserini.core import artifact
 
 QUERIES = 2000
 SEED = 42
@@ -41,9 +42,11 @@ def write(ontology: str, output: Path) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = cli.parser(
-        "Write an ontology as a BEIR folder: terms as documents, synonyms as queries.",
-        "python tests/benchmarks/ontology.py UBERON --output data/uberon",
+    parser = argparse.ArgumentParser(
+        prog="ontology.py",
+        description="Write an ontology as a BEIR folder: terms as documents, synonyms as queries.",
+        epilog="example:\n  python tests/benchmarks/ontology.py UBERON --output data/uberon",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("ontology", choices=["UBERON", "MONDO"])
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
@@ -53,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    main()

@@ -1,5 +1,5 @@
-"""Claim: Searcher is no slower than Pyserini's LuceneImpactSearcher on the same index, in opening it and in the median
-and the 99th percentile of one query's time, and finds the same.
+"""Claim: LuceneSearcher is no slower than Pyserini's LuceneImpactSearcher on the same index, in opening it and in the
+median and the 99th percentile of one query's time, and finds the same.
 
 The index is of IDF-weighted impacts of a collection, at the encoder's own settings; queries are encoded beforehand,
 and no encoder runs on either side. Opening is measured in a process of its own each time, the JVM running and
@@ -33,12 +33,12 @@ PEERS = ("ours", "Pyserini")
 
 def opening(index: str, peer: str) -> dict[str, Any]:
     """Seconds until a searcher is there."""
-    from cai_pyserini.search import Searcher
+    from cai_pyserini.search.search import open_searcher
 
     inputs.import_stock()
     start = time.perf_counter()
     if peer == "ours":
-        Searcher(Path(index))
+        open_searcher(Path(index))
     else:
         inputs.open_stock(index, {})
     return {"seconds": time.perf_counter() - start}
@@ -48,11 +48,13 @@ def searching(index: str, queries: str, hits: int) -> dict[str, Any]:
     """Percentiles of the milliseconds of one query for each searcher, and how many queries had the same results."""
     import numpy as np
 
-    from cai_pyserini.search import Searcher
+    from cai_pyserini.core import artifact
+    from cai_pyserini.search.search import open_searcher
 
     encoded: inputs.Queries = json.loads(Path(queries).read_text())
-    stock, mine = inputs.open_stock(index, encoded), Searcher(Path(index))
-    scale = mine.manifest["document_scale"] * mine.manifest["query_scale"]
+    stock, mine = inputs.open_stock(index, encoded), open_searcher(Path(index))
+    stats = artifact.require(Path(index), "index").stats
+    scale = stats["document_scale"] * stats["query_scale"]
     search: dict[str, Callable[[str], Hits]] = {
         "ours": lambda query: mine.search(encoded[query], hits),
         "Pyserini": lambda query: [(hit.docid, hit.score) for hit in stock.search(query, hits)],
@@ -83,12 +85,12 @@ def main() -> None:
     parser = harness.parser(__doc__, "search")
     parser.add_argument("--queries", type=int, default=1000, help="how many are searched, at most")
     args = parser.parse_args()
-    given = {"collection": args.collection, "encoder": args.encoder}
+    settings = {"collection": args.collection, "encoder": args.encoder}
     with TemporaryDirectory() as folder:
         index, queries = f"{folder}/index", f"{folder}/queries.json"
-        impacts = inputs.write_impacts(**given, folder=folder, name="impacts")
+        impacts = inputs.write_impacts(**settings, folder=folder, name="impacts")
         harness.stage("index", "impact", input=impacts, output=index)
-        harness.fresh(inputs.write_queries, **given, limit=args.queries, output=queries)
+        harness.fresh(inputs.write_queries, **settings, limit=args.queries, output=queries)
         openers = {peer: partial(harness.fresh, opening, index=index, peer=peer) for peer in PEERS}
         opened = harness.rounds(args.repeats, openers)
         searches = {hits: partial(harness.fresh, searching, index=index, queries=queries, hits=hits) for hits in HITS}

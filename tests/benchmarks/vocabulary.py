@@ -10,6 +10,7 @@ each in a process of its own, without imports and loading the tokenizer.
 import time
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import harness
@@ -18,13 +19,15 @@ import harness
 def ours(corpus: str, encoder: str, increment: int) -> harness.Result:
     """Count words, then all steps."""
     tokenizer, base, unknown = load(encoder)
-    from cai_pyserini.trainer import corpus as texts
-    from cai_pyserini.trainer import vocabulary, wordpiece
+    from cai_pyserini.trainer import wordpiece
+    from cai_pyserini.trainer.settings import VocabularySettings
+    from cai_pyserini.trainer.texts import texts
+    from cai_pyserini.trainer.vocabulary import expand
 
     start = time.perf_counter()
-    counts = wordpiece.count_words(texts.texts([corpus]), tokenizer.backend_tokenizer)
-    given = vocabulary.Settings(corpus=[corpus], base=encoder, output="", increment=increment)
-    added, steps = vocabulary.expand(counts, base, len(tokenizer.all_special_tokens), unknown, given)
+    counts = wordpiece.count_words(texts([corpus]), tokenizer.backend_tokenizer)
+    settings = VocabularySettings(corpus=[corpus], base=encoder, output=Path(), increment=increment)
+    added, steps = expand(counts, base, len(tokenizer.all_special_tokens), unknown, settings)
     return {"seconds": time.perf_counter() - start, "added": added, "steps": len(steps) - 1}
 
 
@@ -33,18 +36,18 @@ def literal(corpus: str, encoder: str, increment: int) -> harness.Result:
     tokenizer, base, unknown = load(encoder)
     from tokenizers import Tokenizer, models, trainers
 
-    from cai_pyserini.trainer import corpus as texts
     from cai_pyserini.trainer import wordpiece
+    from cai_pyserini.trainer.texts import texts
 
     backend = tokenizer.backend_tokenizer
     special = tokenizer.all_special_tokens
-    counts = wordpiece.count_words(texts.texts([corpus]), backend)  # for the order of characters: not timed
+    counts = wordpiece.count_words(texts([corpus]), backend)  # for the order of characters: not timed
     continuing = [piece for piece in wordpiece.characters(counts) if piece.startswith("##") and len(piece) == 3]
 
     def count(vocabulary: dict[str, int]) -> Counter[str]:
         tokenized = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
         tokenized.normalizer, tokenized.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
-        return Counter(token for text in texts.texts([corpus]) for token in tokenized.encode(text).tokens)
+        return Counter(token for text in texts([corpus]) for token in tokenized.encode(text).tokens)
 
     start = time.perf_counter()
     added: list[str] = []
@@ -60,7 +63,7 @@ def literal(corpus: str, encoder: str, increment: int) -> harness.Result:
             limit_alphabet=1 << 20,
             show_progress=False,
         )
-        trained.train_from_iterator(texts.texts([corpus]), trainer)
+        trained.train_from_iterator(texts([corpus]), trainer)
         order = trained.get_vocab()
         found = count(order)
         new = [t for t in found if t not in base and any(character.isalpha() for character in t)]
@@ -75,7 +78,8 @@ def load(encoder: str) -> Any:
     """The encoder's tokenizer, its vocabulary, and its unknown token."""
     from transformers import AutoTokenizer
 
-    from cai_pyserini.config import checkpoint_folder, load_encoder
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.models.checkpoint import checkpoint_folder
     from cai_pyserini.trainer import wordpiece
 
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint_folder(load_encoder(encoder))))
@@ -86,8 +90,8 @@ def main() -> None:
     parser = harness.parser(__doc__, "vocabulary")
     parser.add_argument("--increment", type=int, default=3000, help="tokens a step")
     args = parser.parse_args()
-    given = {"corpus": args.collection, "encoder": args.encoder, "increment": args.increment}
-    peers = {function.__name__: partial(harness.fresh, function, **given) for function in (ours, literal)}
+    settings = {"corpus": args.collection, "encoder": args.encoder, "increment": args.increment}
+    peers = {function.__name__: partial(harness.fresh, function, **settings) for function in (ours, literal)}
     results = harness.rounds(args.repeats, peers)
     first = results["ours"][0]
     rows = [(name, f"{harness.middle(r, 'seconds'):.1f}", harness.gigabytes(r)) for name, r in results.items()]

@@ -21,6 +21,7 @@ def test_pseudo_queries_are_titles_and_sentences() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_examples_have_their_document_and_others(tiny: Path, tmp_path: Path) -> None:
     config, encoder = load_index_config(str(tiny)), load_encoder("splade-tiny")
     lines = json_lines(PseudoQueries(config, encoder, tmp_path / "x.jsonl", 100, 1, "cpu").write())

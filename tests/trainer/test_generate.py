@@ -29,6 +29,7 @@ def generated(tiny: Path, generator: Path, tmp_path_factory: pytest.TempPathFact
     return generate.generate(settings(tiny, generator, tmp_path_factory.mktemp("generated") / "queries"))
 
 
+@pytest.mark.slow
 def test_generated_queries_are_a_collection(tiny: Path, generated: Path) -> None:
     collection = open_collection(load_index_config(str(generated)))
     documents = {id: text.strip() for id, text in BeirFolder(tiny, "tiny").documents()}
@@ -40,6 +41,7 @@ def test_generated_queries_are_a_collection(tiny: Path, generated: Path) -> None
     assert all(query.rpartition("-")[0] in judged and set(judged.values()) == {1} for query, judged in qrels.items())
 
 
+@pytest.mark.slow
 def test_generation_can_be_repeated_and_resumed(
     tiny: Path, generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +66,7 @@ def test_generation_can_be_repeated_and_resumed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["resumed", "whole"]
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_documents(tiny: Path, generator: Path, tmp_path: Path) -> None:
     few = generate.generate(settings(tiny, generator, tmp_path / "few", documents=4, per_document=1))
     assert len(json_lines(few / "corpus.jsonl")) == len(json_lines(few / "queries.jsonl")) == 4

@@ -147,6 +147,7 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     assert max(float((single[name] - double[name]).abs().max()) for name in single) <= 0.02 * moved
 
 
+@pytest.mark.slow
 def test_an_idf_weights_the_documents_of_the_score(splade_settings: MakeSettings, steady: Path, tmp_path: Path) -> None:
     """With an IDF of 2 for every token scores are twice as large, and the squared margins four times."""
     settings = splade_settings(tmp_path, lambda_q=0.0, lambda_d=0.0)

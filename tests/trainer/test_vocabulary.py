@@ -66,6 +66,7 @@ def literal_step(texts: list[str], backend: Backend, size: int, expected: int, b
     return sorted(new, key=lambda t: (-found[t], order[t]))[:expected]
 
 
+@pytest.mark.slow
 def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
     for step in (1, 3):
         added, steps = expand(texts, backend, base, max_steps=step)
@@ -73,6 +74,7 @@ def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, ba
         assert added == literal_step(texts, backend, len(base) + 100 * step, 100 * step, base)
 
 
+@pytest.mark.slow
 def test_entropy_and_tokens_of_the_steps(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
     added, steps = expand(texts, backend, base, max_steps=2)
     grown = Backend(models.WordPiece({t: i for i, t in enumerate([*base, *added])}, unk_token="[UNK]"))
@@ -90,6 +92,7 @@ def test_it_ends_when_the_corpus_is_exhausted(texts: list[str], backend: Backend
     assert not [token for token in added if not any(c.isalpha() for c in token)]
 
 
+@pytest.mark.slow
 def test_entropy_criteria_stop_earlier(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
     texts = texts[:800]
     _, every = expand(texts, backend, base)
@@ -116,6 +119,7 @@ def expanded(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "once"
 
 
+@pytest.mark.slow
 def test_the_same_corpus_gives_the_same_checkpoint(expanded: Path) -> None:
     for name in ("tokenizer.json", "model.safetensors"):
         assert (expanded / name).read_bytes() == (expanded.parent / "twice" / name).read_bytes()

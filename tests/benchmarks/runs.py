@@ -1,0 +1,154 @@
+"""Claim: fusing and evaluating TREC runs is at least twice as fast as with Pyserini's TrecRun, pyserini.fusion and
+ir_measures on DataFrames, and gives the same run and the same measures.
+
+Two runs of random documents and scores, as large as those of a test collection, are read, the best 100 hits of each
+query fused (each run's scores scaled to [0, 1] and added), and nDCG@10, R@100 and RR@10 computed. Every repetition of
+either side is a process of its own; imports and the start of the JVM, which importing Pyserini needs, are not timed.
+The stages are timed one by one. Reading is that of two files; writing the fused run is not part of it.
+
+Same: equal documents in equal order and scores to 1e-9; every query's measures to 1e-9.
+"""
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import harness
+
+DEPTH = 100
+MEASURES = ["nDCG@10", "R@100", "RR@10"]
+STAGES = ("reading", "fusing", "evaluating")
+
+
+def write_inputs(queries: int, hits: int, folder: str) -> dict[str, Any]:
+    """Two runs and qrels. Documents are of 10,000, so that runs overlap; scores have six places."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    ids = [f"d{i}" for i in range(max(10_000, 10 * hits))]
+    qrels: dict[str, dict[str, int]] = {}
+    for name in ("first", "second"):
+        with Path(folder, f"{name}.trec").open("w") as file:
+            for query in range(queries):
+                documents = draw.choice(hits * 3 // 2, hits, replace=False)
+                scores = np.sort(draw.uniform(0, 30, hits))[::-1]
+                rows = zip(documents.tolist(), scores.tolist(), strict=True)
+                file.writelines(
+                    f"q{query:05d} Q0 {ids[document]} {rank} {score:.6f} {name}\n"
+                    for rank, (document, score) in enumerate(rows, 1)
+                )
+                judged = draw.choice(documents, min(20, hits), replace=False).tolist()
+                qrels.setdefault(f"q{query:05d}", {}).update({ids[document]: document % 3 for document in judged})
+    Path(folder, "qrels.json").write_text(json.dumps(qrels))
+    return {"hits": 2 * queries * hits}
+
+
+def ours(folder: str, output: str) -> harness.Result:
+    """read_run, fuse_runs and measure."""
+    from cai_pyserini.core.trec import read_run
+    from cai_pyserini.evaluate.measures import measure
+    from cai_pyserini.fusion.fuse import fuse_runs
+
+    qrels = json.loads(Path(folder, "qrels.json").read_text())
+    clock = [time.perf_counter()]
+    runs = [read_run(Path(folder, f"{name}.trec")) for name in ("first", "second")]
+    clock.append(time.perf_counter())
+    fused = fuse_runs(runs, "minmax", DEPTH)
+    clock.append(time.perf_counter())
+    values = measure(qrels, fused, MEASURES)
+    clock.append(time.perf_counter())
+    hits = [fused[name].astype(object).tolist() for name in ("query_id", "doc_id")]
+    return _result(clock, output, *hits, fused["score"].tolist(), values)
+
+
+def stock(folder: str, output: str) -> harness.Result:
+    """TrecRun, pyserini.fusion.normalize and ir_measures.iter_calc."""
+    import ir_measures
+    import pandas as pd
+
+    from cai_pyserini.core import jvm
+
+    jvm.start()
+    from pyserini.fusion import normalize
+    from pyserini.trectools import TrecRun
+
+    qrels = json.loads(Path(folder, "qrels.json").read_text())
+    judged = [(query, document, grade) for query, grades in qrels.items() for document, grade in grades.items()]
+    judgments = pd.DataFrame(judged, columns=["query_id", "doc_id", "relevance"])
+    measures = [ir_measures.parse_measure(name) for name in MEASURES]
+    clock = [time.perf_counter()]
+    runs = [TrecRun(str(Path(folder, f"{name}.trec"))) for name in ("first", "second")]
+    clock.append(time.perf_counter())
+    for run in runs:  # normalize() does not cut before it normalizes
+        run.run_data = run.run_data.groupby("topic").head(DEPTH)
+    fused = normalize(runs, k=1000).run_data
+    clock.append(time.perf_counter())
+    columns = {"topic": "query_id", "docid": "doc_id"}
+    frame = fused.rename(columns=columns)[["query_id", "doc_id", "score"]]
+    values: dict[str, dict[str, float]] = {name: {} for name in MEASURES}
+    for metric in ir_measures.iter_calc(measures, judgments, frame):
+        values[str(metric.measure)][metric.query_id] = metric.value
+    clock.append(time.perf_counter())
+    return _result(clock, output, *(fused[name].tolist() for name in ("topic", "docid", "score")), values)
+
+
+def _result(
+    clock: list[float], output: str, queries: list[str], documents: list[str], scores: list[float], values: object
+) -> harness.Result:
+    """The seconds of the stages; what was found goes to a file."""
+    Path(output).write_text(json.dumps({"hits": [queries, documents], "scores": scores, "values": values}))
+    seconds = {stage: clock[i + 1] - clock[i] for i, stage in enumerate(STAGES)}
+    return seconds | {"seconds": clock[-1] - clock[0]}
+
+
+def compare(first: str, second: str) -> dict[str, Any]:
+    """Whether two results are the same."""
+    from math import isclose
+
+    a, b = (json.loads(Path(path).read_text()) for path in (first, second))
+    close = [isclose(x, y, rel_tol=1e-9, abs_tol=1e-9) for x, y in zip(a["scores"], b["scores"], strict=True)]
+    values = [
+        isclose(a["values"][name][query], value, abs_tol=1e-9)
+        for name, per_query in b["values"].items()
+        for query, value in per_query.items()
+    ]
+    return {
+        "hits": a["hits"] == b["hits"] and all(close),
+        "values": all(values) and len(values) == len(MEASURES) * len(a["values"][MEASURES[0]]),
+    }
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, "runs", collection=False)
+    parser.add_argument("--queries", type=int, default=1000, help="of each run")
+    parser.add_argument("--hits", type=int, default=1000, help="per query of each run")
+    args = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        size = harness.fresh(write_inputs, queries=args.queries, hits=args.hits, folder=folder)["hits"]
+        files = {name: f"{folder}/{name}.json" for name in ("ours", "stock")}
+        peers = {
+            "ours": partial(harness.fresh, ours, folder=folder, output=files["ours"]),
+            "Pyserini, ir_measures": partial(harness.fresh, stock, folder=folder, output=files["stock"]),
+        }
+        results = harness.rounds(args.repeats, peers)
+        same = harness.fresh(compare, first=files["ours"], second=files["stock"])
+    mine, theirs = results.values()
+    rows = []
+    for key in (*STAGES, "seconds"):
+        figures = f"{harness.middle(mine, key):.2f}", f"{harness.middle(theirs, key):.2f}"
+        rows.append((key if key != "seconds" else "all", *figures, f"{harness.times(theirs, mine, key):.1f}x"))
+    rows.append(("peak memory, GB", harness.gigabytes(mine), harness.gigabytes(theirs), ""))
+    title = f"Two runs of {args.queries:,} queries, {size:,} hits in all: read, fused and evaluated, seconds"
+    harness.show(title, ("", *results, "ours is faster by"), rows)
+    print(f"Medians of {args.repeats} repetitions, side by side; without imports and the JVM's start.\n")
+    faster = harness.times(theirs, mine)
+    harness.target("at least twice as fast", f"{faster:.1f} times", faster >= 2)
+    harness.target("the same documents and scores", "yes" if same["hits"] else "no", same["hits"])
+    harness.target("the same measures of every query", "yes" if same["values"] else "no", same["values"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Topics in Pyserini's forms, and Pyserini's search on them."""
+
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.plugin.export import export_topics
+
+
+@pytest.fixture(scope="session")
+def topics(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The test topics of the tiny collection in Pyserini's forms."""
+    folder = tmp_path_factory.mktemp("export") / "topics"
+    return export_topics(BeirFolder(tiny, "tiny").topics("test"), load_encoder("splade-tiny"), folder, "cpu")
+
+
+def ranking(run: Path) -> list[tuple[str, str, str]]:
+    """Query, document and rank of every hit, by query."""
+    rows = [row.split() for row in run.read_text().splitlines()]
+    return sorted(((r[0], r[2], r[3]) for r in rows), key=lambda row: (row[0], int(row[2])))
+
+
+def search_arguments(index: Path, topics: Path, encoder: object, output: Path) -> list[object]:
+    """Of pyserini.search.lucene."""
+    settings = ["--impact", "--hits", 1000, "--remove-query", "--output", output]
+    return ["--index", index, "--topics", topics / "topics.json", "--encoder", encoder, *settings]

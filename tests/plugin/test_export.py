@@ -1,0 +1,107 @@
+"""Exports for a Pyserini without this package."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.plugin.__main__ import main
+from cai_pyserini.plugin.export import export_encoder, export_topics
+from tests.conftest import json_lines
+from tests.plugin.conftest import ranking, search_arguments
+
+STOCK = "import sys, runpy; from cai_pyserini.core import jvm; jvm.start(); sys.argv = sys.argv[1:]; "
+STOCK += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+
+
+def test_topics_are_written_as_text_and_encoded(topics: Path, tiny: Path) -> None:
+    written = json.loads((topics / "topics.json").read_text())
+    assert list(written) == ["q1", "q2", "q3", "q4", "d8"] and written["q2"] == {"title": "bladder infection"}
+    bags = {record["id"]: record for record in json_lines(topics / "splade-doc.jsonl")}
+    assert bags["q2"] == {"id": "q2", "contents": "bladder infection", "vector": {"bladder": 100, "infection": 100}}
+    splade = json_lines(topics / "splade.jsonl")
+    assert [record["contents"] for record in splade] == [topic["title"] for topic in written.values()]
+    assert all(len(record["vector"]) > 2 for record in splade)
+
+
+def test_topics_are_written_again_only_where_something_changes(tmp_path: Path) -> None:
+    config, output = load_encoder("splade-tiny"), tmp_path / "topics"
+
+    def written(text: str = "fever", scale: int = 100) -> bool:
+        """Whether they were."""
+        if output.exists():
+            (output / "made before").touch()
+        export_topics({"q": text}, config.replace(query_scale=scale), output, "cpu")
+        return not (output / "made before").exists()
+
+    assert [written(), written(), written("malaria"), written("malaria", 50)] == [True, False, True, True]
+    assert json_lines(output / "splade-doc.jsonl")[0]["vector"] == {"malaria": 50}
+
+
+@pytest.mark.parametrize("name", ["tiny", "SPLAT"])
+def test_a_name_that_pyserini_would_not_recognize_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="recognizes a SPLADE encoder by `splade` in its name; rename the folder"):
+        export_encoder(load_encoder("splade-tiny"), tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_commands(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder, output = ["--encoder", "splade-tiny"], tmp_path / "a-splade"
+    assert main(["export-encoder", *encoder, "--output", str(output)]) == 0
+    assert {"pytorch_model.bin", "config.json", "tokenizer.json"} <= {path.name for path in output.iterdir()}
+    assert not list(output.glob("*.safetensors"))
+    collection = ["--collection", str(tiny), "--split", "train", "--device", "cpu"]
+    assert main(["export-topics", *encoder, *collection, "--output", str(tmp_path / "topics")]) == 0
+    assert capsys.readouterr().out == f"{output}\n{tmp_path / 'topics'}\n"
+    assert set(json.loads((tmp_path / "topics" / "topics.json").read_text())) == {"t1"}
+
+
+@pytest.mark.slow
+def test_stock_pyserini_with_exported_topics(run_folder: Path, topics: Path, tmp_path: Path) -> None:
+    """Nothing is registered here: Pyserini only gets the JVM, which a machine with a JDK has anyway."""
+    index = run_folder / "indexes" / "splade-idf"
+    arguments = search_arguments(index, topics, topics / "splade.jsonl", tmp_path / "splade-idf.trec")
+    command = [sys.executable, "-c", STOCK, "pyserini.search.lucene", *map(str, arguments), "--min-idf", "-1"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert ranking(tmp_path / "splade-idf.trec") == ranking(run_folder / "runs" / "splade-idf.trec")
+
+
+@pytest.mark.slow
+def test_stock_pyserini_with_exported_bags_of_words(java: None, run_folder: Path, topics: Path, tmp_path: Path) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    index = run_folder / "indexes" / "splade-idf"
+    from pyserini.encode import CachedDataQueryEncoder
+
+    encoder = CachedDataQueryEncoder(str(topics / "splade-doc.jsonl"))
+    assert type(encoder).__module__.startswith("pyserini.")
+    searcher = LuceneImpactSearcher(str(index), encoder, min_idf=-1)
+    found = []
+    for query, topic in json.loads((topics / "topics.json").read_text()).items():
+        hits = [hit.docid for hit in searcher.search(topic["title"], 1000) if hit.docid != query]
+        found += [(query, document, str(rank)) for rank, document in enumerate(hits, 1)]
+    expected = ranking(run_folder / "runs" / "splade-doc-idf.trec")
+    assert sorted(found, key=lambda row: (row[0], int(row[2]))) == expected
+
+
+@pytest.mark.slow
+def test_stock_pyserini_with_an_exported_encoder(java: None, tmp_path: Path) -> None:
+    from pyserini.encode import SpladeQueryEncoder
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    stock = SpladeQueryEncoder(str(export_encoder(load_encoder("splade-tiny"), tmp_path / "splade-tiny-stock")))
+    assert type(stock).__module__ == "pyserini.encode._splade"
+    ours = CaiQueryEncoder("splade-tiny").encode("infection of the bladder")
+    theirs = {term: weight for term, weight in stock.encode("infection of the bladder").items() if weight}
+    assert set(ours) >= set(theirs) and len(theirs) > 3
+    for term, weight in theirs.items():  # Pyserini's weights are round(w / 5 * 256), ours round(w * 100)
+        assert weight / 51.2 == pytest.approx(ours[term] / 100, abs=0.5 / 51.2 + 0.5 / 100 + 1e-4)
