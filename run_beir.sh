@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A BEIR run from a clean clone: sets itself up in .venv, then does the whole line. `./run_beir.sh --help` says more.
+# A BEIR run from a clean clone: sets itself up in .venv, then runs the whole pipeline. `./run_beir.sh --help` says more.
 # Sourced, it only defines `set_up`, which the tests use too.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -60,7 +60,8 @@ class Collection(ABC):
         seen = Ids()
         empty = count = 0
         first_empty = ""
-        for count, record in enumerate(self._documents(), 1):
+        for record in self._documents():
+            count += 1
             if seen.add(record.id):
                 self._require_first(record)
             if not self.contents_of(record).strip():

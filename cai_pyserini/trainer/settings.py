@@ -12,7 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import COLLECTION, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
-CONFIG = flag(None, "YAML file with these settings; flags override it")
+CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
 TEXTS = flag(
     help="what to train on, one or more: collections (a name in index_configs/, a YAML file, or a BEIR folder), "
     'text files (.txt, one text per line) and JSONL files ({"text": …, "title": …}, title optional), gzipped or not'
