@@ -177,7 +177,7 @@ def verify(results: Results, config: IndexConfig) -> str:
     lines, wrong = [], []
     for name, score in expected.items():
         measured = results.systems[name]["nDCG@10"]
-        agrees = abs(measured - score) <= config.tolerance
+        agrees = round(abs(measured - score), 9) <= config.tolerance
         wrong += [] if agrees else [name]
         verdict = "ok  " if agrees else "FAIL"
         lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")

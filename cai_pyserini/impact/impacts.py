@@ -32,10 +32,7 @@ def write_impacts(vectors: Vectors, config: EncoderConfig, output: Path) -> Path
         "vectors": vectors.manifest.digest,
         "checkpoint": vectors.manifest.recipe["checkpoint"],
         "idf": artifact.require(Path(config.idf), "idf").digest if config.idf else None,
-        "idf_power": config.idf_power,
-        "bits": config.bits,
-        "range": config.range,
-        "query_scale": config.query_scale,
+        "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),  # its encoder.yaml
     }
 
     def write(folder: Path) -> artifact.Stats:

@@ -42,7 +42,7 @@ def index_impacts(impacts: Path, output: Path) -> Path:
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
             artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))
-            stats |= {key: ours.recipe[key] for key in ("checkpoint", "idf_power", "query_scale")}
+            stats |= {"checkpoint": ours.recipe["checkpoint"], "query_scale": config.query_scale}
             stats |= {key: ours.stats[key] for key in ("document_scale", "nonzeros")}
         return stats | {"bytes": artifact.folder_bytes(folder)}
 

@@ -76,8 +76,8 @@ def difference(first: str, second: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = harness.parser(__doc__, "head")
-    parser.add_argument("--texts", type=int, default=48, help="documents of a step")
-    parser.add_argument("--steps", type=int, default=3, help="timed steps of a process")
+    parser.add_argument("--texts", type=int, default=48, help="documents per step")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps per process")
     args = parser.parse_args()
     rows, outcomes = [], []
     with TemporaryDirectory() as folder:

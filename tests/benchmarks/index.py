@@ -1,15 +1,15 @@
 """Claim: indexing impacts is at least 5 times as fast as Anserini's JsonVectorCollection with impacts of 8 bits, and 15
-times at Pyserini's own resolution (256 / 5 = 51.2 a unit of weight), thread for thread, with the same results.
+times at Pyserini's own resolution (256 / 5 = 51.2 per unit of weight), thread for thread, with the same results.
 
 Both index the same JSON vectors, IDF-weighted impacts of a collection, which are repeated under new ids until there are
 at least 30,000, so that the JVM's warm-up weighs little on either side. Ours is `python -m cai_pyserini.index impact`,
-one thread; Anserini's is IndexCollection -impact -pretokenized -optimize, with one thread and with one a processor, on
-16 files. Every measurement is a process of its own. The clock runs over the whole of indexing, commit and merge into
+one thread; Anserini's is IndexCollection -impact -pretokenized -optimize, with one thread and with one per processor,
+on 16 files. Every measurement is a process of its own. The clock runs over the whole of indexing, commit and merge into
 one segment included, and not over the start of the JVM: ours by the seconds in its manifest, Anserini by its log, from
 "Starting to index" to "Total … documents indexed".
 
 Same results: Pyserini's LuceneImpactSearcher finds the same documents with the same scores in both indexes, 1,000 hits
-a query.
+per query.
 """
 
 import json
@@ -29,7 +29,7 @@ import inputs
 DOCUMENTS = 30_000
 FILES = 16  # each is a unit of work for Anserini's threads
 RESOLUTION = 256 / 5
-TARGETS = {"8 bits": 5, "51.2 a unit": 15}
+TARGETS = {"8 bits": 5, "51.2 per unit": 15}
 LOGGED = re.compile(r"^(\S+ \S+) INFO .*?(Starting to index|Total [\d,]+ documents indexed)", re.MULTILINE)
 
 

@@ -32,7 +32,7 @@ PEERS = ("ours", "Pyserini")
 
 
 def opening(index: str, peer: str) -> dict[str, Any]:
-    """Seconds until a searcher is there."""
+    """Seconds to open a searcher."""
     from cai_pyserini.search.search import open_searcher
 
     inputs.import_stock()

@@ -88,7 +88,7 @@ def load(encoder: str) -> Any:
 
 def main() -> None:
     parser = harness.parser(__doc__, "vocabulary")
-    parser.add_argument("--increment", type=int, default=3000, help="tokens a step")
+    parser.add_argument("--increment", type=int, default=3000, help="tokens per step")
     args = parser.parse_args()
     settings = {"corpus": args.collection, "encoder": args.encoder, "increment": args.increment}
     peers = {function.__name__: partial(harness.fresh, function, **settings) for function in (ours, literal)}
