@@ -125,8 +125,9 @@ def test_made_again_only_where_a_setting_changes(made: Path, config: EncoderConf
         return write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts")
 
     (make(config) / "made before").touch()
-    assert (make(config.replace(max_query_length=3)) / "made before").exists()
+    assert (make(config.replace(source="somewhere else")) / "made before").exists()
     assert not (make(config.replace(bits=8)) / "made before").exists()
+    assert load_encoder(str(make(config.replace(bits=8, max_query_length=3)))).max_query_length == 3
 
 
 @pytest.mark.parametrize("width", [7, 40000])
