@@ -7,6 +7,7 @@ from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, PRECISION, SPLIT, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.fusion.fusions import DEPTH
 
 
 class BeirSettings(Settings):
@@ -25,7 +26,7 @@ class BeirSettings(Settings):
     systems: list[str] = flag(
         [], f"{NAMES}; or all (default: bm25, the SPLADE systems, and sum and minmax hybrids of those with IDF)"
     )
-    depth: int = flag(100, "fuse or rerank this many best documents per query of each run", ge=1)
+    depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
     dense: str | None = flag(None, "for the dense systems: an encoder, such as minilm")
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cai_pyserini.beir.layout import Layout
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
-from cai_pyserini.fusion.fuse import DEPTH
+from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.transformer import Precision
 
 REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "generated"}  # kind -> setting

@@ -94,6 +94,7 @@ def _encode_shard(
         now = time.perf_counter()
         if now - last_save > SAVE_SECONDS:
             vectors = model.assemble(len(texts), pieces)
+            pieces = [(np.arange(len(texts)), vectors)]
             write_shard(unfinished, Shard(ids, vectors), own, seconds + now - start, batches)
             last_save = now
     vectors = model.assemble(len(texts), pieces)

@@ -5,7 +5,7 @@ A BM25 index takes text, an impact index {term: round(weight * query_scale)}, a 
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -68,7 +68,7 @@ class Queries:
     topics: dict[str, str]
     encoder: Encoder | None = None
     query: Representation | None = None
-    stored: Path | None = field(default=None)
+    stored: Path | None = None
 
     @property
     def recipe(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import ClassVar
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
-from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
+from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS
 
 METHODS = "; ".join(f"{name}: {fusion.description}" for name, fusion in FUSIONS.items())
 
@@ -18,7 +18,7 @@ class Fuse(Settings):
     runs: list[AnyPath] = flag(help="two or more TREC runs", min_length=2)
     output: AnyPath = OUTPUT_RUN
     method: str = flag(DEFAULT, METHODS, choices=tuple(FUSIONS))
-    depth: int = flag(100, "fuse this many best documents per query of each run", ge=1)
+    depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
 
 
@@ -36,7 +36,7 @@ class Rerank(Settings):
     )
     output: AnyPath = OUTPUT_RUN
     split: str | None = SPLIT
-    depth: int = flag(100, "rerank this many best documents per query", ge=1)
+    depth: int = flag(DEPTH, "rerank this many best documents per query", ge=1)
     device: str = DEVICE
 
 

@@ -10,9 +10,7 @@ import pandas as pd
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, top, write_run
-from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS, Fusion
-
-DEPTH = 100  # documents per query of each run that are fused
+from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
 
 
 def fuse(

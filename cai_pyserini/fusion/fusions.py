@@ -55,4 +55,5 @@ FUSIONS = {
     "rrf": Fusion("reciprocal rank fusion: sum of 1 / (60 + rank)", _reciprocal_rank, uses_scores=False),
     "product": Fusion("product of the scores (LaPraDoR, Xu et al. 2022)", _unchanged, combine="product"),
 }
+DEPTH = 100  # documents per query of each run that are fused or reranked, unless told otherwise
 DEFAULT = "sum"  # the paper's (section 3.3)

@@ -9,6 +9,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import read_run, sorted_run, top, write_run
 from cai_pyserini.fusion.fuse import add_latency, run_digest
+from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.transformer import Precision
@@ -20,7 +21,7 @@ def rerank(
     collection: Collection,
     checkpoint: Path,
     output: Path,
-    depth: int = 100,
+    depth: int = DEPTH,
     device: str = "auto",
     precision: Precision = "auto",
     tag: str = "cross-encoder",

@@ -18,10 +18,10 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.trainer import training
-from cai_pyserini.trainer.settings import PretrainSettings, inherited, recorded
-from cai_pyserini.trainer.texts import fingerprint, texts
+from cai_pyserini.trainer.settings import PretrainSettings
+from cai_pyserini.trainer.texts import corpus_recipe, texts
 
 STAGE = "trainer pretrain"
 MEASURED = 2  # batches, for an estimate
@@ -29,14 +29,7 @@ MEASURED = 2  # batches, for an estimate
 
 def recipe(settings: PretrainSettings) -> artifact.Recipe:
     """What the pretrained checkpoint depends on."""
-    encoder = load_encoder(settings.base)
-    return {
-        "stage": STAGE,
-        "corpus": fingerprint(settings.corpus),
-        "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
-        "encoder": inherited(encoder),
-        "settings": recorded(settings, "corpus", "base"),
-    }
+    return corpus_recipe(STAGE, settings)
 
 
 def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:

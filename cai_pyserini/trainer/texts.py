@@ -5,9 +5,11 @@ from pathlib import Path
 
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.artifact import file_digest
-from cai_pyserini.core.config import load_index_config
+from cai_pyserini.core.artifact import Recipe, file_digest
+from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.trainer.settings import PretrainSettings, VocabularySettings, inherited, recorded
 
 
 def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
@@ -23,6 +25,18 @@ def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
                 yield text
     if not count:
         raise CaiError(f"no text of at least {max(1, min_words)} words in {', '.join(corpora)}")
+
+
+def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -> Recipe:
+    """What a checkpoint depends on that a stage makes of a base and a corpus."""
+    encoder = load_encoder(settings.base)
+    return {
+        "stage": stage,
+        "corpus": fingerprint(settings.corpus),
+        "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
+        "encoder": inherited(encoder),
+        "settings": recorded(settings, "corpus", "base"),
+    }
 
 
 def fingerprint(corpora: Sequence[str]) -> list[str]:

@@ -29,11 +29,11 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import plot_lines
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer import wordpiece
-from cai_pyserini.trainer.settings import VocabularySettings, inherited, recorded, write_encoder
-from cai_pyserini.trainer.texts import fingerprint, texts
+from cai_pyserini.trainer.settings import VocabularySettings, write_encoder
+from cai_pyserini.trainer.texts import corpus_recipe, texts
 
 STAGE = "trainer vocabulary"
 
@@ -109,14 +109,7 @@ def _tokens_and_entropy(frequencies: np.ndarray) -> tuple[int, float]:
 
 def recipe(settings: VocabularySettings) -> artifact.Recipe:
     """What the expanded checkpoint depends on."""
-    encoder = load_encoder(settings.base)
-    return {
-        "stage": STAGE,
-        "corpus": fingerprint(settings.corpus),
-        "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
-        "encoder": inherited(encoder),
-        "settings": recorded(settings, "corpus", "base"),
-    }
+    return corpus_recipe(STAGE, settings)
 
 
 def expand_checkpoint(settings: VocabularySettings) -> Path:
