@@ -98,7 +98,7 @@ def stored_vectors(folder: Path, *matrices: Matrix, ids: list[list[str]] | None 
         rows, nonzeros = sum(len(shard.ids) for shard in shards), sum(int((m != 0).sum()) for m in matrices)
         return {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros, "seconds": 0.5 * len(shards)}
 
-    return Vectors(artifact.make(folder, made, write, resumable=True))
+    return Vectors(artifact.make(folder, made, write, resumable=True), made["stage"])
 
 
 def json_lines(path: Path) -> list[dict]:

@@ -24,8 +24,6 @@ from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.core import artifact
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.impact.quantization import index_quantization
-from cai_pyserini.impact.weighting import weighted
 
 SYSTEMS = [system for system in SINGLE.values() if system.searches_text or system.kind == "splade"]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
@@ -78,12 +76,10 @@ def costs(run: FinishedRun) -> list[Cost]:
         index = artifact.require(folder, "index").stats
         if system.kind == "splade":
             if system.index not in documents:
-                vectors = run.vectors(system)
-                quantizer, weights = index_quantization(folder, vectors.width)
-                impacts = (quantizer.impacts(weighted(shard.vectors, weights)) for shard in vectors)
-                documents[system.index] = activations(impacts)
+                impacts = run.impacts(system)
+                documents[system.index] = activations(shard.vectors for shard in impacts)
             document_nonzeros, document_shares = documents[system.index]
-            query_nonzeros, query_shares = activations([run.queries(system).impacts(index["query_scale"])])
+            query_nonzeros, query_shares = activations([impacts.queries(run.queries(system))])
             flops = float(query_shares @ document_shares)
         else:
             document_nonzeros, query_nonzeros, flops = _words(folder, run.topics.values())

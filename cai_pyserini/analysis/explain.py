@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -20,13 +20,15 @@ from cai_pyserini.analysis.settings import ExplainSettings
 from cai_pyserini.analysis.text_index import TextIndex
 from cai_pyserini.beir.systems import System, parse_system, with_parts
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.core.trec import read_run, top
-from cai_pyserini.fusion.fuse import contributions
+from cai_pyserini.core.trec import read_run
+from cai_pyserini.encode.shards import Shard
+from cai_pyserini.fusion.fuse import candidates
 from cai_pyserini.fusion.fusions import FUSIONS
-from cai_pyserini.impact.quantization import index_quantization
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import Quantizer
+from cai_pyserini.impact.weighting import idf_weights
 
 TEXT_WIDTH = 100
 
@@ -57,17 +59,21 @@ def explain_query(
     """Explain the best `depth` documents of each system and `relevant` relevant ones, or else only `documents`.
 
     The relevant ones are those with the highest grades, the same for all systems, wherever these rank them. Raises
-    CaiError for a query, system or document that the run does not have, and for a cross-encoder, whose scores are not
-    made of terms.
+    CaiError for a query, system or document that the run does not have, for a cross-encoder, whose scores are not made
+    of terms, and for feedback.
     """
     if query not in run.topics:
         known = cut(", ".join(run.topics), 60)
         raise CaiError(f"no query {query!r} in {run.layout.folder}, which has {len(run.topics):,}: {known}")
+    if run.passages:
+        raise CaiError(f"{run.layout.folder} is a run of passages; explanations are of whole documents")
     asked = [parse_system(name) for name in dict.fromkeys(systems)]
     needed = with_parts(asked)
     for system in needed:
         if system.kind == "cross-encoder":
             raise CaiError(f"no explanation of {system.name}: the scores of a cross-encoder are not made of terms")
+        if system.feedback:
+            raise CaiError(f"no explanation of {system.name}: its queries are made during the search, and not kept")
         if not run.has(system):
             runs = ", ".join(sorted(path.stem for path in run.layout.folder.glob("runs/*.trec")))
             raise CaiError(f"{run.layout.folder} has no run of {system.name}; it has {runs}")
@@ -106,12 +112,13 @@ def _parts(
     run: FinishedRun, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
 ) -> dict[str, list[Part]]:
     """The parts of a hybrid's score for every document."""
-    depth = artifact.require(run.layout.run(hybrid), "fusion fuse").recipe["depth"]
+    recipe = artifact.require(run.layout.run(hybrid), "fusion fuse").recipe
+    paths = [run.layout.rescored(hybrid, part) if hybrid.exact else run.layout.run(part) for part in hybrid.parts]
+    runs = [_hits(path, query) for path in paths]
+    fused, values = candidates(runs, FUSIONS[hybrid.fusion], recipe["depth"], recipe["weights"])
     parts: dict[str, list[Part]] = {}
-    for part in hybrid.parts:
-        path = run.layout.rescored(hybrid, part) if hybrid.exact else run.layout.run(part)
-        best = top(_hits(path, query), depth)
-        shares = dict(zip(best["doc_id"], contributions(best, FUSIONS[hybrid.fusion]).tolist(), strict=True))
+    for part, of_part in zip(hybrid.parts, values, strict=True):
+        shares = dict(zip(fused["doc_id"], of_part.tolist(), strict=True))
         for id, explanation in explained[part].items():
             parts.setdefault(id, []).append(Part(shares.get(id, 0.0), explanation))
     return parts
@@ -135,37 +142,40 @@ def _scored(run: FinishedRun, system: System, query: str, documents: Sequence[st
 
 def _dense(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, Scored]:
     in_query = run.queries(system).encoded.vectors[list(run.topics).index(query)]
-    return {id: Scored(float(in_query @ row), []) for id, row in _rows(run, system, documents).items()}
+    return {id: Scored(float(in_query @ row), []) for id, row in _rows(run.vectors(system), documents).items()}
 
 
 def _splade(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, list[Term]]:
+    """The tokens, and in a joint index the words, that a query shares with each document."""
     index = run.layout.index(system)
-    quantizer, weights = index_quantization(index, run.vectors(system).width)
-    query_scale = artifact.require(index, "index").stats["query_scale"]
-    names = run.tokenizer.terms
-    in_query = run.queries(system).impacts(query_scale)[list(run.topics).index(query)].toarray()[0]  # (vocabulary,)
+    stats = artifact.require(index, "index").stats
+    impacts = run.impacts(system)
+    config = load_encoder(str(index))
+    weights = idf_weights(config, run.vectors(system).width)
+    word_scale = Quantizer.of(config.joint.bits, config.joint.range).scale if config.joint else 1.0
+    in_query = impacts.queries(run.queries(system))[list(run.topics).index(query)].toarray()[0]  # (columns,)
+    raw = _rows(run.vectors(system), documents)
     terms = {}
-    for document, row in _rows(run, system, documents).items():
-        raw = row.toarray()[0]
-        impacts = quantizer.impacts(weighted(row, weights)).toarray()[0]
+    for document, row in _rows(impacts, documents).items():
+        in_document, tokens = row.toarray()[0], raw[document].toarray()[0]
         terms[document] = [
             Term(
-                names[v],
-                float(in_query[v]) / query_scale,
-                float(raw[v]),
-                None if weights is None else float(weights[v]),
-                int(impacts[v]),
-                float(in_query[v]) * int(impacts[v]) / (query_scale * quantizer.scale),
+                impacts.terms[column],
+                float(in_query[column]) / stats["query_scale"],
+                float(tokens[column] if column < len(tokens) else in_document[column] / word_scale),
+                float(weights[column]) if weights is not None and column < len(tokens) else None,
+                int(in_document[column]),
+                float(in_query[column] * in_document[column]) / (stats["query_scale"] * stats["document_scale"]),
             )
-            for v in np.flatnonzero(in_query * impacts)
+            for column in np.flatnonzero(in_query * in_document)
         ]
     return terms
 
 
-def _rows(run: FinishedRun, system: System, documents: Sequence[str]) -> dict[str, Any]:
-    """The raw vectors of these documents, each a row of its shard."""
+def _rows(shards: Iterable[Shard], documents: Sequence[str]) -> dict[str, Any]:
+    """The rows of these documents."""
     ids = set(documents)
-    return {id: shard.vectors[row] for shard in run.vectors(system) for row, id in enumerate(shard.ids) if id in ids}
+    return {id: shard.vectors[row] for shard in shards for row, id in enumerate(shard.ids) if id in ids}
 
 
 def _words(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, list[Term]]:

@@ -1,8 +1,8 @@
 """Explanations of scores: what they consist of, and how they are shown.
 
-    SPLADE   contribution = query impact · document impact / (query scale · document scale)
+    SPLADE   contribution = query impact · document impact / (query scale · document scale); also of joint indexes
     BM25     contribution = occurrences in the query · Lucene's BM25 weight of the term in the document
-    hybrids  share = what fusion makes of a part's score; 0 where the document is not among the part's best
+    hybrids  share = what fusion makes of a part's score, or of its absence from the part's best documents
 
 Contributions and shares add up to the score in the run, up to rounding; the shares of a product are multiplied.
 """
@@ -17,7 +17,7 @@ class Term:
 
     term: str
     query: float  # weight in the query; BM25: occurrences
-    document: float  # raw weight in the document; BM25: occurrences
+    document: float  # raw weight in the document; BM25: occurrences, but BM25's weight in a joint index
     idf: float | None  # SPLADE's raw weight is multiplied by it; None without weighting
     impact: int | None  # quantized weight, as in the index; None for BM25
     contribution: float

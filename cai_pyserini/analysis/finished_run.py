@@ -11,9 +11,11 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries
+from cai_pyserini.encode.queries import Queries, WordQueries
 from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.impact.impacts import Impacts
 from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.words.analyzer import Analyzer
 
 BEIR = "`python -m cai_pyserini.beir`"
 
@@ -41,6 +43,7 @@ class FinishedRun:
         self.collection = open_collection(config)
         if any(self.collection.fingerprint(part) != digest for part, digest in checked.recipe["inputs"].items()):
             raise CaiError(f"{folder} was not run on {config.source} as it is now: run {BEIR} again")
+        self.passages = config.passages is not None
         self.topics = self.collection.topics(self.split)
 
     def has(self, system: System) -> bool:
@@ -50,7 +53,7 @@ class FinishedRun:
     @cached_property
     def encoder(self) -> Encoder:
         """The SPLADE encoder. Raises CaiError if there is no SPLADE index."""
-        settings = sorted(self.layout.folder.glob("indexes/splade*/encoder.yaml"))
+        settings = sorted(self.layout.folder.glob("indexes/*splade*/encoder.yaml"))
         if not settings:
             raise CaiError(f"{self.layout.folder} has no SPLADE index: run {BEIR} with a SPLADE system")
         return Encoder(load_encoder(str(settings[0].parent)))
@@ -64,8 +67,17 @@ class FinishedRun:
         """The raw vectors of the documents."""
         return Vectors(self.layout.vectors(system, "documents", self.split))
 
+    def impacts(self, system: System) -> Impacts:
+        """The impacts of a system's index."""
+        folder = self.layout.vectors(system, "documents", self.split)
+        return Impacts.of_index(self.layout.index(system), folder, self.layout.words)
+
     def queries(self, system: System) -> Queries:
-        """The queries as vectors."""
+        """The queries in the form that a system's index takes."""
+        words = None
+        if system.joint:
+            words = WordQueries(Analyzer(), load_encoder(str(self.layout.index(system))))
         if system.bow:
-            return Queries(self.topics, self.encoder, "bow")
-        return Queries(self.topics, stored=self.layout.vectors(system, "queries", self.split))
+            return Queries(self.topics, self.encoder, "bow", words=words)
+        encoder = self.encoder if system.kind == "splade" else None
+        return Queries(self.topics, encoder, stored=self.layout.vectors(system, "queries", self.split), words=words)

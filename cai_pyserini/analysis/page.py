@@ -11,13 +11,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from cai_pyserini.analysis.explanation import Case, Explanation
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import cut, split_text
-from cai_pyserini.analysis.text_index import default_analyzer
 from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.words.analyzer import Analyzer
 
 TEMPLATE = "explain.html.jinja"
 TEXT_WIDTH = 500  # characters of a document that are shown at once
 TITLE_WIDTH = 80
-WORD = re.compile(r"(\w+)")
+SPLIT = re.compile(r"(\w+)")
 
 TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the terms that the word is to the system
 
@@ -53,8 +54,8 @@ def _article(explanation: Explanation, contents: str, count: int, terms_of: Term
     shown, rest = split_text(contents, TEXT_WIDTH)
     return {
         "explanation": explanation,
-        "shown": [(piece, strengths.get(piece, 0.0)) for piece in WORD.split(shown)],
-        "rest": [(piece, strengths.get(piece, 0.0)) for piece in WORD.split(rest) if piece],
+        "shown": [(piece, strengths.get(piece, 0.0)) for piece in SPLIT.split(shown)],
+        "rest": [(piece, strengths.get(piece, 0.0)) for piece in SPLIT.split(rest) if piece],
         "tables": [_table(e, strengths.keys(), count, terms_of) for e in (explanation, *parts)],
     }
 
@@ -79,7 +80,7 @@ def _table(explanation: Explanation, words: Set[str], count: int, terms_of: Term
 def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of: TermsOf) -> dict[str, float]:
     """From 0 to 1 for each word of a text: the contribution of its best term, relative to the largest contribution of
     that explanation; the maximum over explanations."""
-    strengths = dict.fromkeys(WORD.split(contents)[1::2], 0.0)
+    strengths = dict.fromkeys(SPLIT.split(contents)[1::2], 0.0)
     for explanation in explanations:
         relative = {term.term: term.contribution / explanation.terms[0].contribution for term in explanation.terms}
         for word in strengths:
@@ -90,12 +91,17 @@ def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of:
 
 def _terms_of(run: FinishedRun) -> TermsOf:
     """The tokenizers of the systems of a run, each loaded when it is first needed."""
-    analyzer = cache(default_analyzer)
+    analyzer = cache(Analyzer)
 
     @cache
-    def of_kind(kind: str, word: str) -> Sequence[str]:
+    def of_kind(kind: str, joint: bool, word: str) -> Sequence[str]:
         if kind == "splade":
-            return [run.tokenizer.terms[id] for id in run.tokenizer.encode([word], None, special=False)[0]]
+            tokens = [run.tokenizer.terms[id] for id in run.tokenizer.encode([word], None, special=False)[0]]
+            return tokens + [WORD + stem for stem in (analyzer()(word) if joint else ())]
         return analyzer()(word) if kind in ("bm25", "doct5query") else []
 
-    return lambda system, word: of_kind(parse_system(system).kind, word)
+    def terms_of(name: str, word: str) -> Sequence[str]:
+        system = parse_system(name)
+        return of_kind(system.kind, system.joint, word)
+
+    return terms_of

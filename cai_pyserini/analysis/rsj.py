@@ -31,7 +31,6 @@ from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report, labels
 from cai_pyserini.analysis.settings import RsjSettings
-from cai_pyserini.analysis.text_index import default_analyzer
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_index_config
@@ -40,6 +39,7 @@ from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import read_run, scores_by_query, top
+from cai_pyserini.words.analyzer import Analyzer
 
 GROUPS = ["LowRSJ LowIDF", "LowRSJ HighIDF", "HighRSJ LowIDF", "HighRSJ HighIDF"]
 DocumentSets = dict[str, set[str]]  # query id or token -> document ids
@@ -110,7 +110,7 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
         logger.warning(
             "%d of %d queries are left out: no relevant document, or missing from a run", left_out, len(topics)
         )
-    tokenize = default_analyzer()
+    tokenize = Analyzer()
     tokens = {query: dict.fromkeys(tokenize(topics[query])) for query in queries}
     holders: DocumentSets = {token: set() for part in tokens.values() for token in part}
     ids = set()

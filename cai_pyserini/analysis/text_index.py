@@ -1,25 +1,14 @@
 """Terms and weights in a BM25 index, read with Lucene."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from cai_pyserini.core import artifact, jvm
+from cai_pyserini.words.analyzer import Analyzer
 
 FIELD = "contents"
-
-
-def default_analyzer() -> Callable[[str], list[str]]:
-    """Pyserini's default analyzer, text -> tokens: Porter stems, without stop words."""
-    analyzer = jvm.java_class("io.anserini.analysis.DefaultEnglishAnalyzer").newStemmingInstance("porter")
-    utils = jvm.java_class("io.anserini.analysis.AnalyzerUtils")
-
-    def analyze(text: str) -> list[str]:
-        tokens = utils.analyze(analyzer, text).toString()[1:-1]  # one crossing from Java; no token has white space
-        return tokens.split(", ") if tokens else []
-
-    return analyze
 
 
 class TextIndex:
@@ -30,7 +19,7 @@ class TextIndex:
         self._utils = jvm.java_class("io.anserini.index.IndexReaderUtils")
         self._term = jvm.java_class("org.apache.lucene.index.Term")
         self._reader = self._utils.getReader(str(folder))
-        self.analyze = default_analyzer()
+        self.analyze = Analyzer()
         self.documents: int = self._reader.getDocCount(FIELD)
 
     def distinct_terms(self) -> np.ndarray:

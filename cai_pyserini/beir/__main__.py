@@ -24,10 +24,28 @@ class BeirSettings(Settings):
     output: AnyPath | None = flag(None, "run folder, which gets all files (default: runs/<collection>/<encoder>)")
     split: str | None = SPLIT
     systems: list[str] = flag(
-        [], f"{NAMES}; or all (default: bm25, the SPLADE systems, and sum and minmax hybrids of those with IDF)"
+        [],
+        f"{NAMES}; or all (default: bm25, the SPLADE systems, those with IDF also joint and in hybrids; with --dense, "
+        "also smooth, dense and three ways)",
+    )
+    passages: int | None = flag(
+        None,
+        "search passages of this many words, and rank documents by the best of theirs (default: no passages)",
+        ge=1,
     )
     depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
-    dense: str | None = flag(None, "for the dense systems: an encoder, such as minilm")
+    alpha: float | None = flag(
+        None,
+        "weight of BM25 in joint systems (default: estimated from the documents, so that BM25 and SPLADE have the same "
+        "spread of scores)",
+        gt=0,
+    )
+    weights: list[float] = flag(
+        [],
+        "weights of the parts of a hybrid, bm25 first, for hybrids with as many parts (default: equal; 2 1 2 for "
+        "hybrid-<SPLADE>-<dense>-zscore)",
+    )
+    dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
     )
@@ -52,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.beir.report import table, verify
     from cai_pyserini.core.config import load_encoder, load_index_config
 
-    changes = settings.model_dump(include={"split", "remove_query"}, exclude_none=True)
+    changes = settings.model_dump(include={"split", "remove_query", "passages"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     encoder = load_encoder(settings.encoder)
     experiment = Experiment(
@@ -65,13 +83,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         settings.batch_size,
         settings.threads,
         settings.depth,
+        settings.alpha,
+        tuple(settings.weights) or None,
         load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
         settings.cross_encoder,
         settings.generated,
     )
-    names = settings.systems or default_systems(encoder)
+    missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
+    names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing)
     if "all" in names:
-        missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
         names = all_systems(encoder, REQUIRES.keys() - missing)
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)

@@ -24,7 +24,9 @@ class Experiment:
     batch_size: int | None = None
     threads: int = 0
     depth: int = DEPTH  # documents per query of each run that are fused or reranked
-    dense: EncoderConfig | None = None  # of the dense systems
+    alpha: float | None = None  # weight of BM25 in joint systems; None: estimated
+    weights: tuple[float, ...] | None = None  # of the parts of hybrids that have as many; None: the fusion's own
+    dense: EncoderConfig | None = None  # of the dense systems, and to find near documents with
     cross_encoder: str | None = None  # a checkpoint
     generated: str | None = None  # folder of generated queries, for doct5query
 

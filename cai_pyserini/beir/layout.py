@@ -34,9 +34,14 @@ class Layout:
         """The IDF of the tokens of a system's encoder."""
         return self.folder / ("idf-dense" if system.kind == "dense" else "idf")
 
+    @property
+    def words(self) -> Path:
+        """The words of the documents, for joint indexes."""
+        return self.folder / "words"
+
     def vectors(self, system: System, role: Role, split: str) -> Path:
-        """Raw vectors. All SPLADE systems share theirs; those of a dense encoder depend on the IDF."""
-        name = role if role == "documents" else f"queries-{split}"
+        """Raw vectors. SPLADE systems share theirs, smooth ones too; those of a dense encoder depend on the IDF."""
+        name = f"documents{'-smooth' * system.smooth}" if role == "documents" else f"queries-{split}"
         return self.folder / "vectors" / (f"{system.index}-{name}" if system.kind == "dense" else name)
 
     def impacts(self, system: System) -> Path:

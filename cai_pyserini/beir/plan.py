@@ -9,13 +9,14 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.report import Results, gather, write
-from cai_pyserini.beir.systems import System, parse_system, with_parts
-from cai_pyserini.collection.check import check
+from cai_pyserini.beir.systems import SINGLE, System, parse_system, with_parts
+from cai_pyserini.collection.check import Reading, check
 from cai_pyserini.collection.contract import Collection, Qrels
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
@@ -23,20 +24,27 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.encode.queries import Queries
+from cai_pyserini.encode.queries import Queries, WordQueries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import evaluate
 from cai_pyserini.fusion.fuse import fuse
+from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.fusion.rerank import rerank
 from cai_pyserini.fusion.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
 from cai_pyserini.idf.idf import compute
+from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import resolve_device
+from cai_pyserini.search.feedback import Feedback
 from cai_pyserini.search.search import removes_query, search
+from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.words import count_words
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +77,10 @@ class Inputs:
     def cross_encoder(self) -> Path:
         return checkpoint_folder(load_encoder(self.experiment.cross_encoder or ""))
 
+    @cached_property
+    def analyzer(self) -> Analyzer:
+        return Analyzer()
+
     def encoder(self, system: System) -> Encoder:
         """The encoder of a system; dense systems with and without IDF have different ones."""
         name = system.index if system.kind == "dense" else "splade"
@@ -79,6 +91,20 @@ class Inputs:
             self._encoders[name] = Encoder(config, self.experiment.device, self.experiment.precision)
         return self._encoders[name]
 
+    @cached_property
+    def reading(self) -> Reading | None:
+        """How SPLADE reads documents; None if it reads all of them, in windows."""
+        config = self.experiment.encoder
+        if config.overlap is not None:
+            return None
+        checkpoint = checkpoint_folder(config)
+        tokenizer = Tokenizer(checkpoint)
+
+        def lengths(texts: Sequence[str]) -> list[int]:
+            return [len(tokens) for tokens in tokenizer.encode(texts, max_length=None)]
+
+        return Reading(lengths, config.max_document_length, checkpoint_digest(checkpoint, tokenizer_only=True))
+
     def vectors(self, system: System, role: Role) -> Path:
         return self.layout.vectors(system, role, self.experiment.split)
 
@@ -86,9 +112,12 @@ class Inputs:
         """The queries in the form that a system's index takes."""
         if system.searches_text:
             return Queries(self.topics)
+        words = None
+        if system.joint:
+            words = WordQueries(self.analyzer, load_encoder(str(self.layout.index(system))))
         if system.bow:
-            return Queries(self.topics, self.encoder(system), "bow")
-        return Queries(self.topics, self.encoder(system), "splade", self.vectors(system, "queries"))
+            return Queries(self.topics, self.encoder(system), "bow", words=words)
+        return Queries(self.topics, self.encoder(system), "splade", self.vectors(system, "queries"), words)
 
 
 def run(experiment: Experiment, names: Sequence[str]) -> Results:
@@ -111,7 +140,7 @@ def run(experiment: Experiment, names: Sequence[str]) -> Results:
             seconds[label] = manifest.stats["seconds"]
             if manifest.created >= started:
                 print(f"{label:<36} {seconds[label]:8.1f} s", file=sys.stderr)
-        results = gather(experiment, systems, seconds)
+        results = gather(experiment, systems, inputs.qrels, seconds)
         write(results, layout)
     return results
 
@@ -132,6 +161,8 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
         if system.kind == "cross-encoder":
             require_safetensors(inputs.cross_encoder)
             resolve_device(experiment.device)
+        if system.exact and experiment.collection.passages:
+            raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
         if system.kind == "doct5query":
             open_collection(load_index_config(experiment.generated or ""))
 
@@ -139,15 +170,24 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
 def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Callable[[], Path]]]:
     """Yield the steps that these systems need, in order: a label, and a function that returns the artifact's path."""
     layout, needed = inputs.layout, with_parts(systems)
-    encoded = [system for system in needed if system.kind in ("splade", "dense")]
-    indexed = [*encoded, *(system for system in needed if system.searches_text)]
-    yield "check", lambda: check(inputs.collection, inputs.experiment.split, layout.collection)
-    for folder, system in _first(encoded, layout.idf, lambda system: system.idf):
+    indexed = [system for system in needed if system.kind in ("splade", "dense") or system.searches_text]
+    encoded = [system for system in indexed if not system.searches_text]
+    smooth = [system for system in encoded if system.smooth]
+    documents = [replace(system, smooth=False) for system in encoded]
+    if smooth and inputs.experiment.dense:
+        documents.append(SINGLE["dense"])
+    reading = inputs.reading if any(system.kind == "splade" for system in encoded) else None
+    yield "check", lambda: check(inputs.collection, inputs.experiment.split, layout.collection, reading)
+    for folder, system in _first(encoded, layout.idf, lambda system: system.idf or system.smooth):
         yield folder.name, partial(_idf, inputs, system)
-    for folder, system in _first(encoded, lambda system: inputs.vectors(system, "documents")):
+    for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
         yield f"encode {folder.name}", partial(_encode, inputs, system, "documents")
     for folder, system in _first(encoded, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
         yield f"encode {folder.name}", partial(_encode, inputs, system, "queries")
+    for _, system in _first(smooth, lambda system: inputs.vectors(system, "documents")):
+        yield "smooth", partial(_smooth, inputs, system)
+    if any(system.joint for system in encoded):
+        yield "words", lambda: count_words(inputs.collection, layout.words)
     for _, system in _first(encoded, layout.impacts, lambda system: system.kind == "splade"):
         yield f"impacts {system.index}", partial(_impacts, inputs, system)
     for _, system in _first(indexed, layout.index):
@@ -187,9 +227,23 @@ def _encode(inputs: Inputs, system: System, role: Role) -> Path:
     return encode(inputs.collection, inputs.encoder(system), inputs.vectors(system, role), role, split, batch_size)
 
 
+def _smooth(inputs: Inputs, system: System) -> Path:
+    vectors = Vectors(inputs.vectors(replace(system, smooth=False), "documents"))
+    dense = Vectors(inputs.vectors(SINGLE["dense"], "documents")) if inputs.experiment.dense else None
+    return smooth(vectors, inputs.vectors(system, "documents"), dense, inputs.layout.idf(system))
+
+
 def _impacts(inputs: Inputs, system: System) -> Path:
-    config = inputs.experiment.encoder.replace(idf=str(inputs.layout.idf(system)) if system.idf else None)
-    return write_impacts(Vectors(inputs.vectors(system, "documents")), config, inputs.layout.impacts(system))
+    experiment, layout = inputs.experiment, inputs.layout
+    config = experiment.encoder.replace(idf=str(layout.idf(system)) if system.idf else None)
+    bm25 = Bm25(layout.words, experiment.collection.k1, experiment.collection.b, experiment.alpha)
+    return write_impacts(
+        Vectors(inputs.vectors(system, "documents")),
+        config,
+        layout.impacts(system),
+        bm25 if system.joint else None,
+        inputs.encoder(system),
+    )
 
 
 def _index(inputs: Inputs, system: System) -> Path:
@@ -216,6 +270,8 @@ def _search(inputs: Inputs, system: System) -> Path:
         b=config.b,
         threads=inputs.experiment.threads,
         tag=system.name,
+        feedback=Feedback(inputs.vectors(system, "documents")) if system.feedback else None,
+        passages=config.passages is not None,
     )
 
 
@@ -248,15 +304,20 @@ def _scorer(inputs: Inputs, system: System) -> Scorer:
         return text_scorer(index, inputs.topics, config.k1, config.b)
     if system.kind == "dense":
         return dense_scorer(inputs.vectors(system, "documents"), inputs.queries(system))
-    return impact_scorer(index, inputs.vectors(system, "documents"), inputs.queries(system))
+    return impact_scorer(index, inputs.vectors(system, "documents"), inputs.layout.words, inputs.queries(system))
 
 
 def _fuse(inputs: Inputs, system: System) -> Path:
-    layout, depth = inputs.layout, inputs.experiment.depth
+    layout, experiment = inputs.layout, inputs.experiment
     runs = [layout.rescored(system, part) if system.exact else layout.run(part) for part in system.parts]
-    # Rescored runs contain the union of all parts' best documents, all of which are fused.
-    depth = depth * len(runs) if system.exact else depth
-    return fuse(runs, layout.run(system), system.fusion, depth, inputs.experiment.collection.hits, system.name)
+    depth = experiment.depth
+    if system.exact and FUSIONS[system.fusion].missing == "zero":
+        depth *= len(runs)  # rescored runs contain the union of all parts' best documents, all of which are fused
+    weights = system.weights
+    if experiment.weights and len(experiment.weights) == len(runs):
+        weights = experiment.weights
+    hits = experiment.collection.hits
+    return fuse(runs, layout.run(system), system.fusion, depth, hits, system.name, weights)
 
 
 def _evaluate(inputs: Inputs, system: System) -> Path:

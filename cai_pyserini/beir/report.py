@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.layout import Layout
 from cai_pyserini.beir.systems import System, with_parts
+from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact, tables
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
@@ -18,6 +21,28 @@ from cai_pyserini.impact.quantization import loss_text
 
 BASELINE = "bm25"
 SIGNIFICANT = 0.05
+
+
+NEEDS: dict[str, set[str]] = {  # at query time
+    "without a model": set(),
+    "with SPLADE": {"splade"},
+    "with any model": {"splade", "dense", "cross-encoder"},
+}
+COUNTS = ("documents", "passages", "queries", "judgments", "cut", "lost")
+MANY = 5  # relevant documents
+
+
+@dataclass
+class Feedback:
+    """What feedback adds to nDCG@10: `few` on queries with fewer than MANY relevant documents, `many` on the others;
+    None where there are no such queries."""
+
+    difference: float
+    p: float
+    few: float | None
+    many: float | None
+    queries: int
+    many_queries: int
 
 
 @dataclass
@@ -32,13 +57,16 @@ class Results:
     timings_s: dict[str, float]  # stage -> seconds
     index_bytes: dict[str, int]
     nonzeros_per_document: float | None  # of SPLADE's raw vectors
-    counts: dict[str, int]
+    best: dict[str, str]  # what is needed at query time -> the best system
+    alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
+    feedback: dict[str, Feedback]  # system with feedback -> its gain
+    counts: dict[str, float]
     settings: dict[str, Any]
     versions: dict[str, str]
     published: list[dict[str, Any]]
 
 
-def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str, float]) -> Results:
+def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timings: dict[str, float]) -> Results:
     """Collect the results of all stages from the run folder."""
     layout, config = experiment.layout, experiment.collection
     check = artifact.require(layout.collection, "beir")
@@ -50,13 +78,19 @@ def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str,
         rows[system.name]["queries"] = check.stats["queries"]
         rows[system.name]["ms_per_query"] = manifest.stats["ms_per_query"] if manifest else float("nan")
     main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
+    feedback = {
+        name: _feedback(measured, main_measure[plain], qrels)
+        for name, measured in main_measure.items()
+        if name.endswith("-prf") and (plain := name.removesuffix("-prf")) in main_measure
+    }
     baseline = main_measure.pop(BASELINE, None)
     comparisons = compare(baseline, main_measure) if baseline and main_measure else {}
 
     needed = with_parts(systems)
     indexes = {s.index: artifact.require(layout.index(s), "index") for s in needed if layout.index(s).is_dir()}
     splade = [system for system in needed if system.kind == "splade"]
-    vectors = artifact.require(layout.vectors(splade[0], "documents", experiment.split), "encode") if splade else None
+    raw = layout.vectors(replace(splade[0], smooth=False), "documents", experiment.split) if splade else None
+    vectors = raw and artifact.require(raw, "encode")
     return Results(
         collection=config.name,
         encoder=experiment.encoder.name,
@@ -65,10 +99,20 @@ def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str,
         comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
         timings_s=timings,
         index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
+        best=_best(systems, rows),
+        alpha={
+            system.index: artifact.require(layout.impacts(system), "impact").stats["alpha"]
+            for system in splade
+            if system.joint
+        },
+        feedback=feedback,
         nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
-        counts={key: check.stats[key] for key in ("documents", "queries", "judgments")},
+        counts={key: check.stats[key] for key in COUNTS if key in check.stats},
         settings={
-            "collection": {"source": _location(config), "fields": config.fields},
+            "collection": {
+                "source": _location(config),
+                **config.model_dump(include={"fields", "passages", "passage_overlap"}),
+            },
             "encoder": _without_none(experiment.encoder),
             "dense": experiment.dense and _without_none(experiment.dense),
             "cross_encoder": experiment.cross_encoder,
@@ -85,6 +129,25 @@ def gather(experiment: Experiment, systems: Sequence[System], timings: dict[str,
         versions=check.versions,
         published=[score.model_dump() for score in config.published],
     )
+
+
+def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[str, str]:
+    """The best system of those that need no more than each of NEEDS at query time."""
+    found = {}
+    for label, models in NEEDS.items():
+        if names := [system.name for system in systems if system.models <= models]:
+            found[label] = max(names, key=lambda name: rows[name][MEASURES[0]])
+    return found
+
+
+def _feedback(with_feedback: dict[str, float], plain: dict[str, float], qrels: Qrels) -> Feedback:
+    relevant = {query: sum(grade > 0 for grade in grades.values()) for query, grades in qrels.items()}
+    gains: dict[bool, list[float]] = {False: [], True: []}
+    for query, value in with_feedback.items():
+        gains[relevant.get(query, 0) >= MANY].append(value - plain[query])
+    comparison = compare(plain, {"": with_feedback})[""]
+    few, many = (float(np.mean(gains[is_many])) if gains[is_many] else None for is_many in (False, True))
+    return Feedback(comparison.difference, comparison.p, few, many, len(with_feedback), len(gains[True]))
 
 
 def _location(config: IndexConfig) -> str:
@@ -105,7 +168,9 @@ def write(results: Results, layout: Layout) -> None:
 
 def table(results: Results) -> str:
     """The table for a terminal; * marks the best of each column, † a significant difference."""
-    return f"{tables.aligned(_rows(results, '*{}', ' {}'))}\n" + "\n".join(_legend(results, "*"))
+    best = "; ".join(_best_lines(results))
+    lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *_legend(results, "*")]
+    return "\n".join(lines)
 
 
 def markdown(results: Results) -> str:
@@ -113,10 +178,18 @@ def markdown(results: Results) -> str:
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
-        f"{counts['documents']:,} documents, {counts['queries']:,} queries, {counts['judgments']:,} judgments.",
+        ", ".join(f"{counts[key]:,} {key}" for key in COUNTS[:4] if key in counts) + "." + _cut_text(counts),
         tables.markdown(_rows(results, "**{}**", "{}")),
         "; ".join(_legend(results, "bold")) + ".",
+        "\n".join(f"- Best {line}" for line in _best_lines(results)),
     ]
+    sections += [
+        f"In {index}, BM25 has the weight "
+        + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
+        + " beside SPLADE."
+        for index, alphas in results.alpha.items()
+    ]
+    sections += [_feedback_line(name, feedback) for name, feedback in results.feedback.items()]
     if results.published:
         rows = [["system", "nDCG@10", "source"]]
         rows += [[score["system"], f"{score['score']:.4g}", score["source"]] for score in results.published]
@@ -148,6 +221,32 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
     return rows
 
 
+def _cut_text(counts: dict[str, float]) -> str:
+    """How much of the documents SPLADE does not read."""
+    if not counts.get("cut"):
+        return ""
+    return f" {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
+
+
+def _best_lines(results: Results) -> list[str]:
+    """The best system for each need at query time."""
+    return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
+
+
+def _feedback_line(name: str, feedback: Feedback) -> str:
+    """Where feedback helps, and where not."""
+    groups = [
+        f"{value:+.4f} on the {count:,} queries with {which} {MANY} relevant documents"
+        for value, count, which in (
+            (feedback.many, feedback.many_queries, "at least"),
+            (feedback.few, feedback.queries - feedback.many_queries, "fewer than"),
+        )
+        if value is not None
+    ]
+    change = f"{feedback.difference:+.4f} (p = {feedback.p:.3f})"
+    return f"{name}: feedback changes {MEASURES[0]} by {change}: {'; '.join(groups)}."
+
+
 def _legend(results: Results, mark: str) -> list[str]:
     """Explanations of the marks and columns."""
     legend = [f"{mark}: best of its column"]
@@ -157,7 +256,7 @@ def _legend(results: Results, mark: str) -> list[str]:
             f"{len(results.comparisons)} systems)"
         )
     legend.append("ms/query: encoding and search, in batches")
-    if any(name.startswith(("hybrid", "cross-encoder")) for name in results.systems):
+    if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in results.systems):
         depth = results.settings["depth"]
         legend.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
     return legend

@@ -2,15 +2,20 @@
 
 bm25, doct5query                                   BM25; for doct5query, on documents with generated queries appended
 splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
+joint-<one of SPLADE>                              SPLADE and BM25 in one index, which one search sums up
+<one of SPLADE, or joint>-smooth                   document vectors mixed with those of near documents
+<one of SPLADE, or joint>[-smooth]-prf             queries expanded by pseudo-relevance feedback
 dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
 cross-encoder                                      the best documents of bm25, reranked
 hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
 hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
+fused-<two or more>[-<fusion>]                     as hybrid, without bm25 unless it is named
 hybrid-<…>[-<fusion>]-exact                        every system scores all documents that are fused
 """
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 from cai_pyserini.core.config import EncoderConfig
@@ -28,9 +33,27 @@ class System:
     kind: Kind
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
+    joint: bool = False  # BM25 is in the index, too
+    smooth: bool = False  # document vectors are mixed with those of near documents
+    feedback: bool = False  # queries are expanded by a first search
     parts: tuple["System", ...] = ()  # the systems whose runs it combines
     fusion: str = DEFAULT
     exact: bool = False
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """The weights of its parts, where they differ by default."""
+        kinds = tuple(part.kind for part in self.parts)
+        return (2.0, 1.0, 2.0) if self.fusion == "zscore" and kinds == ("bm25", "splade", "dense") else None
+
+    @property
+    def models(self) -> set[str]:
+        """The kinds of models that it needs at query time."""
+        return {
+            system.kind
+            for system in self.walk()
+            if system.kind in ("dense", "cross-encoder") or (system.kind == "splade" and not system.bow)
+        }
 
     @property
     def searches_text(self) -> bool:
@@ -40,7 +63,7 @@ class System:
     @property
     def index(self) -> str:
         """The name of its index."""
-        return f"{self.kind}{'-idf' * self.idf}"
+        return f"{'joint-' * self.joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
 
     def walk(self) -> Iterator["System"]:
         """Yield its parts, recursively, and then itself."""
@@ -50,6 +73,7 @@ class System:
 
 
 BM25 = System("bm25", "bm25")
+SUFFIXES = ("", "-smooth", "-prf", "-smooth-prf")  # of SPLADE systems
 SINGLE = {
     system.name: system
     for system in (
@@ -57,16 +81,24 @@ SINGLE = {
         System("doct5query", "doct5query"),
         System("cross-encoder", "cross-encoder", parts=(BM25,)),
         *(
-            System(f"splade{'-doc' * bow}{'-idf' * idf}", "splade", bow=bow, idf=idf)
-            for idf in (False, True)
-            for bow in (False, True)
+            System(
+                f"{'joint-' * joint}splade{'-doc' * bow}{'-idf' * idf}{'-smooth' * smooth}{'-prf' * feedback}",
+                "splade",
+                bow=bow,
+                idf=idf,
+                joint=joint,
+                smooth=smooth,
+                feedback=feedback,
+            )
+            for joint, smooth, feedback, idf, bow in product((False, True), repeat=5)
         ),
         *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
     )
 }
 NAMES = (
-    "bm25, doct5query, splade[-doc][-idf], dense[-idf], cross-encoder, "
-    f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact]"
+    "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth][-prf], dense[-idf], cross-encoder, "
+    f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
+    "fused-<two or more>[…], which leaves bm25 out"
 )
 
 
@@ -74,16 +106,21 @@ def parse_system(name: str) -> System:
     """The system with a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
     if name in SINGLE:
         return SINGLE[name]
-    rest = name.removeprefix("hybrid-")
+    prefix, _, rest = name.partition("-")
     exact = rest.endswith("-exact")
     rest = rest.removesuffix("-exact")
     suffix = next((f"-{f}" for f in FUSIONS if f != DEFAULT and rest.endswith(f"-{f}")), "")
     fusion = suffix[1:] or DEFAULT
-    others = _split(rest.removesuffix(suffix))
-    known = name.startswith("hybrid-") and others and BM25 not in others and len(set(others)) == len(others)
-    if not known or (exact and not _can_be_exact(others, fusion)):
+    parts = _split(rest.removesuffix(suffix))
+    if prefix == "hybrid" and any(part.joint for part in parts):
+        without = f"fused-{name.removeprefix('hybrid-')}"
+        raise CaiError(f"{name}: a joint system has bm25 in it already; {without} adds no other")
+    if prefix == "hybrid" and parts:
+        parts = (BM25, *parts)
+    known = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
+    if not known or (exact and not _can_be_exact(parts, fusion)):
         raise CaiError(f"no system {name!r}; systems are {NAMES}")
-    return System(name, "hybrid", parts=(BM25, *others), fusion=fusion, exact=exact)
+    return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
 
 
 def _split(names: str) -> tuple[System, ...]:
@@ -98,7 +135,7 @@ def _split(names: str) -> tuple[System, ...]:
 
 def _can_be_exact(parts: Iterable[System], fusion: str) -> bool:
     """Whether the parts of a hybrid can score any document, and its fusion uses scores."""
-    return FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
+    return FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" or part.feedback for part in parts)
 
 
 def with_parts(systems: Iterable[System]) -> list[System]:
@@ -114,18 +151,26 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
     return [name for name in sparse if not name.endswith("-idf")] if config.idf_power == 0 else sparse
 
 
-def default_systems(config: EncoderConfig) -> list[str]:
-    """bm25, the SPLADE systems, and sum and minmax hybrids of those with IDF."""
+def default_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
+    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, dense
+    and three ways, and smooth joint ones."""
     sparse = sparse_systems(config)
-    hybrids = [name for name in sparse if name.endswith("-idf")] or sparse
-    return ["bm25", *sparse, *[f"hybrid-{name}{fusion}" for name in hybrids for fusion in ("", "-minmax")]]
+    best = [name for name in sparse if name.endswith("-idf")] or sparse
+    systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
+    systems += [f"joint-{name}" for name in best]
+    if "dense" in kinds:
+        systems += [f"joint-{name}-smooth" for name in best]
+        systems += ["dense", "hybrid-dense-minmax", *(f"hybrid-{name}-dense-zscore" for name in best)]
+    return systems
 
 
 def all_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
     """All systems of these kinds, alone and in hybrids with bm25: sum, minmax, exact ones, and LaPraDoR."""
     sparse = sparse_systems(config)
+    variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in SUFFIXES]
     dense = ["dense", "dense-idf"] if "dense" in kinds else []
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
-    return ["bm25", *others, *sparse, *dense, *hybrids, *[f"hybrid-{name}-product" for name in dense]]
+    three = [f"hybrid-{name}-{other}-zscore" for name in sparse for other in dense]
+    return ["bm25", *others, *variants, *dense, *hybrids, *[f"hybrid-{name}-product" for name in dense], *three]

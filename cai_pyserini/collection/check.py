@@ -1,23 +1,78 @@
 """The check stage: everything that is read later is read once before anything is spent on it."""
 
 import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import batched
 from pathlib import Path
+
+import numpy as np
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
+from cai_pyserini.core.terminal import progress
+
+REMEDIES = {"documents": "the encoder's setting overlap, or --passages, keeps it", "passages": "choose shorter ones"}
+
+logger = logging.getLogger(__name__)
 
 
-def check(collection: Collection, split: str, output: Path) -> Path:
-    """Write the counts of a collection as JSON. Raises CaiError for the first broken record."""
+@dataclass(frozen=True)
+class Reading:
+    """How an encoder reads documents: no more than their first tokens."""
+
+    lengths: Callable[[Sequence[str]], Sequence[int]]  # the number of tokens of each text, special tokens included
+    max_length: int  # tokens read of a document
+    tokenizer: str  # a digest
+
+
+def check(collection: Collection, split: str, output: Path, reading: Reading | None = None) -> Path:
+    """Write the counts of a collection as JSON. Raises CaiError for the first broken record.
+
+    With `reading`, `cut` is the number of documents (or passages) that have more tokens than are read, and `lost` the
+    fraction of all tokens that are not read; a warning says so.
+    """
     recipe = {
         "stage": "beir",
         "result": "check",
         "inputs": {part: collection.fingerprint(part) for part in ("documents", "queries", split)},
+        "reading": reading and [reading.tokenizer, reading.max_length],
     }
 
     def write(path: Path) -> artifact.Stats:
-        counts = collection.check(split)
+        counts: artifact.Stats = {**collection.check(split)}
+        if reading:
+            counts |= _cut(collection, reading)
+            _warn(counts, reading.max_length)
         path.write_text(json.dumps(counts) + "\n")
         return counts
 
     return artifact.make(output, recipe, write, folder=False)
+
+
+def _cut(collection: Collection, reading: Reading) -> artifact.Stats:
+    total = cut = lost = 0
+    for documents in batched(progress(collection.documents(), collection.size, "lengths"), 1024):
+        lengths = np.array(reading.lengths([document.contents for document in documents]))
+        excess = np.maximum(lengths - reading.max_length, 0)
+        total += int(lengths.sum())
+        cut += int(np.count_nonzero(excess))
+        lost += int(excess.sum())
+    return {"cut": cut, "lost": lost / total}
+
+
+def _warn(counts: artifact.Stats, max_length: int) -> None:
+    if not counts["cut"]:
+        return
+    unit = "passages" if "passages" in counts else "documents"
+    logger.warning(
+        "%s of %s %s (%.0f%%) are cut off after %d word pieces; %.1f%% of the text is lost: %s",
+        f"{counts['cut']:,}",
+        f"{counts[unit]:,}",
+        unit,
+        100 * counts["cut"] / counts[unit],
+        max_length,
+        100 * counts["lost"],
+        REMEDIES[unit],
+    )

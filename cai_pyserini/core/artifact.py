@@ -150,16 +150,17 @@ def read_manifest(path: Path) -> Manifest | None:
     return Manifest(**data)
 
 
-def require(path: Path, stage: str) -> Manifest:
-    """The manifest of an artifact of this stage. Raises CaiError if it is missing, unfinished or of another stage."""
-    command = f"`python -m cai_pyserini.{stage}`"
+def require(path: Path, *stages: str) -> Manifest:
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, unfinished or of another
+    stage."""
+    command = f"`python -m cai_pyserini.{stages[0]}`"
     manifest = read_manifest(path)
     if manifest is None and path.exists() and manifest_path(path).exists():
         raise CaiError(f"{path} was made by another version of cai_pyserini: make it again with {command}")
     if manifest is None:
         raise CaiError(f"{path} is missing or unfinished: make it with {command}")
-    if manifest.recipe["stage"] != stage:
-        raise CaiError(f"{path} was made by stage {manifest.recipe['stage']!r}, not by {stage!r}")
+    if manifest.recipe["stage"] not in stages:
+        raise CaiError(f"{path} was made by stage {manifest.recipe['stage']!r}, not by {stages[0]!r}")
     return manifest
 
 

@@ -11,6 +11,18 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
 
+PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+
+
+class Joint(Settings):
+    """BM25 in a joint index: score = alpha * BM25 + SPLADE."""
+
+    alpha: dict[Literal["splade", "bow"], float]  # by the representation of queries
+    range: float = Field(gt=0)  # BM25 weight of the largest impact
+    bits: int = Field(default=7, ge=1, le=24)  # of BM25's impacts; more of them changed no ranking
+    k1: float
+    b: float
+
 
 class EncoderConfig(Settings):
     """An encoder. Only the checkpoint is required; the defaults are the paper's settings."""
@@ -20,6 +32,7 @@ class EncoderConfig(Settings):
     kind: Literal["splade", "dense"] = "splade"  # dense: the mean of token vectors, for Faiss
     revision: str | None = None  # of a Hugging Face model
     max_document_length: int = Field(default=256, ge=3)  # word pieces, [CLS] and [SEP] included
+    overlap: int | None = Field(default=None, ge=0)  # word pieces; documents are read in windows that overlap by it
     max_query_length: int = Field(default=256, ge=3)
     query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
@@ -27,7 +40,15 @@ class EncoderConfig(Settings):
     bits: int = Field(default=10, ge=1, le=24)  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
     query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
+    joint: Joint | None = None  # the index holds the words of BM25 too; written by the impact stage
     source: str | None = None  # where the checkpoint comes from; informative only
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        room = self.max_document_length - 2  # for word pieces
+        if self.overlap is not None and self.overlap >= room:
+            raise ValueError(f"overlap: {self.overlap} should be less than {room} (max_document_length - 2)")
+        return self
 
 
 class PublishedScore(Settings):
@@ -45,6 +66,8 @@ class IndexConfig(Settings):
     source: str  # a BEIR-format folder, ir_datasets:ID with {split} in it, or hpo
     split: str = "test"
     fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
+    passages: int | None = Field(default=None, ge=1)  # words; longer documents are searched as passages of that length
+    passage_overlap: int = Field(default=25, ge=0)  # words
     k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
     b: float = Field(default=0.4, ge=0, le=1)
     hits: int = Field(default=1000, ge=1)
@@ -58,6 +81,8 @@ class IndexConfig(Settings):
     def _check(self) -> Self:
         if len(set(self.fields)) < len(self.fields):
             raise ValueError("fields: each field can be listed only once")
+        if self.passages is not None and self.passage_overlap >= self.passages:
+            raise ValueError(f"passage_overlap: {self.passage_overlap} should be less than passages, {self.passages}")
         return self
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from cai_pyserini.core.artifact import atomic_write
+from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 
 Hits = Sequence[tuple[str, float]]  # document id and score
@@ -73,6 +74,14 @@ def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
 def without_query(run: pd.DataFrame) -> pd.DataFrame:
     """The run without hits whose document id equals the query id (Anserini's -removeQuery)."""
     return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
+
+
+def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
+    """A run of passages `document#number` as a run of documents, each with the score of its best passage."""
+    passages = run["doc_id"].cat
+    documents = pd.Categorical([id.partition(PASSAGE)[0] for id in passages.categories])
+    folded = run.assign(doc_id=documents[passages.codes.to_numpy()])
+    return sorted_run(folded.drop_duplicates(["query_id", "doc_id"]))  # the first is the best
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:

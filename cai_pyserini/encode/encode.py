@@ -18,10 +18,9 @@ from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.encode.shards import Matrix, Shard, read_shard, shard_path, shard_stats, write_shard
+from cai_pyserini.encode.shards import SHARD, Matrix, Shard, read_shard, shard_path, shard_stats, write_shard
 from cai_pyserini.models.transformer import Done
 
-SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
 
 
@@ -88,7 +87,8 @@ def _encode_shard(
         pieces.append((np.arange(len(texts)), read_shard(unfinished).vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
-    for piece in model.encode_batches(contents, encoder.max_length(role), batch_size, done, skip=batches):
+    length, overlap = encoder.max_length(role), encoder.overlap(role)
+    for piece in model.encode_batches(contents, length, batch_size, done, skip=batches, overlap=overlap):
         pieces.append(piece)
         batches += 1
         now = time.perf_counter()
@@ -97,7 +97,7 @@ def _encode_shard(
             pieces = [(np.arange(len(texts)), vectors)]
             write_shard(unfinished, Shard(ids, vectors), own, seconds + now - start, batches)
             last_save = now
-    vectors = model.assemble(len(texts), pieces)
+    vectors = model.finish(model.assemble(len(texts), pieces))
     write_shard(path, Shard(ids, vectors), digest, seconds + time.perf_counter() - start, batches)
     unfinished.unlink(missing_ok=True)
 

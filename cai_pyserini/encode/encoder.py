@@ -49,8 +49,12 @@ class Encoder:
         return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
     def max_length(self, role: Role) -> int:
-        """The number of tokens read of a document or query."""
+        """The number of tokens read of a document or query, or of each window of a document."""
         return self.config.max_query_length if role == "queries" else self.config.max_document_length
+
+    def overlap(self, role: Role) -> int | None:
+        """By how many tokens the windows of a document overlap; None if only the first one is read, as of a query."""
+        return None if role == "queries" else self.config.overlap
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """What a vector depends on, apart from its text."""
@@ -58,6 +62,7 @@ class Encoder:
             "checkpoint": self.digest,
             "kind": self.config.kind,
             "max_length": self.max_length(role),
+            "overlap": self.overlap(role),
             "precision": self.precision(role),
             "idf": [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None,
         }

@@ -1,10 +1,14 @@
 """Queries in the form that an index is searched with. All query encoding happens here.
 
-A BM25 index takes text, an impact index {term: round(weight * query_scale)}, a dense index vectors.
+A BM25 index takes text, an impact index {term: round(weight * query_scale)}, a dense index vectors. In a joint index,
+BM25's impacts have a document_scale of their own, so the query weights of words bring them to SPLADE's scale:
+
+    round(count * alpha * query_scale * document_scale / BM25's document_scale)
 """
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +18,10 @@ import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Matrix, Vectors
+from cai_pyserini.models.tokenizer import WORD
 
 Query = str | dict[str, int] | np.ndarray  # text, impacts, or a vector (width,)
 Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)
@@ -51,6 +57,25 @@ def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
     ]
 
 
+@dataclass(frozen=True)
+class WordQueries:
+    """The BM25 side of queries for a joint index, whose encoder is `config`; `analyze` splits a text into words."""
+
+    analyze: Callable[[str], Sequence[str]]
+    config: EncoderConfig
+
+    def impacts(self, text: str, query: Representation | None = None) -> dict[str, int]:
+        """Query weights of the words of a text."""
+        joint = self.config.joint
+        if joint is None or self.config.range is None:
+            raise ValueError("not the encoder of a joint index")
+        document_scale = (2**self.config.bits - 1) / self.config.range
+        word_scale = (2**joint.bits - 1) / joint.range
+        scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / word_scale
+        counts = Counter(self.analyze(text))
+        return {WORD + word: max(1, round(count * scale)) for word, count in counts.items()}
+
+
 class Encoded(NamedTuple):
     """Raw query vectors (queries, width), and the encoding time in seconds."""
 
@@ -62,13 +87,15 @@ class Encoded(NamedTuple):
 class Queries:
     """The topics of a split, id -> text, and how to represent them.
 
-    Without an encoder they stay text. `stored` is a folder with their vectors, written by the encode stage.
+    Without an encoder they stay text. `stored` is a folder with their vectors, written by the encode stage. `words`
+    adds the words of BM25, for a joint index.
     """
 
     topics: dict[str, str]
     encoder: Encoder | None = None
     query: Representation | None = None
     stored: Path | None = None
+    words: WordQueries | None = None
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -79,6 +106,8 @@ class Queries:
         elif self.encoder:
             recipe["query"] = self.query or self.encoder.config.query
             recipe["encoder"] = self.encoder.recipe("queries")
+        if self.words and self.words.config.joint:
+            recipe["joint"] = [self.words.config.joint.model_dump(), self.words.config.range]
         return recipe
 
     @cached_property
@@ -100,12 +129,18 @@ class Queries:
         """Quantized SPLADE queries (queries, vocabulary), in the order of the topics."""
         return quantize_queries(self.encoded.vectors, query_scale)
 
-    def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
-        """Encoded queries by id, and the encoding time in seconds."""
+    def for_search(self, query_scale: int = 1, vectors: Matrix | None = None) -> tuple[dict[str, Query], float]:
+        """Encoded queries by id, and the encoding time in seconds. `vectors` replace the encoder's raw vectors."""
         if self.encoder is None:
             return dict(self.topics), 0.0
-        vectors, seconds = self.encoded
+        encoded, seconds = self.encoded
         if self.encoder.config.kind == "dense":
-            return dict(zip(self.topics, vectors, strict=True)), seconds
-        queries = as_terms(self.impacts(query_scale), self.encoder.tokenizer.terms)
+            return dict(zip(self.topics, encoded, strict=True)), seconds
+        impacts = quantize_queries(encoded if vectors is None else vectors, query_scale)
+        queries = as_terms(impacts, self.encoder.tokenizer.terms)
+        if self.words:
+            start = time.perf_counter()
+            for query, text in zip(queries, self.topics.values(), strict=True):
+                query |= self.words.impacts(text, self.query)
+            seconds += time.perf_counter() - start
         return dict(zip(self.topics, queries, strict=True)), seconds

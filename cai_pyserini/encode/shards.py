@@ -15,6 +15,8 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.artifact import atomic_write, require
 from cai_pyserini.core.errors import CaiError
 
+SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
+
 type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
 
 
@@ -84,11 +86,11 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
 
 
 class Vectors:
-    """A complete folder of shards, written by the encode stage. Iterating reads one shard at a time."""
+    """A complete folder of shards, written by one of these stages. Iterating reads one shard at a time."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, *stages: str):
         self.folder = folder
-        self.manifest = require(folder, "encode")
+        self.manifest = require(folder, *(stages or ("encode", "smooth")))
         self.kind: str = self.manifest.recipe["kind"]
         self.shards: int = self.manifest.stats["shards"]
 
@@ -104,5 +106,6 @@ class Vectors:
         for number in range(self.shards):
             path = shard_path(self.folder, number)
             if not path.is_file():
-                raise CaiError(f"{path} is missing; run the encode stage again, which restores just that one")
+                command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
+                raise CaiError(f"{path} is missing; run {command} again, which restores it")
             yield read_shard(path)

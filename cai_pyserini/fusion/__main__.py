@@ -20,6 +20,9 @@ class Fuse(Settings):
     method: str = flag(DEFAULT, METHODS, choices=tuple(FUSIONS))
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
+    weights: list[float] | None = flag(
+        None, "positive weights of the runs, in the order of --runs (default: all 1); not with product"
+    )
 
 
 class Rerank(Settings):
@@ -50,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if isinstance(settings, Fuse):
         from cai_pyserini.fusion.fuse import fuse
 
-        fuse(settings.runs, settings.output, settings.method, settings.depth, settings.hits)
+        fuse(settings.runs, settings.output, settings.method, settings.depth, settings.hits, weights=settings.weights)
     else:
         from cai_pyserini.collection.readers import open_collection
         from cai_pyserini.core.config import load_encoder, load_index_config

@@ -1,5 +1,6 @@
 """Fuse runs: hybrid search, such as the paper's sum of BM25 and SPLADE scores (section 3.3)."""
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run, top, write_run
+from cai_pyserini.core.trec import ranks, read_run, top, write_run
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
 
 
@@ -20,20 +21,22 @@ def fuse(
     depth: int = DEPTH,
     hits: int = 1000,
     tag: str = "cai_pyserini",
+    weights: Sequence[float] | None = None,
 ) -> Path:
-    """Write the fusion of TREC runs, with at most `hits` documents per query."""
+    """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`."""
     recipe = {
         "stage": "fusion fuse",
         "runs": [run_digest(run) for run in runs],
         "method": method,
         "depth": depth,
         "hits": hits,
+        "weights": weights and [*map(float, weights)],
     }
 
     def write(path: Path) -> artifact.Stats:
         read = [read_run(run) for run in runs]
         start = time.perf_counter()
-        fused = fuse_runs(read, method, depth, hits)
+        fused = fuse_runs(read, method, depth, hits, weights)
         seconds = time.perf_counter() - start
         write_run(fused, path, tag)
         queries = fused["query_id"].nunique()
@@ -42,47 +45,85 @@ def fuse(
     return artifact.make(output, recipe, write, folder=False)
 
 
-def fuse_runs(runs: Sequence[pd.DataFrame], method: str, depth: int = DEPTH, hits: int = 1000) -> pd.DataFrame:
-    """Fuse the best `depth` documents per query of two or more runs. Raises CaiError for an unknown method."""
+def fuse_runs(
+    runs: Sequence[pd.DataFrame],
+    method: str,
+    depth: int = DEPTH,
+    hits: int = 1000,
+    weights: Sequence[float] | None = None,
+) -> pd.DataFrame:
+    """Fuse the best `depth` documents per query of two or more runs.
+
+    `weights`, one positive number per run, multiply what the runs contribute to a sum; None is 1 for all. Raises
+    CaiError for an unknown method, and for wrong weights.
+    """
     if method not in FUSIONS:
         raise CaiError(f"no fusion method {method!r}; known are {', '.join(FUSIONS)}")
     if len(runs) < 2:
         raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
     fusion = FUSIONS[method]
-    tops = [top(run, depth) for run in runs]
-    tops = [run.assign(score=contributions(run, fusion)) for run in tops]
-    ids = {
-        name: pd.api.types.union_categoricals([run[name] for run in tops], sort_categories=True)
+    if weights is not None:
+        _check_weights(weights, len(runs), method)
+    fused, values = candidates(runs, fusion, depth, weights)
+    scores = (values.sum(axis=0) if fusion.combine == "sum" else values.prod(axis=0)) + 0.0  # -0 becomes 0
+    order = np.lexsort((-scores, fused["query_id"].cat.codes))  # stable: equal scores stay in the order of documents
+    return top(fused.assign(score=scores).iloc[order].reset_index(drop=True), hits)
+
+
+def _check_weights(weights: Sequence[float], runs: int, method: str) -> None:
+    if FUSIONS[method].combine == "product":
+        raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
+    if len(weights) != runs:
+        raise CaiError(f"{len(weights)} weights for {runs} runs: give one per run, in the order of the runs")
+    if not all(0 < weight < math.inf for weight in weights):
+        raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
+
+
+def candidates(
+    runs: Sequence[pd.DataFrame], fusion: Fusion, depth: int, weights: Sequence[float] | None = None
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """The documents to fuse, and what each run contributes to their scores.
+
+    Returns the columns `query_id` and `doc_id`, sorted, and float64 (runs, documents).
+    """
+    whole = fusion.missing == "last"
+    runs = runs if whole else [top(run, depth) for run in runs]
+    query_ids, doc_ids = (
+        pd.api.types.union_categoricals([run[name] for run in runs], sort_categories=True)
         for name in ("query_id", "doc_id")
-    }
-    documents = ids["doc_id"].categories
-    keys = ids["query_id"].codes.astype(np.int64) * len(documents) + ids["doc_id"].codes
-    values = np.concatenate([run["score"].to_numpy() for run in tops])
-    pairs, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    if fusion.combine == "sum":
-        scores = np.bincount(places, values, len(pairs))
-    else:
-        scores = np.ones(len(pairs))
-        np.multiply.at(scores, places, values)
-        scores[counts < len(runs)] = 0.0
-    query, document = np.divmod(pairs, len(documents))
-    order = np.lexsort((-scores, query))  # stable: equal scores stay in the order of documents
-    fused = pd.DataFrame(
-        {
-            "query_id": pd.Categorical.from_codes(query[order], ids["query_id"].categories),
-            "doc_id": pd.Categorical.from_codes(document[order], documents),
-            "score": scores[order],
-        }
     )
-    return top(fused, hits)
+    size = len(doc_ids.categories)
+    ends = np.cumsum([len(run) for run in runs])
+    keys = np.split(query_ids.codes.astype(np.int64) * size + doc_ids.codes, ends[:-1])  # of every hit, by run
+    best = [of_run[ranks(run) <= depth] for run, of_run in zip(runs, keys, strict=True)] if whole else keys
+    ordered = np.sort(np.concatenate(best))
+    fused = ordered[np.diff(ordered, prepend=-1) > 0]  # without repetitions; np.unique hashes, which is far slower
+    query, document = np.divmod(fused, size)
+    values = np.zeros((len(runs), len(fused)))
+    for row, run, of_run in zip(values, runs, keys, strict=True):
+        contributed = contributions(run, fusion, depth)
+        if whole:
+            last = np.zeros(len(query_ids.categories))
+            last[of_run // size] = contributed  # of the hits of a query, the last one's remains
+            row[:] = last[query]
+        places = np.searchsorted(fused, of_run)
+        found = fused.take(places, mode="clip") == of_run
+        row[places[found]] = contributed[found]
+    if weights is not None:
+        values *= np.array(weights)[:, None]
+    columns = {
+        "query_id": pd.Categorical.from_codes(query, query_ids.categories),
+        "doc_id": pd.Categorical.from_codes(document, doc_ids.categories),
+    }
+    return pd.DataFrame(columns), values
 
 
-def contributions(run: pd.DataFrame, fusion: Fusion) -> np.ndarray:
+def contributions(run: pd.DataFrame, fusion: Fusion, depth: int = DEPTH) -> np.ndarray:
     """What each hit of a run contributes to its fused score, float64 (hits,)."""
     scores = run["score"].to_numpy()
     codes = run["query_id"].cat.codes.to_numpy()
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    return fusion.normalize(scores, starts) if len(scores) else scores
+    return fusion.normalize(scores, starts, depth) if len(scores) else scores
 
 
 def run_digest(run: Path) -> str:

@@ -1,7 +1,7 @@
 """Fusion methods. A new one is an entry in FUSIONS, and a test.
 
 Every method normalizes the scores of each run, query by query, and then adds or multiplies the values that a document
-has in the runs. A document that is missing from a run has 0 there.
+has in the runs. The candidates of a query are the best `depth` documents of every run.
 """
 
 from collections.abc import Callable
@@ -17,31 +17,56 @@ RRF_K = 60  # Cormack et al. 2009
 class Fusion:
     """How scores are normalized and combined.
 
-    `normalize` takes the scores of a run, float64 (hits,), best first within a query, and the row at which each query
-    starts, (queries,); it returns what each hit contributes, (hits,). `uses_scores` is false if only ranks count: such
-    a method has no `-exact` hybrids.
+    `normalize` takes the scores of a run, float64 (hits,), best first within a query, the row at which each query
+    starts, (queries,), and the depth; it returns what each hit contributes, (hits,).
+
+    `missing` is the value of a candidate that is not among a run's best `depth`. "zero": 0, and `normalize` gets these
+    best only. "last": `normalize` gets the whole run, in which a candidate has its own value, or else that of the
+    query's last hit; 0 if the run has no hit of the query.
+
+    `uses_scores` is false if only ranks count: such a method has no `-exact` hybrids.
     """
 
     description: str
-    normalize: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    normalize: Callable[[np.ndarray, np.ndarray, int], np.ndarray]
     combine: Literal["sum", "product"] = "sum"
+    missing: Literal["zero", "last"] = "zero"
     uses_scores: bool = True
 
 
-def _unchanged(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _unchanged(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     return scores
 
 
-def _minmax(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _minmax(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """(score - min) / (max - min) per query; 1 where all scores of a query are equal."""
     low, high = (_per_hit(extreme.reduceat(scores, starts), starts, scores) for extreme in (np.minimum, np.maximum))
     spread = high - low
     return np.divide(scores - low, spread, out=np.ones_like(scores), where=spread > 0)
 
 
-def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """1 / (60 + rank)."""
-    return 1 / (RRF_K + 1 + np.arange(len(scores)) - _per_hit(starts, starts, scores))
+    return 1 / (RRF_K + _ranks(scores, starts))
+
+
+def _zscore(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
+    """(score - mean) / standard deviation of the query's best `depth` scores; 0 where these are all equal."""
+    best = _ranks(scores, starts) <= depth
+    hits = np.add.reduceat(best, starts, dtype=np.int64)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return _per_hit(np.add.reduceat(values * best, starts) / hits, starts, scores)
+
+    centered = scores - _per_hit(scores[starts], starts, scores)  # of equal scores exactly 0
+    centered -= mean(centered)
+    deviation = np.sqrt(mean(centered**2))
+    return np.divide(centered, deviation, out=np.zeros_like(scores), where=deviation > 0)
+
+
+def _ranks(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The rank of every hit within its query, from 1, (hits,)."""
+    return 1 + np.arange(len(scores)) - _per_hit(starts, starts, scores)
 
 
 def _per_hit(values: np.ndarray, starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -54,6 +79,11 @@ FUSIONS = {
     "minmax": Fusion("sum of the scores scaled to [0, 1] per query", _minmax),
     "rrf": Fusion("reciprocal rank fusion: sum of 1 / (60 + rank)", _reciprocal_rank, uses_scores=False),
     "product": Fusion("product of the scores (LaPraDoR, Xu et al. 2022)", _unchanged, combine="product"),
+    "zscore": Fusion(
+        "sum of (score - mean) / standard deviation, both of the best documents per query",
+        _zscore,
+        missing="last",
+    ),
 }
 DEPTH = 100  # documents per query of each run that are fused or reranked, unless told otherwise
 DEFAULT = "sum"  # the paper's (section 3.3)

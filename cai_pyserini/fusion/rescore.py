@@ -20,8 +20,7 @@ from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.encode.shards import Matrix, Shard, Vectors
 from cai_pyserini.fusion.fuse import add_latency, run_digest
-from cai_pyserini.impact.quantization import index_quantization
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.impacts import Impacts
 from cai_pyserini.search.lucene import LuceneSearcher
 from cai_pyserini.search.search import open_searcher
 
@@ -83,15 +82,13 @@ def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Sco
     return score
 
 
-def impact_scorer(index: Path, vectors: Path, queries: Queries) -> Scorer:
-    """A scorer with the impacts of an index, recomputed from the raw vectors it was built from."""
+def impact_scorer(index: Path, vectors: Path, words: Path, queries: Queries) -> Scorer:
+    """A scorer with the impacts of an index, made again from the raw vectors (and words) it was built from."""
 
     def score(candidates: Candidates) -> Scores:
-        documents = Vectors(vectors)
-        quantizer, weights = index_quantization(index, documents.width)
+        impacts = Impacts.of_index(index, vectors, words)
         query_scale = artifact.require(index, "index").stats["query_scale"]
-        impacts = (Shard(s.ids, quantizer.impacts(weighted(s.vectors, weights))) for s in documents)
-        scaled = queries.impacts(query_scale) / (quantizer.scale * query_scale)
+        scaled = impacts.queries(queries) / (impacts.quantizer.scale * query_scale)
         return vector_scores(candidates, list(queries.topics), scaled, impacts)
 
     return score

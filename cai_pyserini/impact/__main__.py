@@ -21,6 +21,16 @@ class ImpactSettings(Settings):
     idf_power: float | None = flag(
         None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0
     )
+    words: AnyPath | None = flag(
+        None, "folder written by the words stage; adds BM25, for a joint index of SPLADE and BM25"
+    )
+    alpha: float | None = flag(
+        None,
+        "with --words: weight of BM25 beside SPLADE (default: estimated, so that both have the same spread of scores)",
+        gt=0,
+    )
+    k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
+    b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
     bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=24)
     range: float | None = flag(
         None,
@@ -36,16 +46,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.encode.shards import Vectors
+    from cai_pyserini.impact.bm25 import Bm25
     from cai_pyserini.impact.impacts import write_impacts
     from cai_pyserini.impact.quantization import loss_text
 
     changes = settings.model_dump(include={"idf", "idf_power", "bits", "range"}, exclude_none=True)
-    write_impacts(Vectors(settings.vectors), load_encoder(settings.encoder).replace(**changes), settings.output)
+    bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha) if settings.words else None
+    write_impacts(Vectors(settings.vectors), load_encoder(settings.encoder).replace(**changes), settings.output, bm25)
     stats = artifact.require(settings.output, "impact").stats
     print(
         f"{settings.output}: {stats['nonzeros'] / stats['vectors']:.1f} impacts per document, "
         f"scale {stats['document_scale']:.3f}; quantization: {loss_text(stats['loss'])}"
     )
+    if stats["alpha"]:
+        print(
+            "alpha, the weight of BM25: " + ", ".join(f"{a:.3g} ({kind} queries)" for kind, a in stats["alpha"].items())
+        )
 
 
 if __name__ == "__main__":

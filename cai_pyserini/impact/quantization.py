@@ -6,14 +6,9 @@ Weights above `range` get the largest impact; entries that become 0 are dropped.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_matrix
-
-from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder
-from cai_pyserini.impact.weighting import idf_weights
 
 
 @dataclass(frozen=True)
@@ -40,18 +35,18 @@ class QuantizationLoss:
     """The loss from quantization, summed over shards: squared error, and dropped and clipped entries."""
 
     def __init__(self, quantizer: Quantizer):
-        self._quantizer = quantizer
+        self.quantizer = quantizer
         self._error = self._square = 0.0
         self._entries = self._dropped = self._clipped = 0
 
     def add(self, weights: csr_matrix, impacts: csr_matrix) -> None:
         """Add one shard."""
-        difference = weights - impacts / self._quantizer.scale
+        difference = weights - impacts / self.quantizer.scale
         self._error += float(np.square(difference.data).sum())
         self._square += float(np.square(weights.data).sum())
         self._entries += weights.nnz
         self._dropped += weights.nnz - impacts.nnz
-        self._clipped += int((weights.data * self._quantizer.scale >= 2**self._quantizer.bits - 0.5).sum())
+        self._clipped += int((weights.data * self.quantizer.scale >= 2**self.quantizer.bits - 0.5).sum())
 
     def stats(self) -> dict[str, float]:
         """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
@@ -69,10 +64,3 @@ def loss_text(loss: dict[str, float]) -> str:
         f"relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the entries became 0, "
         f"{loss['clipped']:.2%} were clipped to the range"
     )
-
-
-def index_quantization(index: Path, width: int) -> tuple[Quantizer, np.ndarray | None]:
-    """The quantizer and IDF weights (vocabulary,) an index was built with; None if unweighted."""
-    config = load_encoder(str(index))
-    scale = artifact.require(index, "index").stats["document_scale"]
-    return Quantizer(scale, config.bits), idf_weights(config, width)

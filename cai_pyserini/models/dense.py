@@ -3,7 +3,8 @@
     v = normalized sum over tokens i of idf_i^power * h_i        (Iida & Okazaki 2022, baselines; without IDF: idf = 1)
 
 Vectors have length 1, so that a dot product is a cosine. Special tokens have weight 1, as every token that the
-collection does not contain. Documents and queries are pooled alike.
+collection does not contain. Documents and queries are pooled alike. The vector of a text of several windows is the
+normalized mean of theirs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,26 +37,45 @@ class Dense:
         self._weights = chosen.to(self.transformer.device)
 
     def encode(
-        self, texts: Sequence[str], max_length: int, batch_size: int | None = None, done: Done = lambda count: None
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None = None,
+        done: Done = lambda count: None,
+        overlap: int | None = None,
     ) -> np.ndarray:
-        """Vectors, float32 (texts, width), of the first `max_length` tokens of each text.
+        """Vectors, float32 (texts, width), of the first `max_length` tokens of each text, or with `overlap` of all
+        tokens, in windows.
 
-        The vector of a blank text is zero. `batch_size` and `done` are those of Transformer.map_texts.
+        The vector of a blank text is zero. The other arguments are those of Transformer.map_texts.
         """
-        return self.assemble(len(texts), list(self.encode_batches(texts, max_length, batch_size, done)))
+        pieces = list(self.encode_batches(texts, max_length, batch_size, done, overlap=overlap))
+        return self.finish(self.assemble(len(texts), pieces))
 
     def encode_batches(
-        self, texts: Sequence[str], max_length: int, batch_size: int | None, done: Done, skip: int = 0
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None,
+        done: Done,
+        skip: int = 0,
+        overlap: int | None = None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """As `encode`, batch by batch: the positions of the texts, and their vectors. The first `skip` are left out."""
-        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip)
+        """The positions of the texts of each batch, and the vectors of their windows. The first `skip` are left out."""
+        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip, overlap)
 
     def assemble(self, count: int, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """The vectors (count, width) of all batches; rows that no batch has are zero."""
-        vectors = np.zeros((count, self.width), np.float32)
+        """Merge batches: the sum of each text's vectors (count, width); zero where no batch has any."""
+        sums = np.zeros((count, self.width), np.float32)
         for positions, found in pieces:
-            vectors[positions] = found
-        return vectors
+            np.add.at(sums, positions, found)
+        return sums
+
+    def finish(self, sums: np.ndarray) -> np.ndarray:
+        """The vectors of texts from the sums over all batches. A sum of one vector stays as it is, to the last bit."""
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        several = (lengths > 0) & (abs(lengths - 1) > 1e-5)
+        return np.divide(sums, lengths, out=sums.copy(), where=several)
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:

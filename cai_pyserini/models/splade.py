@@ -3,7 +3,8 @@
     w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
 
 log1p and relu grow with the logit, so the maximum is taken over the logits, and the rest is done once per vocabulary
-entry.
+entry. In a text of several windows it is the maximum over the tokens of all windows (Rep-max in Nguyen et al. 2023,
+Adapting Learned Sparse Retrieval for Long Documents, which compares it with the best score of a window).
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,29 +35,50 @@ class Splade:
         self._bias = bias.to(device_, dtype)
 
     def encode(
-        self, texts: Sequence[str], max_length: int, batch_size: int | None = None, done: Done = lambda count: None
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None = None,
+        done: Done = lambda count: None,
+        overlap: int | None = None,
     ) -> csr_matrix:
-        """Raw vectors, float32 (texts, vocabulary), of the first `max_length` tokens of each text.
+        """Raw vectors, float32 (texts, vocabulary), of the first `max_length` tokens of each text, or with `overlap` of
+        all tokens, in windows.
 
-        The vector of a blank text is empty. `batch_size` and `done` are those of Transformer.map_texts.
+        The vector of a blank text is empty. The other arguments are those of Transformer.map_texts.
         """
-        return self.assemble(len(texts), list(self.encode_batches(texts, max_length, batch_size, done)))
+        pieces = list(self.encode_batches(texts, max_length, batch_size, done, overlap=overlap))
+        return self.finish(self.assemble(len(texts), pieces))
 
     def encode_batches(
-        self, texts: Sequence[str], max_length: int, batch_size: int | None, done: Done, skip: int = 0
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None,
+        done: Done,
+        skip: int = 0,
+        overlap: int | None = None,
     ) -> Iterator[tuple[np.ndarray, csr_matrix]]:
-        """As `encode`, batch by batch: the positions of the texts, and their vectors. The first `skip` are left out."""
-        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip)
+        """The positions of the texts of each batch, and the vectors of their windows. The first `skip` are left out."""
+        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip, overlap)
 
     def assemble(self, count: int, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
-        """The vectors (count, vocabulary) of all batches; rows that no batch has are empty."""
-        entries = [vectors.tocoo() for _, vectors in pieces]
-        rows = [positions[entry.row] for (positions, _), entry in zip(pieces, entries, strict=True)]
-        columns, weights = [entry.col for entry in entries], [entry.data for entry in entries]
+        """Merge batches: the maximum of each text's vectors (count, vocabulary); empty where no batch has any."""
         if not pieces:
             return csr_matrix((count, self.width), dtype=np.float32)
-        places = np.concatenate(rows), np.concatenate(columns)
-        return csr_matrix((np.concatenate(weights), places), shape=(count, self.width))
+        entries = [vectors.tocoo() for _, vectors in pieces]
+        rows = np.concatenate([positions[entry.row] for (positions, _), entry in zip(pieces, entries, strict=True)])
+        keys = rows.astype(np.int64) * self.width + np.concatenate([entry.col for entry in entries])
+        weights = np.concatenate([entry.data for entry in entries])
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        places = np.divmod(keys[starts], self.width)
+        return csr_matrix((np.maximum.reduceat(weights[order], starts), places), shape=(count, self.width))
+
+    def finish(self, vectors: csr_matrix) -> csr_matrix:
+        """The vectors of texts from the maxima over all batches: the same."""
+        return vectors
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:

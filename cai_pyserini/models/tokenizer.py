@@ -1,7 +1,8 @@
 """Text to token ids, and the names of tokens in indexes."""
 
 import os
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import batched
 from pathlib import Path
@@ -12,6 +13,8 @@ from scipy.sparse import csr_matrix
 from transformers import AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
+
+WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
@@ -39,21 +42,67 @@ class Tokenizer:
 
     @cached_property
     def terms(self) -> list[str]:
-        """The name of each entry in an index: the token, or `[id]` where white space or emptiness would change it."""
+        """The name of each entry in an index: the token, or `[id]` where white space or emptiness would change it, or
+        where it could be taken for a word of BM25."""
         terms = [f"[{i}]" for i in range(len(self))]
         for token, i in self._backend.get_vocab(with_added_tokens=True).items():
-            if token.split() == [token] and "\x01" not in token:
+            if token.split() == [token] and "\x01" not in token and not token.startswith(WORD):
                 terms[i] = token
         return terms
 
     def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
         """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""
+        return [encoding.ids for encoding in self._encodings(texts, max_length, special)]
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each text, special tokens included."""
+        return [len(encoding) for encoding in self._encodings(texts)]
+
+    def windows(
+        self, texts: Sequence[str], max_length: int, overlap: int | None = None
+    ) -> tuple[np.ndarray, list[Sequence[int]]]:
+        """What a model reads of texts: the text (windows,) and the token ids of each window of `max_length` tokens.
+
+        The first windows of all texts come first, in order; they are what `encode` gives. Without `overlap` there are
+        no others. With it the windows of a text have that many tokens in common, the last two of them more if need be:
+        a window shorter than the others would have too little context. Special tokens are in every window. Raises
+        CaiError if that leaves no room.
+        """
+        owners = np.arange(len(texts))
+        if overlap is None:
+            return owners, [*self.encode(texts, max_length)]
+        before, after = self._special_tokens
+        room = max_length - before - after
+        if overlap >= room:
+            raise CaiError(f"windows of {max_length} tokens cannot overlap by {overlap}: set a smaller overlap")
+        first: list[Sequence[int]] = []
+        further: list[Sequence[int]] = []
+        counts = []
+        for encoding in self._encodings(texts):
+            ids = array("i", encoding.ids)  # a tenth of the memory of a list
+            end = len(ids) - after
+            last = max(end - before - room, 0)
+            starts = [*range(before, before + last, room - overlap), before + last]
+            windows = [ids[:before] + ids[start : min(start + room, end)] + ids[end:] for start in starts]
+            first.append(windows[0])
+            further += windows[1:]
+            counts.append(len(windows) - 1)
+        return np.concatenate([owners, np.repeat(owners, np.array(counts, int))]), first + further
+
+    @cached_property
+    def _special_tokens(self) -> tuple[int, int]:
+        """The numbers of special tokens before and after a text."""
+        self._backend.no_truncation()
+        special = self._backend.encode("a").special_tokens_mask
+        return special.index(0), special[::-1].index(0)
+
+    def _encodings(self, texts: Sequence[str], max_length: int | None = None, special: bool = True) -> Iterator[Any]:
         if max_length is None:
             self._backend.no_truncation()
         else:
             self._backend.enable_truncation(max_length)
-        encode = self._backend.encode_batch_fast  # its results are large: a few at a time
-        return [e.ids for part in batched(texts, 256) for e in encode(list(part), add_special_tokens=special)]
+        for part in batched(texts, 256):  # the encodings are large: a few at a time
+            yield from self._backend.encode_batch_fast(list(part), add_special_tokens=special)
 
     def pairs(self, first: Sequence[str], second: Sequence[str], max_length: int) -> list[Any]:
         """Encodings (`ids`, `type_ids`) of pairs of texts with special tokens, the longer text truncated first."""

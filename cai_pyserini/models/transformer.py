@@ -68,25 +68,40 @@ class Transformer:
         batch_size: int | None = None,
         done: Done = lambda count: None,
         skip: int = 0,
+        overlap: int | None = None,
     ) -> Iterator[tuple[np.ndarray, R]]:
         """Apply `function` to the padded token ids and mask of every batch of texts but the first `skip`.
 
-        The first `max_length` tokens of each text are read, special tokens included; blank texts are left out.
-        `batch_size` is the number of texts of that length per batch; batches of shorter texts are larger. Yields, for
-        every batch, the positions of its texts and what `function` returned. Raises CaiError if the model cannot read
-        that many tokens.
+        The first `max_length` tokens of each text are read, special tokens included, or with `overlap` all tokens, in
+        windows of that length, see Tokenizer.windows; blank texts are left out. `batch_size` is the number of windows
+        of that length per batch; batches of shorter ones are larger. Yields, for every batch, the positions of its
+        texts, with windows one for each, and what `function` returned. Raises CaiError if the model cannot read that
+        many tokens.
         """
         if max_length > self.max_length:
             raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
         size = batch_size or BATCH_SIZE[self.device.type]
-        tokens = self.tokenizer.encode(texts, max_length)
-        full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
-        groups = [full[group] for group in batches([len(tokens[i]) for i in full], size * max_length, 8 * size)]
-        done(len(texts) - len(full) + sum(len(group) for group in groups[:skip]))
+        owners, tokens = self.tokenizer.windows(texts, max_length, overlap)
+        blank = np.array([not text.strip() for text in texts], bool)
+        full = np.flatnonzero(~blank[owners])
+        groups: list[np.ndarray] = []
+        # First windows have the batches that they would have without overlap, so that short texts keep their vectors.
+        for part in np.split(full, [np.searchsorted(full, len(texts))]):
+            lengths = [len(tokens[i]) for i in part]
+            groups += [part[group] for group in batches(lengths, size * max_length, 8 * size)]
+        unread = np.bincount(owners[full], minlength=len(texts))  # windows of each text
+
+        def finished(group: np.ndarray) -> int:
+            """The number of texts whose last window is in this batch."""
+            before = np.count_nonzero(unread)
+            np.subtract.at(unread, owners[group], 1)
+            return int(before - np.count_nonzero(unread))
+
+        done(int(blank.sum()) + sum(map(finished, groups[:skip])))
         results = self.map(lambda group: function(*self.pad([tokens[i] for i in group])), groups[skip:])
         for group, result in zip(groups[skip:], results, strict=True):
-            yield group, result
-            done(len(group))
+            yield owners[group], result
+            done(finished(group))
 
     def map[B, R](self, function: Callable[[B], R], items: Sequence[B]) -> Iterator[R]:
         """Apply `function` to every item: on a CPU to several at a time, which share torch's threads evenly."""
@@ -101,7 +116,7 @@ class Transformer:
         finally:
             torch.set_num_threads(threads)
 
-    def pad(self, tokens: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def pad(self, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids and mask, (texts, tokens) each, on the device."""
         lengths = torch.tensor([len(t) for t in tokens])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]

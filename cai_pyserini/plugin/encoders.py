@@ -24,17 +24,20 @@ from cai_pyserini.core import artifact  # noqa: E402
 from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
-from cai_pyserini.encode.queries import Representation, as_terms, encode_queries, quantize_queries  # noqa: E402
+from cai_pyserini.encode.queries import Representation, WordQueries, as_terms, encode_queries, quantize_queries  # noqa: E402
 from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
 from cai_pyserini.impact.weighting import idf_weights, weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
 from cai_pyserini.search.search import require_same_checkpoint  # noqa: E402
+from cai_pyserini.words.analyzer import Analyzer  # noqa: E402
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
 
 
 class CaiQueryEncoder(QueryEncoder):
     """Text -> {term: impact}, with impact = round(weight * query_scale); with a dense encoder, text -> vector.
+
+    With the encoder of a joint index, such as the index itself, the words of BM25 are among the terms.
 
     `query` overrides the encoder's setting: `splade`, or `bow` for a bag of word pieces, which needs no model.
     """
@@ -44,6 +47,7 @@ class CaiQueryEncoder(QueryEncoder):
         self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
         self.query = query or self.config.query
         self._encoder = Encoder(self.config, device)
+        self._words = WordQueries(Analyzer(), self.config) if self.config.joint else None
         if self.query == "splade" or self.config.kind == "dense":
             self._encoder.load("queries")
 
@@ -52,7 +56,8 @@ class CaiQueryEncoder(QueryEncoder):
         vectors = encode_queries(self._encoder, [query], self.query, max_length)
         if self.config.kind == "dense":
             return vectors[0]
-        return as_terms(quantize_queries(vectors, self.config.query_scale), self._encoder.tokenizer.terms)[0]
+        terms = as_terms(quantize_queries(vectors, self.config.query_scale), self._encoder.tokenizer.terms)[0]
+        return terms | self._words.impacts(query, self.query) if self._words else terms
 
     def require_same_checkpoint(self, index: str | Path) -> None:
         """Raise CaiError if one of our indexes was built with another checkpoint. Other indexes are not checked."""
@@ -64,11 +69,16 @@ class CaiDocumentEncoder(DocumentEncoder):
     """Texts -> [{term: impact}], weighted with the encoder's IDF, if it has one, and quantized; or dense vectors.
 
     With an encoder.yaml of the impact stage, documents get the same impacts as there. An encoder without a range, such
-    as a bare checkpoint, uses 5 times its largest IDF weight.
+    as a bare checkpoint, uses 5 times its largest IDF weight. Raises CaiError for the encoder of a joint index.
     """
 
     def __init__(self, encoder: str | EncoderConfig, device: str = "auto", precision: Precision = "auto"):
         self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
+        if self.config.joint:
+            raise CaiError(
+                f"{self.config.name} is the encoder of a joint index: what BM25 gives a document depends on all of the "
+                "collection; build the index again with the new documents"
+            )
         self._encoder = Encoder(self.config, device, precision)
         self._model = self._encoder.load("documents")
         if self.config.kind == "splade":
@@ -93,7 +103,8 @@ class CaiDocumentEncoder(DocumentEncoder):
         contents = [
             f"{title or ''} {text or ''}" for title, text in zip(titles or [""] * len(texts), texts, strict=True)
         ]
-        vectors = self._model.encode(contents, max_length or self.config.max_document_length)
+        length = max_length or self.config.max_document_length
+        vectors = self._model.encode(contents, length, overlap=self.config.overlap)
         if self.config.kind == "dense":
             return vectors
         impacts = self._quantizer.impacts(weighted(vectors, self._weights))

@@ -15,8 +15,9 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, Representation
+from cai_pyserini.encode.queries import Queries, Representation, WordQueries
 from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
+from cai_pyserini.words.analyzer import Analyzer
 
 TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
 
@@ -45,13 +46,20 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
     """Write topics.json, Pyserini's topics; and splade.jsonl and splade-doc.jsonl, the same pre-encoded."""
     encoder = Encoder(config, device)
+    words = WordQueries(Analyzer(), config) if config.joint else None
 
     def write(folder: Path) -> None:
         (folder / "topics.json").write_text(json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1))
         for name, query in TOPICS.items():
-            encoded, _ = Queries(topics, encoder, query).for_search(config.query_scale)
+            encoded, _ = Queries(topics, encoder, query, words=words).for_search(config.query_scale)
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())
             jsonl.write(folder / name, records)
 
-    recipe = {"stage": "plugin", "topics": artifact.digest(topics), "encoder": encoder.recipe("queries")}
-    return artifact.make(output, recipe | {"query_scale": config.query_scale}, write)
+    recipe = {
+        "stage": "plugin",
+        "topics": artifact.digest(topics),
+        "encoder": encoder.recipe("queries"),
+        "query_scale": config.query_scale,
+        "joint": config.joint and [config.joint.model_dump(), config.range],
+    }
+    return artifact.make(output, recipe, write)

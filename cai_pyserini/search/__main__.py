@@ -21,6 +21,12 @@ class SearchSettings(Settings):
         None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)"
     )
     device: str = DEVICE
+    feedback: AnyPath | None = flag(
+        None, "expand SPLADE queries by feedback: folder with the raw vectors that the index was made from"
+    )
+    feedback_documents: int = flag(10, "with --feedback: use this many best documents of a first search", ge=1)
+    feedback_weight: float = flag(0.25, "with --feedback: their share of the new query", gt=0, lt=1)
+    feedback_terms: int = flag(64, "with --feedback: terms of the new query, at least as many as it has", ge=1)
     k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
     b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
     hits: int | None = flag(None, "hits per query (default: the collection's, usually 1000)", ge=1)
@@ -38,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.search.feedback import Feedback
     from cai_pyserini.search.search import queries_for, removes_query, search
 
     changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query"}, exclude_none=True)
@@ -52,6 +59,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         k1=config.k1,
         b=config.b,
         threads=settings.threads,
+        feedback=Feedback(
+            settings.feedback, settings.feedback_documents, settings.feedback_weight, settings.feedback_terms
+        )
+        if settings.feedback
+        else None,
+        passages=config.passages is not None,
     )
     stats = require(settings.output, "search").stats
     print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")

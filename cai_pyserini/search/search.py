@@ -14,13 +14,16 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import Hits, run_of, top, without_query, write_run
+from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_run
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, Query, Representation
+from cai_pyserini.encode.queries import Queries, Query, Representation, WordQueries
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.search.faiss import FaissSearcher
+from cai_pyserini.search.feedback import Feedback
 from cai_pyserini.search.lucene import LuceneSearcher
+from cai_pyserini.words.analyzer import Analyzer
 
+PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)
 WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code
 
 Searcher = LuceneSearcher | FaissSearcher
@@ -46,15 +49,23 @@ def search(
     b: float = 0.4,
     threads: int = 0,
     tag: str = "cai_pyserini",
+    feedback: Feedback | None = None,
+    passages: bool = False,
 ) -> Path:
     """Write the run of all queries, with at most `hits` documents per query.
 
-    `remove_query` removes the hit that has the id of its query. Raises CaiError if the index was built with another
+    `remove_query` removes the hit that has the id of its query; with `feedback`, SPLADE queries are expanded by a first
+    search. With `passages`, documents of the index are passages, and the run has documents, each with the score of its
+    best passage among PASSAGE_HITS times as many hits. Raises CaiError if the index was built with another
     checkpoint than the queries' encoder has.
     """
     manifest = artifact.require(index, "index")
     if queries.encoder:
         require_same_checkpoint(index, queries.encoder.checkpoint)
+    if feedback and not feedback.suits(manifest):
+        raise CaiError(
+            f"feedback takes the raw SPLADE vectors that {index} was made from, which {feedback.vectors} is not"
+        )
     recipe = {
         "stage": "search",
         "index": manifest.digest,
@@ -62,13 +73,27 @@ def search(
         "bm25": [k1, b] if manifest.recipe["kind"] == "bm25" else None,
         "hits": hits,
         "remove_query": remove_query,
+        "feedback": feedback and feedback.recipe,
+        "passages": passages,
     }
 
     def write(path: Path) -> artifact.Stats:
         searcher = open_searcher(index, k1, b)
         encoded, seconds = queries.for_search(searcher.query_scale)
-        run, search_seconds = timed_search(searcher, encoded, hits + remove_query, threads, f"search {tag}")
+        if feedback:
+            depth = feedback.documents + remove_query
+            first, first_seconds = timed_search(searcher, encoded, depth, threads, f"feedback {tag}")
+            start = time.perf_counter()
+            first = without_query(first) if remove_query else first
+            found = {id: list(scores.items()) for id, scores in scores_by_query(first).items()}
+            expanded = feedback.expand(queries.encoded.vectors, [found.get(id, []) for id in queries.topics])
+            encoded, _ = queries.for_search(searcher.query_scale, expanded)
+            seconds += first_seconds + time.perf_counter() - start
+        depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
+        run, search_seconds = timed_search(searcher, encoded, depth, threads, f"search {tag}")
         searcher.close()
+        if passages:
+            run = top(fold_passages(run), hits + remove_query)
         write_run(top(without_query(run), hits) if remove_query else run, path, tag)
         return {"queries": len(queries.topics), "ms_per_query": 1000 * (seconds + search_seconds) / len(queries.topics)}
 
@@ -91,7 +116,9 @@ def queries_for(
         return Queries(topics)
     if kind == "dense" and not encoder:
         raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
-    return Queries(topics, Encoder(load_encoder(encoder or str(index)), device), query)
+    config = load_encoder(encoder or str(index))
+    words = WordQueries(Analyzer(), config) if config.joint else None
+    return Queries(topics, Encoder(config, device), query, words=words)
 
 
 def timed_search(

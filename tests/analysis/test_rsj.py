@@ -8,9 +8,9 @@ import pytest
 
 from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.rsj import analyze, best_documents, plot, rsj_weight
-from cai_pyserini.analysis.text_index import default_analyzer
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.words.analyzer import Analyzer as OurAnalyzer
 
 TEXTS = {"d1": "Phytate, cancer", "d2": "cancers", "d3": "a cancer and its diets", "d4": "Dieting"}
 QUERIES = {"q1": "the cancer cancers: diet of a zebra", "q2": "phytate", "q3": "diet", "zebra": "zebra"}
@@ -44,7 +44,7 @@ def test_rsj_worked_examples(holders: str, relevant: str, documents: int, odds_r
 
 @pytest.mark.slow
 def test_tokens_are_pyserinis() -> None:
-    ours = default_analyzer()  # starts the JVM, which Pyserini would otherwise do as it is imported
+    ours = OurAnalyzer()  # starts the JVM, which Pyserini would otherwise do as it is imported
     from pyserini.analysis import Analyzer, get_lucene_analyzer
 
     theirs = Analyzer(get_lucene_analyzer())

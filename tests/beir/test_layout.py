@@ -13,7 +13,7 @@ def names(*systems: str) -> list[System]:
 
 
 def test_paths() -> None:
-    splade, doc, dense = names("splade-idf", "splade-doc-idf", "dense-idf")
+    splade, doc, dense, smooth = names("splade-idf", "splade-doc-idf", "dense-idf", "joint-splade-doc-idf-smooth-prf")
     paths = {
         LAYOUT.collection: "collection.json",
         LAYOUT.results: "results.json",
@@ -29,6 +29,12 @@ def test_paths() -> None:
         LAYOUT.index(doc): "indexes/splade-idf",
         LAYOUT.run(doc): "runs/splade-doc-idf.trec",
         LAYOUT.evaluation(doc): "evaluations/splade-doc-idf.json",
+        LAYOUT.words: "words",
+        LAYOUT.vectors(smooth, "documents", "test"): "vectors/documents-smooth",
+        LAYOUT.vectors(smooth, "queries", "dev"): "vectors/queries-dev",
+        LAYOUT.impacts(smooth): "impacts/joint-splade-idf-smooth",
+        LAYOUT.index(smooth): "indexes/joint-splade-idf-smooth",
+        LAYOUT.run(smooth): "runs/joint-splade-doc-idf-smooth-prf.trec",
     }
     assert {path: str(path.relative_to("run")) for path in paths} == paths
 

@@ -57,10 +57,11 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert list(found["systems"]) == DEFAULTS
     assert {"nDCG@10", "R@100", "RR@10", "queries", "ms_per_query"} == set(found["systems"]["bm25"])
     assert found["systems"]["bm25"]["queries"] == 5
-    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf"} and min(found["index_bytes"].values()) > 0
+    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "joint-splade-idf"}
+    assert min(found["index_bytes"].values()) > 0
     assert found["nonzeros_per_document"] > 10 and found["versions"]["pyserini"] == "2.3.0"
     assert found["collection"] == "tiny" and found["encoder"] == "splade-tiny" and found["split"] == "test"
-    assert found["counts"] == {"documents": 12, "queries": 5, "judgments": 8}
+    assert found["counts"] == {"documents": 12, "queries": 5, "judgments": 8, "cut": 0, "lost": 0}
     assert found["settings"]["depth"] == 100 and found["settings"]["hits"] == 1000
     assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
     for name in DEFAULTS:
@@ -131,12 +132,17 @@ def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: 
 
 
 # The stage that is killed, the line of the stage before it, and what it is to make.
-KILLS = [("idf", "vectors/documents"), ("impacts splade-idf", "indexes/splade-idf"), ("index bm25", "runs/bm25.trec")]
+KILLS = [
+    ("idf", "vectors/documents"),
+    ("words", "indexes/bm25"),
+    ("impacts joint-splade-idf", "indexes/joint-splade-idf"),
+    ("index bm25", "runs/bm25.trec"),
+]
 
 
 @slow
 def test_killed_in_any_stage_it_ends_with_the_same_results(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    output, systems = tmp_path / "run", ["bm25", "splade-idf", "hybrid-splade-idf"]
+    output, systems = tmp_path / "run", ["bm25", "splade-idf", "hybrid-splade-idf", "joint-splade-idf"]
     command = [sys.executable, "-m", "cai_pyserini.beir", str(tiny), "--output", str(output), "--systems", *systems]
     for label, made_next in KILLS:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -181,12 +187,68 @@ def test_all_systems_are_those_that_there_are_models_for(
     names = list(found["systems"])
     assert names == all_systems(EncoderConfig(name="", checkpoint=""), {"dense", "cross-encoder"})
     assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-idf-minmax-exact"} < set(names)
-    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "dense", "dense-idf"}
+    sparse = {
+        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")
+    }
+    assert set(found["index_bytes"]) == {"bm25", "dense", "dense-idf"} | sparse
     assert set(found["comparisons"]) == set(names) - {"bm25"}
     assert found["settings"]["dense"]["name"] == "minilm"
     assert "Dense encoder: minilm." in (copied / "report.md").read_text()
     reranked, first = (run_of_system(copied, name) for name in ("cross-encoder", "bm25"))
     assert {query: set(hits) for query, hits in reranked.items()} == {query: set(hits) for query, hits in first.items()}
+
+
+@slow
+def test_joint_smooth_feedback_and_three_ways(
+    tiny: Path, copied: Path, capsys: pytest.CaptureFixture[str], run_folder: Path
+) -> None:
+    three, fused = "hybrid-splade-idf-dense-zscore", "fused-joint-splade-idf-dense-minmax"
+    names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", "joint-splade-idf-prf", three, fused]
+
+    def run(*settings: str) -> dict[str, dict[str, dict[str, float]]]:
+        main([str(tiny), "--output", str(copied), "--dense", "splade-tiny", "--systems", *names, *settings])
+        return {name: run_of_system(copied, name) for name in names}
+
+    def expected(system: str, weights: tuple[float, ...] | None) -> dict[str, dict[str, float]]:
+        parts = [read_run(copied / "runs" / f"{part.name}.trec") for part in parse_system(system).parts]
+        fused = scores_by_query(fuse_runs(parts, parse_system(system).fusion, 100, weights=weights))
+        return {query: pytest.approx(hits, abs=2e-6) for query, hits in fused.items()}
+
+    first = run()
+    assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf") != first["joint-splade-idf-prf"]
+    assert first["joint-splade-doc-idf-smooth"] != run_of_system(run_folder, "joint-splade-doc-idf")
+    assert first[three] == expected(three, (2, 1, 2)) and first[fused] == expected(fused, None)
+    found = results(copied)
+    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
+    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
+    assert (
+        list(found["feedback"]) == ["joint-splade-idf-prf"]
+        and found["feedback"]["joint-splade-idf-prf"]["queries"] == 5
+    )
+    assert found["best"]["without a model"] == "joint-splade-doc-idf-smooth"
+    assert "best without a model: joint-splade-doc-idf-smooth " in capsys.readouterr().out
+    report = (copied / "report.md").read_text()
+    assert "In joint-splade-idf-smooth, BM25 has the weight " in report
+    assert "\njoint-splade-idf-prf: feedback changes nDCG@10 by " in report
+
+    weighted = run("--weights", "1", "1", "5")
+    assert weighted[three] == expected(three, (1, 1, 5)) and weighted[three] != first[three]
+    assert {name: hits for name, hits in weighted.items() if name != three} == {
+        name: hits for name, hits in first.items() if name != three
+    }
+
+
+@slow
+def test_alpha_is_the_weight_of_bm25(tiny: Path, copied: Path, run_folder: Path) -> None:
+    main([str(tiny), "--output", str(copied), "--systems", "joint-splade-doc-idf", "--alpha", "0.5"])
+    assert results(copied)["alpha"] == {"joint-splade-idf": {"splade": 0.5, "bow": 0.5}}
+    half, bm25, splade = (
+        run_of_system(folder, name)
+        for folder, name in ((copied, "joint-splade-doc-idf"), (run_folder, "bm25"), (run_folder, "splade-doc-idf"))
+    )
+    for query, hits in half.items():
+        summed = {d: 0.5 * bm25.get(query, {}).get(d, 0) + splade[query].get(d, 0) for d in hits}
+        assert hits == pytest.approx(summed, rel=0.01, abs=0.01)
 
 
 @slow
@@ -212,7 +274,7 @@ def test_depth_reaches_fusion_reranking_and_the_table(
 
 @slow
 def test_a_new_fusion_is_one_entry(tiny: Path, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FUSIONS, "halves", Fusion("sum of half the scores", lambda scores, starts: scores / 2))
+    monkeypatch.setitem(FUSIONS, "halves", Fusion("sum of half the scores", lambda scores, starts, depth: scores / 2))
     main([str(tiny), "--output", str(copied), "--systems", "hybrid-splade-idf-halves"])
     whole = run_of_system(copied, "hybrid-splade-idf")
     halves = run_of_system(copied, "hybrid-splade-idf-halves")

@@ -37,7 +37,7 @@ def test_every_stage_once_after_what_it_needs(experiment: Experiment) -> None:
         "encode documents",
         "encode queries-test",
         *("impacts splade-idf", "impacts splade"),
-        *("index splade-idf", "index splade", "index bm25"),
+        *("index bm25", "index splade-idf", "index splade"),
         *("search bm25", "search splade-idf", "search splade-doc-idf", "search splade"),
         *("fuse hybrid-splade-idf-minmax", "fuse hybrid-splade-idf"),
         *("evaluate hybrid-splade-idf-minmax", "evaluate splade-doc-idf", "evaluate splade"),
@@ -58,7 +58,7 @@ def test_stages_of_the_other_systems(experiment: Experiment) -> None:
         "idf-dense",
         "encode dense-idf-documents",
         "encode dense-idf-queries-test",
-        *("index dense-idf", "index bm25"),
+        *("index bm25", "index dense-idf"),
         *("search bm25", "search dense-idf"),
         "rerank cross-encoder",
         "fuse hybrid-cross-encoder-dense-idf",
@@ -66,8 +66,26 @@ def test_stages_of_the_other_systems(experiment: Experiment) -> None:
     ]
     exact = labels(dense, "hybrid-splade-dense-exact", "hybrid-splade-dense-product-exact", "doct5query")
     assert [label for label in exact if label.startswith(("rescore", "index"))] == [
-        *("index splade", "index dense", "index bm25", "index doct5query"),
+        *("index bm25", "index splade", "index dense", "index doct5query"),
         *("rescore bm25-with-splade-dense", "rescore splade-with-bm25-dense", "rescore dense-with-bm25-splade"),
+    ]
+
+
+def test_stages_of_joint_smooth_and_feedback(experiment: Experiment) -> None:
+    prf = labels(experiment, "joint-splade-doc-idf-prf")
+    assert prf == [
+        *("check", "idf", "encode documents", "words", "impacts joint-splade-idf", "index joint-splade-idf"),
+        *("search joint-splade-doc-idf-prf", "evaluate joint-splade-doc-idf-prf"),
+    ]
+    smooth = labels(experiment, "splade-smooth", "joint-splade-smooth")
+    assert [label for label in smooth if not label.startswith(("search", "evaluate"))] == [
+        *("check", "encode documents", "encode queries-test", "smooth", "words"),
+        *("impacts splade-smooth", "impacts joint-splade-smooth", "index splade-smooth", "index joint-splade-smooth"),
+    ]
+    # What is near is near by the dense encoder, where there is one.
+    assert labels(replace(experiment, dense=load_encoder("minilm")), "splade-doc-smooth") == [
+        *("check", "encode documents", "encode dense-documents", "smooth"),
+        *("impacts splade-smooth", "index splade-smooth", "search splade-doc-smooth", "evaluate splade-doc-smooth"),
     ]
 
 

@@ -1,14 +1,17 @@
 """Tables and reports of results made by hand, and the check of expected scores."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.report import Results, markdown, table, verify, write
-from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.beir.report import Feedback, Results, gather, markdown, table, verify, write
+from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 
 
@@ -34,6 +37,12 @@ RESULTS = Results(
     timings_s={"check": 0.04, "encode documents": 1234.56},
     index_bytes={"bm25": 1_500_000, "splade": 25_000_000},
     nonzeros_per_document=123.45,
+    best={"without a model": "bm25", "with SPLADE": "hybrid-splade-idf", "with any model": "hybrid-splade-idf"},
+    alpha={"joint-splade-idf": {"splade": 3.7128, "bow": 0.51}},
+    feedback={
+        "splade-prf": Feedback(-0.00123, 0.0416, -0.01, 0.0207, 300, 1),
+        "splade-idf-prf": Feedback(0.0123, 0.3, 0.0123, None, 300, 0),
+    },
     counts={"documents": 5183, "queries": 300, "judgments": 339},
     settings={
         "depth": 40,
@@ -67,10 +76,11 @@ def test_the_legend_says_the_depth_and_the_correction() -> None:
     for text in (table(RESULTS), markdown(RESULTS)):
         assert "best 40 documents of each run (--depth)" in text
         assert "paired t-test on nDCG@10, p < 0.05, Holm-corrected over 3 systems" in text
-    alone = replace(RESULTS, systems={"bm25": RESULTS.systems["bm25"]}, comparisons={})
+    alone = replace(RESULTS, systems={"bm25": RESULTS.systems["bm25"]}, comparisons={}, best={})
     assert "--depth" not in table(alone) and "Holm" not in table(alone)
-    reranked = replace(alone, systems={"cross-encoder": RESULTS.systems["bm25"]})
-    assert "best 40 documents of each run (--depth)" in table(reranked)
+    for name in ("cross-encoder", "fused-splade-dense"):
+        reranked = replace(alone, systems={name: RESULTS.systems["bm25"]})
+        assert "best 40 documents of each run (--depth)" in table(reranked)
 
 
 def test_the_report() -> None:
@@ -88,6 +98,16 @@ def test_the_report() -> None:
     ):
         assert line in text.splitlines(), line
     assert "Quantization of splade: relative error 1.23%, 5.00% of the entries became 0" in text
+    for line in (
+        "- Best without a model: bm25 0.6789",
+        "- Best with SPLADE: hybrid-splade-idf 0.7000",
+        "In joint-splade-idf, BM25 has the weight 3.71 (splade queries), 0.51 (bow queries) beside SPLADE.",
+        "splade-prf: feedback changes nDCG@10 by -0.0012 (p = 0.042): +0.0207 on the 1 queries with at least 5 "
+        "relevant documents; -0.0100 on the 299 queries with fewer than 5 relevant documents.",
+        "splade-idf-prf: feedback changes nDCG@10 by +0.0123 (p = 0.300): +0.0123 on the 300 queries with fewer than 5 "
+        "relevant documents.",
+    ):
+        assert line in text.splitlines(), line
     assert "Dense encoder" not in text and "Cross-encoder" not in text
 
 
@@ -101,8 +121,56 @@ def test_the_report_names_the_other_models() -> None:
 def test_both_files_are_written(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     write(RESULTS, layout)
-    assert Results(**json.loads(layout.results.read_text())) == RESULTS
+    assert json.loads(layout.results.read_text()) == asdict(RESULTS)
     assert layout.report.read_text() == markdown(RESULTS)
+
+
+def test_the_table_names_the_best_for_every_need() -> None:
+    best = "without a model: bm25 0.6789; with SPLADE: hybrid-splade-idf 0.7000; with any model: hybrid-splade-idf"
+    assert f"best {best} 0.7000" in table(RESULTS).splitlines()
+
+
+NAMES = ["bm25", "dense", "splade-doc", "splade", "splade-prf", "hybrid-splade-doc-dense-zscore", "splade-doc-prf"]
+
+
+@pytest.fixture
+def gathered(tmp_path: Path) -> Results:
+    """Results of systems whose nDCG@10 is the same for all of three queries but the first, which is given."""
+    experiment = Experiment(IndexConfig(name="three", source="x"), load_encoder("splade-tiny"), tmp_path / "run")
+    systems, layout = [parse_system(name) for name in NAMES], experiment.layout
+    counts = {"documents": 9, "queries": 3, "judgments": 9}
+
+    def make(path: Path, stage: str, text: str = "", **stats: object) -> None:
+        def write(place: Path) -> artifact.Stats:
+            (place / "empty" if path.suffix == "" else place).write_text(text)
+            return stats
+
+        artifact.make(path, {"stage": stage, "precision": "float32"}, write, folder=path.suffix == "")
+
+    make(layout.collection, "beir", **counts)
+    make(layout.vectors(parse_system("splade"), "documents", "test"), "encode", vectors=9, nonzeros=18)
+    make(layout.impacts(parse_system("splade")), "impact", loss={})
+    for system, value in zip(systems, (0.3, 0.9, 0.4, 0.6, 0.9, 0.9, 0.1), strict=True):
+        make(layout.run(system), "search", ms_per_query=1.0)
+        per_query = {"q1": value, "q2": 0.2, "q3": 0.2}
+        values = dict.fromkeys(("nDCG@10", "R@100", "RR@10"), per_query)
+        make(layout.evaluation(system), "evaluate", json.dumps(values))
+    qrels = {"q1": dict.fromkeys("abcde", 1), "q2": dict.fromkeys("abcde", 1) | {"e": 0}, "q3": {"a": 2}}
+    return gather(experiment, systems, qrels, {})
+
+
+def test_the_best_for_every_need(gathered: Results) -> None:
+    # Of equally good ones the first: no more than it takes.
+    assert gathered.best == {"without a model": "splade-doc", "with SPLADE": "splade-prf", "with any model": "dense"}
+
+
+def test_feedback_is_compared_with_the_same_system_by_the_number_of_relevant_documents(gathered: Results) -> None:
+    assert list(gathered.feedback) == ["splade-prf", "splade-doc-prf"]
+    gain = gathered.feedback["splade-prf"]
+    assert gain.difference == pytest.approx(0.1) and gain.many == pytest.approx(0.3) and gain.few == 0
+    assert (gain.queries, gain.many_queries) == (3, 1)  # a grade of 0 is not relevant
+    assert gain.p == pytest.approx(0.4226, abs=1e-4)  # of differences 0.3, 0 and 0: t = 1
+    assert gathered.feedback["splade-doc-prf"].many == pytest.approx(-0.3)
 
 
 def config(**expected: dict[str, float]) -> IndexConfig:

@@ -36,8 +36,20 @@ DOCT5QUERY = System("doct5query", "doct5query")
 CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
 
 
+JOINT = System("joint-splade-idf", "splade", idf=True, joint=True)
+SMOOTH = System("splade-idf-smooth", "splade", idf=True, smooth=True)
+FEEDBACK = System("splade-idf-prf", "splade", idf=True, feedback=True)
+JOINT_ALL = System(
+    "joint-splade-doc-idf-smooth-prf", "splade", bow=True, idf=True, joint=True, smooth=True, feedback=True
+)
+
+
 def hybrid(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False) -> System:
-    return System(name, "hybrid", parts=(BM25, *parts), fusion=fusion, exact=exact)
+    return fused(name, BM25, *parts, fusion=fusion, exact=exact)
+
+
+def fused(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False) -> System:
+    return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +76,16 @@ def hybrid(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False
         hybrid("hybrid-dense-splade-doc-idf-exact", DENSE, SPLADE_DOC_IDF, exact=True),
         hybrid("hybrid-splade-doct5query-rrf", SPLADE, DOCT5QUERY, fusion="rrf"),
         hybrid("hybrid-splade-doc-idf-dense-idf-cross-encoder", SPLADE_DOC_IDF, DENSE_IDF, CROSS_ENCODER),
+        JOINT,
+        SMOOTH,
+        FEEDBACK,
+        JOINT_ALL,
+        hybrid("hybrid-splade-idf-dense-zscore", SPLADE_IDF, DENSE, fusion="zscore"),
+        hybrid("hybrid-splade-idf-zscore-exact", SPLADE_IDF, fusion="zscore", exact=True),
+        hybrid("hybrid-splade-idf-smooth-splade-idf-prf", SMOOTH, FEEDBACK),
+        fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
+        fused("fused-splade-idf-dense-exact", SPLADE_IDF, DENSE, exact=True),
+        fused("fused-bm25-joint-splade-doc-idf-smooth-prf", BM25, JOINT_ALL),
     ],
     ids=lambda system: system.name,
 )
@@ -102,6 +124,18 @@ def test_names(expected: System) -> None:
         "splade-dense",
         "dense-doc",
         "cross-encoder-idf",
+        "hybrid-splade-prf-exact",  # whose queries are made during the search
+        "fused-splade-idf",
+        "fused-splade-idf-minmax",
+        "fused-splade-splade",
+        "fused-",
+        "joint-bm25",
+        "joint-dense",
+        "joint-splade-prf-smooth",
+        "joint-splade-smooth-idf",
+        "splade-joint",
+        "dense-smooth",
+        "bm25-prf",
         "SPLADE",
         " splade",
         "all",
@@ -113,17 +147,24 @@ def test_other_names_are_refused(name: str) -> None:
     assert str(error.value) == f"no system {name!r}; systems are {NAMES}"
 
 
+@pytest.mark.parametrize("name", ["hybrid-joint-splade-idf", "hybrid-dense-joint-splade-doc-minmax-exact"])
+def test_bm25_counts_once(name: str) -> None:
+    with pytest.raises(CaiError, match=f"^{name}: a joint system has bm25 in it already"):
+        parse_system(name)
+
+
 def test_names_are_shown_with_every_fusion() -> None:
     assert NAMES == (
-        "bm25, doct5query, splade[-doc][-idf], dense[-idf], cross-encoder, "
-        "hybrid-<one or more of the others>[-minmax|-rrf|-product][-exact]"
+        "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth][-prf], dense[-idf], cross-encoder, "
+        "hybrid-<one or more of the others>[-minmax|-rrf|-product|-zscore][-exact], "
+        "fused-<two or more>[…], which leaves bm25 out"
     )
 
 
 def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an entry in FUSIONS, its hybrids have names and runs."""
 
-    def best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    def best(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
         """1 for the best document of a query, 0 for the others."""
         return np.isin(np.arange(len(scores)), starts).astype(float)
 
@@ -142,14 +183,15 @@ def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spec and spec.loader
     again = importlib.util.module_from_spec(spec)  # as a process that starts with the entry has it
     spec.loader.exec_module(again)
-    assert "[-minmax|-rrf|-product|-borda]" in again.NAMES
+    assert "[-minmax|-rrf|-product|-zscore|-borda]" in again.NAMES
 
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_index_of_a_system(name: str) -> None:
-    expected = {"splade-doc": "splade", "splade-doc-idf": "splade-idf"}
     assert SINGLE[name].name == name
-    assert SINGLE[name].index == expected.get(name, name)
+    # The index depends on the documents alone.
+    expected = name.replace("splade-doc", "splade").removesuffix("-prf")
+    assert SINGLE[name].index == expected
     assert SINGLE[name].searches_text == (name in ("bm25", "doct5query"))
 
 
@@ -166,23 +208,65 @@ def test_parts_come_first_and_once() -> None:
 
 
 def test_systems_with_other_settings_are_other_systems() -> None:
-    assert len({SPLADE, replace(SPLADE, idf=True), replace(SPLADE, bow=True), replace(SPLADE, exact=True)}) == 4
+    settings = ("idf", "bow", "exact", "joint", "smooth", "feedback")
+    assert len({SPLADE, *(replace(SPLADE, **{setting: True}) for setting in settings)}) == 7
+
+
+@pytest.mark.parametrize(
+    "name, models",
+    [
+        ("bm25", set()),
+        ("joint-splade-doc-idf-smooth", set()),
+        ("hybrid-splade-doc-minmax", set()),
+        ("joint-splade-idf", {"splade"}),
+        ("hybrid-splade-doc-dense-zscore", {"dense"}),
+        ("fused-splade-prf-dense-cross-encoder", {"splade", "dense", "cross-encoder"}),
+    ],
+)
+def test_models_at_query_time(name: str, models: set[str]) -> None:
+    assert parse_system(name).models == models
+
+
+@pytest.mark.parametrize(
+    "name, weights",
+    [
+        ("hybrid-splade-idf-dense-zscore", (2, 1, 2)),
+        ("hybrid-splade-doc-smooth-dense-idf-zscore-exact", (2, 1, 2)),
+        ("hybrid-dense-splade-idf-zscore", None),
+        ("hybrid-splade-idf-dense-minmax", None),
+        ("hybrid-splade-idf-zscore", None),
+        ("fused-joint-splade-idf-dense-zscore", None),
+        ("bm25", None),
+    ],
+)
+def test_only_three_ways_have_weights_by_default(name: str, weights: tuple[float, ...] | None) -> None:
+    assert parse_system(name).weights == weights
 
 
 DEFAULTS = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [
     f"hybrid-splade{doc}-idf{fusion}" for doc in ("", "-doc") for fusion in ("", "-minmax")
 ]
+DEFAULTS += ["joint-splade-idf", "joint-splade-doc-idf"]
 
 
 def test_default_systems_are_those_the_encoder_is_made_for() -> None:
-    assert default_systems(CONFIG) == DEFAULTS
-    bow = default_systems(CONFIG.replace(query="bow"))
-    assert bow == ["bm25", "splade-doc", "splade-doc-idf", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"]
+    assert default_systems(CONFIG, set()) == DEFAULTS
+    assert default_systems(CONFIG.replace(query="bow"), {"cross-encoder"}) == [
+        "bm25",
+        *("splade-doc", "splade-doc-idf", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"),
+        "joint-splade-doc-idf",
+    ]
     without_idf = CONFIG.replace(idf_power=0.0)
-    assert default_systems(without_idf) == [
+    assert default_systems(without_idf, set()) == [
         "bm25",
         *("splade", "splade-doc"),
         *(f"hybrid-{name}{fusion}" for name in ("splade", "splade-doc") for fusion in ("", "-minmax")),
+        *("joint-splade", "joint-splade-doc"),
+    ]
+    assert default_systems(CONFIG, {"dense"}) == [
+        *DEFAULTS,
+        *("joint-splade-idf-smooth", "joint-splade-doc-idf-smooth", "dense", "hybrid-dense-minmax"),
+        *("hybrid-splade-idf-dense-zscore", "hybrid-splade-doc-idf-dense-zscore"),
     ]
     assert sparse_systems(without_idf.replace(query="bow")) == ["splade-doc"]
 
@@ -193,4 +277,4 @@ def test_all_systems_are_systems(kinds: set[str], settings: dict) -> None:
     names = all_systems(CONFIG.replace(**settings), kinds)
     assert len(set(names)) == len(names) and names[0] == "bm25"
     assert {part.kind for part in with_parts(map(parse_system, names))} == {"bm25", "splade", "hybrid"} | kinds
-    assert set(default_systems(CONFIG.replace(**settings))) <= set(names)
+    assert set(default_systems(CONFIG.replace(**settings), kinds)) <= set(names)

@@ -58,6 +58,7 @@ def test_the_defaults_are_the_papers(written) -> None:
         "kind": "splade",
         "revision": None,
         "max_document_length": 256,
+        "overlap": None,
         "max_query_length": 256,
         "query": "splade",
         "idf": None,
@@ -73,6 +74,7 @@ def test_every_key_is_read(written) -> None:
         kind: dense
         revision: refs/pr/1
         max_document_length: 512
+        overlap: 32
         max_query_length: 64
         query: bow
         idf: somewhere
@@ -88,6 +90,7 @@ def test_every_key_is_read(written) -> None:
         "kind": "dense",
         "revision": "refs/pr/1",
         "max_document_length": 512,
+        "overlap": 32,
         "max_query_length": 64,
         "query": "bow",
         "idf": "somewhere",
@@ -103,12 +106,13 @@ def test_published_and_expected_scores_are_read(written) -> None:
     config = load_index_config(
         written(
             "source: hpo\npublished: [{system: bm25, score: 0.5, source: a paper}]\nexpected: {any: {bm25: 1}}\n"
-            "k1: 1\nb: 0.75\nremove_query: never"
+            "k1: 1\nb: 0.75\nremove_query: never\npassages: 150\npassage_overlap: 0"
         )
     )
     assert config.published == [PublishedScore(system="bm25", score=0.5, source="a paper")]
     assert config.expected == {"any": {"bm25": 1.0}}
     assert (config.k1, config.b, config.remove_query) == (1.0, 0.75, "never")
+    assert (config.passages, config.passage_overlap) == (150, 0)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +137,8 @@ def test_published_and_expected_scores_are_read(written) -> None:
         ("checkpoint: m\nquery_scale: 0", "query_scale: 0 should be greater than or equal to 1"),
         ("checkpoint: m\nmax_query_length: 2", "max_query_length: 2 should be greater than or equal to 3"),
         ("checkpoint: m\nmax_document_length: 2", "max_document_length: 2 should be greater than or equal to 3"),
+        ("checkpoint: m\noverlap: -1", "overlap: -1 should be greater than or equal to 0"),
+        ("checkpoint: m\noverlap: 254", "overlap: 254 should be less than 254 (max_document_length - 2)"),
         ("bits: 8", "checkpoint is missing"),
         ("just words", "expected `key: value` lines"),
     ],
@@ -152,6 +158,8 @@ def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> N
         ("source: hpo\nfields: []", "fields: [] List should have at least 1 item"),
         ("source: hpo\nfields: text", "fields: 'text' should be a valid list"),
         ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
+        ("source: hpo\npassages: 0", "passages: 0 should be greater than or equal to 1"),
+        ("source: hpo\npassages: 25", "passage_overlap: 25 should be less than passages, 25"),
         ("source: hpo\nb: 1.5", "b: 1.5 should be less than or equal to 1"),
         ("source: hpo\nk1: -1", "k1: -1 should be greater than or equal to 0"),
         ("source: hpo\nhits: 0", "hits: 0 should be greater than or equal to 1"),

@@ -5,8 +5,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.passages import Passages
 from cai_pyserini.core import trec
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.index.bm25 import index_bm25
+from tests.index.stock import run_module
 
 
 def rows(run: pd.DataFrame) -> list[tuple[str, str, float]]:
@@ -82,6 +86,36 @@ def test_scores_by_query_are_plain_dicts_best_first() -> None:
 def test_a_document_with_the_id_of_its_query_can_be_removed() -> None:
     run = trec.run_of({"d1": [("d1", 3), ("d2", 2)], "d2": [("d1", 1)]})
     assert rows(trec.without_query(run)) == [("d1", "d2", 2), ("d2", "d1", 1)]
+
+
+def test_passages_are_folded_to_documents_by_their_best() -> None:
+    run = trec.run_of(
+        {
+            "q1": [("b#0", 1.0), ("a#1", 3.0), ("b#12", 2.0), ("a#0", 1.5), ("a!#0", 2.0), ("c", -1.0), ("a-b#7", 2.0)],
+            "q#2": [("b#0", 1.0)],
+        }
+    )
+    folded = trec.fold_passages(run)
+    assert rows(folded) == [
+        ("q#2", "b", 1), ("q1", "a", 3), ("q1", "a!", 2), ("q1", "a-b", 2), ("q1", "b", 2), ("q1", "c", -1),
+    ]  # fmt: skip
+    pd.testing.assert_frame_equal(trec.fold_passages(folded), folded)
+    assert rows(trec.fold_passages(trec.run_of({}))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("java")
+def test_folding_is_as_pyserinis_own(tiny: Path, tmp_path: Path) -> None:
+    collection = Passages(BeirFolder(tiny, "tiny"), 4, 1)
+    index = index_bm25(collection, tmp_path / "index", threads=1)
+    topics = collection.topics("test")
+    (tmp_path / "topics.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in topics.items()))
+    flags = ["--index", index, "--topics", tmp_path / "topics.tsv", "--bm25", "--hits", 1000, "--k1", 0.9, "--b", 0.4]
+    for name, more in (("passages", []), ("folded", ["--max-passage", "--max-passage-hits", 1000])):
+        run_module("pyserini.search.lucene", *flags, *more, "--output", tmp_path / name)
+    passages, folded = trec.read_run(tmp_path / "passages"), trec.read_run(tmp_path / "folded")
+    assert len(passages) > len(folded) > 5
+    pd.testing.assert_frame_equal(trec.fold_passages(passages), folded)
 
 
 @pytest.mark.parametrize("id", ["007", "NA", "null", "nan", "None", "1e5", "1.0", "True", '"q', "#1", "-", "1_000"])

@@ -139,6 +139,39 @@ def test_an_unfinished_shard_continues_with_the_first_missing_batch(
     assert stats[0] and stats[1] and stats[0].batches == stats[1].batches == len(batches)
 
 
+@KINDS
+def test_an_unfinished_shard_continues_within_a_long_document(
+    kind: str, collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    windows = encoder(kind, max_document_length=8, overlap=2)
+    whole = encode(collection, windows, tmp_path / "whole", batch_size=1)
+    assert sum(encoded) > 24
+    batches = encoded.copy()
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    for saves in (len(batches) // 2, len(batches) // 4):  # twice: what was saved is saved again
+        monkeypatch.setattr(stage, "write_shard", interrupted_after(saves))
+        with pytest.raises(KeyboardInterrupt):
+            encode(collection, windows, tmp_path / "resumed", batch_size=1)
+    monkeypatch.setattr(stage, "write_shard", write_shard)
+    encoded.clear()
+    resumed = encode(collection, windows, tmp_path / "resumed", batch_size=1)
+    assert sum(encoded) == sum(batches[len(batches) // 2 + len(batches) // 4 :]) > 0
+    assert_same(whole, resumed)
+
+
+@KINDS
+def test_documents_are_read_in_windows_and_queries_are_not(kind: str, collection: BeirFolder, tmp_path: Path) -> None:
+    settings = {"max_document_length": 8, "max_query_length": 8}
+    cut, windows = encoder(kind, **settings), encoder(kind, overlap=2, **settings)
+    for role, same in (("documents", False), ("queries", True)):
+        folders = [encode(collection, made, tmp_path / role / name, role) for name, made in zip("ab", (cut, windows))]
+        shards = [next(iter(Vectors(folder))).vectors for folder in folders]
+        assert (abs(shards[0] - shards[1]).max() == 0) == same
+    texts = [document.contents for document in collection.documents()]
+    expected = windows.load("documents").encode(texts, 8, overlap=2)
+    assert abs(next(iter(Vectors(tmp_path / "documents" / "b"))).vectors - expected).max() == 0
+
+
 @pytest.mark.parametrize(
     "settings, batch_size", [({"max_document_length": 5}, 1), ({}, 4)], ids=["of another recipe", "of other batches"]
 )

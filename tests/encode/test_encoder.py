@@ -37,6 +37,14 @@ def test_queries_are_encoded_in_float32(checkpoint: Path) -> None:
     assert made.load("documents").transformer.precision == "bfloat16"
 
 
+def test_windows_are_of_documents(checkpoint: Path) -> None:
+    cut, windows = encoder(checkpoint), encoder(checkpoint, overlap=0)
+    assert (cut.overlap("documents"), windows.overlap("documents"), windows.overlap("queries")) == (None, 0, None)
+    assert windows.recipe("documents") != cut.recipe("documents")
+    assert windows.recipe("documents") != encoder(checkpoint, overlap=1).recipe("documents")
+    assert windows.recipe("queries") == cut.recipe("queries")
+
+
 def test_a_recipe_needs_no_model(copied: Path) -> None:
     (copied / "model.safetensors").write_bytes(b"broken")
     made = encoder(copied)

@@ -1,10 +1,11 @@
 """The fuse stage: its files, its latency, and what it refuses."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of
 from cai_pyserini.fusion.__main__ import main
@@ -35,7 +36,7 @@ def measured(path: Path, ms: float) -> Path:
 @pytest.mark.parametrize(
     "method, count, message",
     [
-        ("average", 2, "no fusion method 'average'; known are sum, minmax, rrf, product$"),
+        ("average", 2, "no fusion method 'average'; known are sum, minmax, rrf, product, zscore$"),
         ("sum", 1, "sum of 1 runs: it takes two or more"),
     ],
 )
@@ -56,12 +57,91 @@ def test_settings_of_the_command(runs: list[Path]) -> None:
     assert Path("out.trec").read_text() == "q1 Q0 a 1 0.016393 cai_pyserini\n"
 
 
+# The best two of q1 have mean 6 and deviation 2, in the other run mean 4 and deviation 1.
+LONG = """\
+q1 Q0 a 1 8 x
+q1 Q0 b 2 4 x
+q1 Q0 c 3 2 x
+q1 Q0 e 4 0 x
+q2 Q0 a 1 3 x
+q2 Q0 b 2 1 x
+"""
+OTHER = """\
+q1 Q0 c 1 5 y
+q1 Q0 d 2 3 y
+q1 Q0 a 3 -1 y
+q3 Q0 a 1 7 y
+q3 Q0 b 2 7 y
+"""
+
+
+@pytest.mark.parametrize(
+    "weights, expected",
+    [
+        (  # a and c are beyond the depth of one run; b and d are missing from one, and have the value of its last hit
+            [],
+            """\
+q1 Q0 c 1 -1.000000 cai_pyserini
+q1 Q0 a 2 -4.000000 cai_pyserini
+q1 Q0 d 3 -4.000000 cai_pyserini
+q1 Q0 b 4 -6.000000 cai_pyserini
+q2 Q0 a 1 1.000000 cai_pyserini
+q2 Q0 b 2 -1.000000 cai_pyserini
+q3 Q0 a 1 0.000000 cai_pyserini
+q3 Q0 b 2 0.000000 cai_pyserini
+""",
+        ),
+        (
+            ["--weights", "3", "0.5"],
+            """\
+q1 Q0 a 1 0.500000 cai_pyserini
+q1 Q0 b 2 -5.500000 cai_pyserini
+q1 Q0 c 3 -5.500000 cai_pyserini
+q1 Q0 d 4 -9.500000 cai_pyserini
+q2 Q0 a 1 3.000000 cai_pyserini
+q2 Q0 b 2 -3.000000 cai_pyserini
+q3 Q0 a 1 0.000000 cai_pyserini
+q3 Q0 b 2 0.000000 cai_pyserini
+""",
+        ),
+    ],
+)
+def test_z_scores(runs: list[Path], weights: list[str], expected: str) -> None:
+    for path, text in zip(runs, (LONG, OTHER), strict=True):
+        path.write_text(text)
+    settings = ["--method", "zscore", "--depth", "2", *weights]
+    main(["fuse", "--runs", *map(str, runs), "--output", "out.trec", *settings])
+    assert Path("out.trec").read_text() == expected
+
+
+@pytest.mark.parametrize(
+    "method, weights, message",
+    [
+        ("sum", ["2"], "1 weights for 2 runs: give one per run, in the order of the runs"),
+        ("rrf", ["2", "1", "2"], "3 weights for 2 runs: give one per run, in the order of the runs"),
+        ("minmax", ["2", "0"], "weights 2.0, 0.0: each must be a positive number"),
+        ("zscore", ["-1", "2"], "weights -1.0, 2.0: each must be a positive number"),
+        ("product", ["2", "1"], "weights do not change the order of a product: leave them out, or choose another"),
+    ],
+)
+def test_weights_that_are_refused(
+    runs: list[Path], method: str, weights: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["fuse", "--runs", *map(str, runs), "--output", "out.trec", "--method", method, "--weights", *weights]
+    with pytest.raises(SystemExit, match="1"):
+        terminal.run(lambda: main(command))
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert not Path("out.trec").exists()
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["--runs", "a.trec"], "--runs: "),
         (["--runs", "a.trec", "b.trec", "--method", "average"], "--method: invalid choice: 'average'"),
         (["--runs", "a.trec", "b.trec", "--depth", "0"], "--depth: 0 should be greater than or equal to 1"),
+        (["--runs", "a.trec", "b.trec", "--weights", "1", "two"], "--weights: invalid float value: 'two'"),
+        (["--runs", "a.trec", "b.trec", "--weights", "1", "inf"], "--weights: inf should be a finite number"),
     ],
 )
 def test_arguments_that_are_refused(
@@ -98,13 +178,15 @@ def test_a_folder_is_not_overwritten(runs: list[Path], tmp_path: Path) -> None:
 
 
 def test_fused_again_only_where_a_run_or_a_setting_changes(runs: list[Path]) -> None:
-    def digest(**settings: object) -> str:
+    def digest(**settings: Any) -> str:
         return artifact.require(fuse(runs, Path("out.trec"), **settings), "fusion fuse").digest
 
-    digests = [digest(), digest(method="rrf"), digest(depth=1), digest(hits=1)]
+    digests = [digest(), digest(method="rrf"), digest(depth=1), digest(hits=1), digest(weights=[2, 1])]
     runs[1].write_text("q1 Q0 b 1 5 x\n")
     digests.append(digest())
-    assert len(set(digests)) == 5
+    assert len(set(digests)) == 6
+    assert digest(weights=[2, 1]) == digest(weights=(2.0, 1.0))
+    digest()
     Path("out.trec").write_text("as it was")
     digest()
     assert Path("out.trec").read_text() == "as it was"

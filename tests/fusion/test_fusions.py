@@ -1,7 +1,10 @@
 """Every way to fuse runs: an example worked by hand, and what holds for all of them."""
 
+import math
 import random
+import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,8 @@ ALL = pytest.mark.parametrize("method", FUSIONS)
 FIRST = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 5.0)]}
 SECOND = {"q1": [("d", 2.0), ("b", 4.0)], "q3": [("z", 1.0)]}
 THIRD = {"q1": [("b", 0.5), ("a", 2.5)], "q3": [("z", 2.0), ("y", 1.0)]}
+
+Z = math.sqrt(3 / 2)
 
 # The fusions of FIRST and SECOND, and of all three, best first. A new entry of FUSIONS needs one here.
 EXAMPLES: dict[str, tuple[Scores, Scores]] = {
@@ -38,6 +43,10 @@ EXAMPLES: dict[str, tuple[Scores, Scores]] = {
             "q3": {"z": 1 / 61 + 1 / 61, "y": 1 / 62},
         },
     ),
+    "zscore": (  # q1 has mean 2 and deviation sqrt(2/3), 3 and 1, 1.5 and 1; a single hit has 0
+        {"q1": {"b": 0 + 1, "a": Z - 1, "c": -Z - 1, "d": -Z - 1}, "q2": {"a": 0}, "q3": {"z": 0}},
+        {"q1": {"a": Z - 1 + 1, "b": 0 + 1 - 1, "c": -Z - 2, "d": -Z - 2}, "q2": {"a": 0}, "q3": {"z": 1, "y": -1}},
+    ),
     "product": (  # 0 unless every run has the document
         {"q1": {"b": 2 * 4, "a": 0, "c": 0, "d": 0}, "q2": {"a": 0}, "q3": {"z": 0}},
         {"q1": {"b": 2 * 4 * 0.5, "a": 0, "c": 0, "d": 0}, "q2": {"a": 0}, "q3": {"y": 0, "z": 0}},
@@ -45,7 +54,25 @@ EXAMPLES: dict[str, tuple[Scores, Scores]] = {
 }
 
 
-def assert_fused(method: str, runs: list, expected: Scores, **settings: int) -> None:
+# The fusions of all three with the weights 2, 1 and 3.
+WEIGHTED: dict[str, Scores] = {
+    "sum": {"q1": {"a": 6 + 7.5, "b": 4 + 4 + 1.5, "c": 2, "d": 2}, "q2": {"a": 10}, "q3": {"z": 1 + 6, "y": 3}},
+    "minmax": {"q1": {"a": 2 + 3, "b": 1 + 1, "c": 0, "d": 0}, "q2": {"a": 2}, "q3": {"z": 1 + 3, "y": 0}},
+    "rrf": {
+        "q1": {"b": 2 / 62 + 1 / 61 + 3 / 62, "a": 2 / 61 + 3 / 61, "c": 2 / 63, "d": 1 / 62},
+        "q2": {"a": 2 / 61},
+        "q3": {"z": 1 / 61 + 3 / 61, "y": 3 / 62},
+    },
+    "zscore": {
+        "q1": {"a": 2 * Z - 1 + 3, "b": 1 - 3, "c": -2 * Z - 1 - 3, "d": -2 * Z - 1 - 3},
+        "q2": {"a": 0},
+        "q3": {"z": 3, "y": -3},
+    },
+}
+SUMS = [name for name, fusion in FUSIONS.items() if fusion.combine == "sum"]
+
+
+def assert_fused(method: str, runs: list, expected: Scores, **settings: Any) -> None:
     found = scores_by_query(fuse_runs([run_of(run) for run in runs], method, **settings))
     assert {query: list(hits) for query, hits in found.items()} == {q: list(hits) for q, hits in expected.items()}
     for query, hits in found.items():
@@ -57,6 +84,40 @@ def test_worked_examples(method: str) -> None:
     two, three = EXAMPLES[method]
     assert_fused(method, [FIRST, SECOND], two)
     assert_fused(method, [FIRST, SECOND, THIRD], three)
+
+
+@pytest.mark.parametrize("method", SUMS)
+def test_weights(method: str) -> None:
+    assert_fused(method, [FIRST, SECOND, THIRD], WEIGHTED[method], weights=[2, 1, 3])
+    runs = [run_of(random_run(seed)) for seed in range(3)]
+    assert fuse_runs(runs, method, weights=[1, 1, 1]).equals(fuse_runs(runs, method))
+
+
+@pytest.mark.parametrize(
+    "method, expected",
+    [
+        ("sum", {"a": 0.3 + 0.2 + 0.2, "b": 0.1 + 0.7, "c": -0.7 + 0.1 + 0.1, "d": 0.6}),
+        (
+            "minmax",
+            {
+                "a": 1 + (0.2 - 0.1) / (0.7 - 0.1) + (0.2 - 0.1) / (0.6 - 0.1),
+                "b": (0.1 + 0.7) / (0.3 + 0.7) + 1,
+                "c": 0.0,
+                "d": 1.0,
+            },
+        ),
+        ("rrf", {"a": 1 / 61 + 1 / 62 + 1 / 62, "b": 1 / 62 + 1 / 61, "c": 1 / 63 + 1 / 63 + 1 / 63, "d": 1 / 61}),
+        ("product", {"a": 0.3 * 0.2 * 0.2, "b": 0.0, "c": -0.7 * 0.1 * 0.1, "d": 0.0}),
+    ],
+)
+def test_a_missing_document_counts_0_to_the_last_bit(method: str, expected: dict[str, float]) -> None:
+    """Also where it is in the run, but beyond the depth, as b is in the third one."""
+    runs = [
+        run_of({"q": [("a", 0.3), ("b", 0.1), ("c", -0.7), ("x", -9.0)]}),
+        run_of({"q": [("b", 0.7), ("a", 0.2), ("c", 0.1), ("y", -3.0)]}),
+        run_of({"q": [("d", 0.6), ("a", 0.2), ("c", 0.1), ("b", 0.05)]}),
+    ]
+    assert scores_by_query(fuse_runs(runs, method, depth=3)) == {"q": expected}
 
 
 @pytest.mark.parametrize(
@@ -79,6 +140,38 @@ def test_depth_and_hits(method: str, settings: dict[str, int], q1: dict, q2: dic
 def test_equal_scores_are_1_in_minmax() -> None:
     run = {"q": [("a", 2.0), ("b", 2.0)], "r": [("a", -1.0), ("b", -3.0)]}
     assert_fused("minmax", [run, run], {"q": {"a": 2, "b": 2}, "r": {"a": 2, "b": 0}})
+
+
+def test_a_missing_document_with_a_negative_score_has_the_product_0_and_not_minus_0() -> None:
+    fused = fuse_runs([run_of({"q": [("a", -1.0)]}), run_of({"q": [("b", 2.0)]})], "product")
+    assert list(map(str, fused["score"])) == ["0.0", "0.0"]
+
+
+def test_equal_scores_are_0_in_zscore() -> None:
+    """Exactly, although the mean of three times 0.1 is not 0.1 in floating point, and beyond the depth too."""
+    equal, other = [("a", 0.1), ("b", 0.1), ("c", 0.1), ("d", 0.0)], [("d", 3.0), ("c", 2.0), ("b", 1.0), ("a", 0.0)]
+    found = scores_by_query(fuse_runs([run_of({"q": equal}), run_of({"q": other})], "zscore", depth=3))
+    z = math.sqrt(1.5)
+    assert found == {"q": pytest.approx({"d": z, "c": 0, "b": -z, "a": -2 * z}, rel=1e-12)}
+    assert set(scores_by_query(fuse_runs([run_of({"q": equal})] * 2, "zscore", depth=3))["q"].values()) == {0.0}
+
+
+@pytest.mark.parametrize("hits", [40, 80])  # of 80 documents; with 80, each run has all of them
+@pytest.mark.parametrize("depth", [1, 15, 100])
+def test_z_scores_are_those_of_the_formula(hits: int, depth: int) -> None:
+    runs, weights = [random_run(seed, hits) for seed in range(3)], [2.0, 1.0, 0.5]
+    expected: Scores = {}
+    for query in runs[0]:
+        for document in {document for run in runs for document, _ in run[query][:depth]}:
+            total = 0.0
+            for run, weight in zip(runs, weights, strict=True):
+                best = [score for _, score in run[query][:depth]]
+                score = dict(run[query]).get(document, run[query][-1][1])
+                if depth > 1:
+                    total += weight * (score - statistics.fmean(best)) / statistics.pstdev(best)
+            expected.setdefault(query, {})[document] = total
+    found = scores_by_query(fuse_runs([run_of(run) for run in runs], "zscore", depth, weights=weights))
+    assert found == {query: pytest.approx(scores, rel=1e-9) for query, scores in expected.items()}
 
 
 @ALL
@@ -109,13 +202,13 @@ def test_ids_are_strings(method: str, tmp_path: Path) -> None:
         assert all(sorted(hits) == sorted(ids) for hits in found.values())
 
 
-def random_run(seed: int) -> dict[str, list[tuple[str, float]]]:
+def random_run(seed: int, hits: int = 40) -> dict[str, list[tuple[str, float]]]:
     draw = random.Random(seed)
     scores = {
-        f"q{query}": sorted((round(draw.uniform(-3, 30), 6) for _ in range(40)), reverse=True) for query in range(6)
+        f"q{query}": sorted((round(draw.uniform(-3, 30), 6) for _ in range(hits)), reverse=True) for query in range(6)
     }
     documents = [f"d{i}" for i in range(80)]
-    return {query: list(zip(draw.sample(documents, 40), found, strict=True)) for query, found in scores.items()}
+    return {query: list(zip(draw.sample(documents, hits), found, strict=True)) for query, found in scores.items()}
 
 
 def test_fusing_leaves_the_runs_as_they_are() -> None:

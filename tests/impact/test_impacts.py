@@ -14,13 +14,16 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import as_terms
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.impact.__main__ import main
-from cai_pyserini.impact.impacts import json_vectors, write_impacts
+from cai_pyserini.impact.impacts import Impacts, json_vectors, write_impacts
+from cai_pyserini.impact.quantization import Quantizer
 from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.search.search import queries_for
 from tests.conftest import json_lines, stored_vectors
 
 
@@ -164,6 +167,34 @@ def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoin
     vectors = stored_vectors(tmp_path / "vectors", empty, checkpoint=checkpoint_digest(checkpoint))
     with pytest.raises(CaiError, match="no document has any weight; is this a SPLADE checkpoint"):
         write_impacts(vectors, config, tmp_path / "impacts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
+def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> None:
+    impacts = Impacts.of_index(
+        run_folder / "indexes" / name, run_folder / "vectors" / "documents", run_folder / "words"
+    )
+    written = artifact.require(run_folder / "impacts" / name, "impact").stats
+    assert impacts.quantizer == Quantizer(written["document_scale"], 10)
+    (shard,) = impacts
+    assert as_terms(shard.vectors, impacts.terms) == read(run_folder / "impacts" / name)
+    assert impacts.loss.stats() == written["loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [True, False])
+def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) -> None:
+    index = run_folder / "indexes" / ("joint-splade-idf" if words else "splade-idf")
+    impacts = Impacts.of_index(index, run_folder / "vectors" / "documents", run_folder / "words")
+    queries = queries_for(index, {"b": "bladder, unheard", "none": "", "a": "a"}, query="bow")
+    found = impacts.queries(queries)
+    assert found.shape == (3, len(impacts.terms)) and found.dtype == np.float32
+    expected = queries.for_search(100)[0]
+    assert [expected[id].keys() for id in ("none", "a")] == [set(), {"a"}]
+    kept = {id: {t: n for t, n in of_query.items() if t != "bm25:unheard"} for id, of_query in expected.items()}
+    assert as_terms(found, impacts.terms) == list(kept.values())
+    assert ("bm25:bladder" in kept["b"]) == ("bm25:unheard" in expected["b"]) == words
 
 
 def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,9 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.encode.queries import as_terms
-from cai_pyserini.idf.idf import Idf
-from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, index_quantization, loss_text
+from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, loss_text
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.plugin.export import export_encoder
 
@@ -94,15 +92,3 @@ def test_loss_in_words() -> None:
     loss = {"relative_error": 0.0123, "dropped": 0.5, "clipped": 0.00004}
     text = "relative error 1.23%, 50.00% of the entries became 0, 0.00% were clipped to the range"
     assert loss_text(loss) == text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, weighted", [("splade", False), ("splade-idf", True)])
-def test_an_index_knows_its_quantization(run_folder: Path, name: str, weighted: bool) -> None:
-    impacts = run_folder / "impacts" / name
-    quantizer, weights = index_quantization(run_folder / "indexes" / name, 30522)
-    assert quantizer == Quantizer(artifact.require(impacts, "impact").stats["document_scale"], 10)
-    if weighted:
-        np.testing.assert_array_equal(weights, Idf.load(run_folder / "idf").weights())
-    else:
-        assert weights is None

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.queries import as_terms, quantize_queries
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.search.search import queries_for
 from tests.index.stock import postings, reader, search
 from tests.index.test_json_vectors import BROKEN, vector_line
 
@@ -216,24 +215,25 @@ def fields(index: Path) -> dict[str, tuple]:
     return {name: of(infos.fieldInfo(name)) for name in ("id", "contents")}
 
 
-def test_the_index_is_as_anserinis_own(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])
+def test_the_index_is_as_anserinis_own(name: str, run_folder: Path, tiny: Path, tmp_path: Path) -> None:
     collection = ["-collection", "JsonVectorCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    paths = ["-input", run_folder / "impacts" / "splade-idf", "-index", tmp_path / "theirs"]
+    paths = ["-input", run_folder / "impacts" / name, "-index", tmp_path / "theirs"]
     anserini(*collection, *paths, "-threads", "1", "-impact", "-pretokenized", "-optimize")
-    ours, theirs = run_folder / "indexes" / "splade-idf", tmp_path / "theirs"
+    ours, theirs = run_folder / "indexes" / name, tmp_path / "theirs"
     assert reader(ours).stats() == reader(theirs).stats()
     assert fields(ours)["id"] == fields(theirs)["id"]
     options, values, _, vectors, payloads = fields(theirs)["contents"]
     assert fields(ours)["contents"] == (options, values, True, vectors, payloads)  # norms would be of no use
-    (shard,) = Vectors(run_folder / "vectors" / "queries-test")
-    queries = as_terms(quantize_queries(shard.vectors, 100), Tokenizer(checkpoint).terms)
+    queries = queries_for(ours, BeirFolder(tiny, "tiny").topics("test")).for_search(100)[0].values()
+    assert any("bm25:infect" in query for query in queries) == name.startswith("joint")
     found = search(ours, *queries)
     assert min(map(len, found)) > 2
     assert found == search(theirs, *queries)
 
 
 def test_an_index_says_how_its_queries_are_encoded(run_folder: Path) -> None:
-    for name, power in (("splade", 0.0), ("splade-idf", 1.0)):
+    for name, power in (("splade", 0.0), ("splade-idf", 1.0), ("joint-splade-idf", 1.0)):
         index, impacts = run_folder / "indexes" / name, run_folder / "impacts" / name
         config, written = load_encoder(str(index)), load_encoder(str(impacts))
         assert config.replace(idf=None) == written.replace(idf=None, name=config.name)

@@ -39,6 +39,18 @@ def test_vectors_are_means_of_token_vectors(checkpoint: Path) -> None:
     assert not vectors[2].any()  # a blank text
 
 
+def test_windows_are_pooled_by_their_mean(checkpoint: Path) -> None:
+    dense = Dense(checkpoint, "cpu", "float32")
+    words = "salt fever colon cancer blood heart bone rat".split()  # a word piece each
+    parts = dense.encode([" ".join(words[start : start + 4]) for start in (0, 3, 4)], 6)
+    expected = parts.mean(0) / np.linalg.norm(parts.mean(0))
+    for batch_size in (1, 16):
+        vectors = dense.encode(["", " ".join(words), "fever"], 6, batch_size, overlap=1)
+        np.testing.assert_allclose(vectors[1], expected, atol=1e-6)
+        assert not vectors[0].any()
+        assert vectors[2].tolist() == dense.encode(["", " ".join(words), "fever"], 6, batch_size)[2].tolist()
+
+
 def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, tiny: Path) -> None:
     contents = [document.contents for document in BeirFolder(tiny, "tiny").documents()]
     weights = Idf.of(contents, Tokenizer(checkpoint)).weights()

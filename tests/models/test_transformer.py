@@ -56,6 +56,20 @@ def test_texts_are_mapped_in_batches_and_blank_ones_left_out(transformer: Transf
     assert sum(counted) == len(texts)
 
 
+@pytest.mark.parametrize("skip", [0, 2])
+def test_windows_have_batches_of_their_own(transformer: Transformer, skip: int) -> None:
+    texts = ["fever", " ", "colon cancer of the colon and salt", "salt"]
+    counted: list[int] = []
+    found = [
+        (group.tolist(), mask.sum(1).tolist())
+        for group, mask in transformer.map_texts(
+            lambda ids, mask: mask, texts, 5, batch_size=2, done=counted.append, skip=skip, overlap=1
+        )
+    ]
+    assert found == [([2, 0], [5, 3]), ([3], [3]), ([2, 2], [5, 5])][skip:]
+    assert counted == ([1, 1, 1, 1] if not skip else [3, 1])  # text 2 is done with its last window
+
+
 def test_padding_is_masked(transformer: Transformer) -> None:
     ids, mask = transformer.pad([[5, 6, 7], [8]])
     pad = transformer.tokenizer.pad_id

@@ -5,8 +5,17 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.plugin.export import export_topics
+
+
+@pytest.fixture(scope="session")
+def joint(run_folder: Path) -> tuple[Path, float]:
+    """A joint index, and what Pyserini's scores are divided by."""
+    index = run_folder / "indexes" / "joint-splade-idf"
+    stats = artifact.require(index, "index").stats
+    return index, stats["query_scale"] * stats["document_scale"]
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +29,12 @@ def ranking(run: Path) -> list[tuple[str, str, str]]:
     """Query, document and rank of every hit, by query."""
     rows = [row.split() for row in run.read_text().splitlines()]
     return sorted(((r[0], r[2], r[3]) for r in rows), key=lambda row: (row[0], int(row[2])))
+
+
+def scores(run: Path, scale: float = 1.0) -> dict[tuple[str, str], float]:
+    """Query and document -> score / scale."""
+    rows = [row.split() for row in run.read_text().splitlines()]
+    return {(r[0], r[2]): float(r[4]) / scale for r in rows}
 
 
 def search_arguments(index: Path, topics: Path, encoder: object, output: Path) -> list[object]:

@@ -52,6 +52,23 @@ def test_document_encoder_gives_what_the_collection_got(encoders, run_folder: Pa
         encoder.encode(["text"], add_sep=True)
 
 
+def test_a_joint_index_gives_no_document_encoder(encoders, run_folder: Path) -> None:
+    index = run_folder / "indexes" / "joint-splade-idf"
+    with pytest.raises(CaiError, match="joint-splade-idf is the encoder of a joint index: .*; build the index again"):
+        encoders.CaiDocumentEncoder(str(index))
+
+
+def test_the_query_encoder_of_a_joint_index_adds_the_words(encoders, run_folder: Path) -> None:
+    index = str(run_folder / "indexes" / "joint-splade-idf")
+    joint, plain = (encoders.CaiQueryEncoder(name, query="bow") for name in (index, "splade-tiny"))
+    words = {term: n for term, n in joint.encode("Cancers of cancer").items() if term.startswith("bm25:")}
+    assert joint.encode("Cancers of cancer") == plain.encode("Cancers of cancer") | words
+    assert words.keys() == {"bm25:cancer"}
+    assert words["bm25:cancer"] == pytest.approx(2 * joint.encode("cancer")["bm25:cancer"], abs=1)
+    splade = encoders.CaiQueryEncoder(index).encode("cancer")
+    assert splade.keys() > {"cancer", "bm25:cancer"} and splade["bm25:cancer"] != words["bm25:cancer"] / 2
+
+
 def test_a_document_encoder_without_a_range_uses_a_typical_one(encoders, checkpoint: Path) -> None:
     (encoded,) = encoders.CaiDocumentEncoder(str(checkpoint), device="cpu", precision="float32").encode([" cancer"])
     weights = Splade(checkpoint, "cpu", "float32").encode(["cancer"], 256)

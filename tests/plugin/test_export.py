@@ -13,7 +13,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin.__main__ import main
 from cai_pyserini.plugin.export import export_encoder, export_topics
 from tests.conftest import json_lines
-from tests.plugin.conftest import ranking, search_arguments
+from tests.plugin.conftest import ranking, scores, search_arguments
 
 STOCK = "import sys, runpy; from cai_pyserini.core import jvm; jvm.start(); sys.argv = sys.argv[1:]; "
 STOCK += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
@@ -90,6 +90,41 @@ def test_stock_pyserini_with_exported_bags_of_words(java: None, run_folder: Path
         found += [(query, document, str(rank)) for rank, document in enumerate(hits, 1)]
     expected = ranking(run_folder / "runs" / "splade-doc-idf.trec")
     assert sorted(found, key=lambda row: (row[0], int(row[2]))) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file, name", [("splade.jsonl", "joint-splade-idf"), ("splade-doc.jsonl", "joint-splade-doc-idf")]
+)
+def test_stock_pyserini_with_exported_topics_of_a_joint_index(
+    file: str, name: str, java: None, joint: tuple[Path, float], run_folder: Path, tiny: Path, tmp_path: Path
+) -> None:
+    from pyserini.encode import CachedDataQueryEncoder
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    index, scale = joint
+    main(["export-topics", "--encoder", str(index), "--collection", str(tiny), "--output", str(tmp_path / "topics")])
+    searcher = LuceneImpactSearcher(str(index), CachedDataQueryEncoder(str(tmp_path / "topics" / file)), min_idf=-1)
+    found = {
+        (query, hit.docid): hit.score / scale
+        for query, topic in json.loads((tmp_path / "topics" / "topics.json").read_text()).items()
+        for hit in searcher.search(topic["title"], 1000)
+        if hit.docid != query
+    }
+    assert found == pytest.approx(scores(run_folder / "runs" / f"{name}.trec"), abs=2e-6)
+
+
+@pytest.mark.slow
+def test_topics_for_another_alpha_are_written_again(java: None, joint: tuple[Path, float], tmp_path: Path) -> None:
+    config, output = load_encoder(str(joint[0])), tmp_path / "topics"
+    assert config.joint
+
+    def weight(alpha: float) -> int:
+        changed = config.joint.replace(alpha={"splade": alpha, "bow": alpha})
+        export_topics({"q": "fever"}, config.replace(joint=changed), output, "cpu")
+        return json_lines(output / "splade-doc.jsonl")[0]["vector"]["bm25:fever"]
+
+    assert weight(2.0) == pytest.approx(2 * weight(1.0), abs=1)
 
 
 @pytest.mark.slow

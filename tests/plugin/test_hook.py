@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.queries import Representation
 from cai_pyserini.plugin import hook
 from tests.conftest import Command, json_lines
 from tests.index.stock import run_module
-from tests.plugin.conftest import ranking, search_arguments
+from tests.plugin.conftest import ranking, scores, search_arguments
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registered")]
 
@@ -37,6 +39,36 @@ def test_a_module_of_pyserini_in_a_process_of_its_own(
     done = command("cai_pyserini", "-m", "pyserini.search.lucene", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ranking(run) == ranking(run_folder / "runs" / "splade-idf.trec")
+
+
+def test_a_joint_index_in_a_process_of_its_own(
+    joint: tuple[Path, float], run_folder: Path, topics: Path, tmp_path: Path, command: Command
+) -> None:
+    index, scale = joint
+    run, ours = tmp_path / "run.trec", run_folder / "runs" / "joint-splade-idf.trec"
+    arguments = search_arguments(index, topics, index, run)
+    done = command("cai_pyserini", "-m", "pyserini.search.lucene", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ranking(run) == ranking(ours) and scores(run, scale) == pytest.approx(scores(ours), abs=2e-6)
+
+
+@pytest.mark.parametrize("query, name", [("splade", "joint-splade-idf"), ("bow", "joint-splade-doc-idf")])
+def test_a_joint_index_with_a_searcher_of_pyserinis(
+    query: Representation, name: str, joint: tuple[Path, float], run_folder: Path, tiny: Path
+) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    index, scale = joint
+    searcher = LuceneImpactSearcher(str(index), CaiQueryEncoder(str(index), query=query))
+    found = {
+        (id, hit.docid): hit.score / scale
+        for id, text in BeirFolder(tiny, "tiny").topics("test").items()
+        for hit in searcher.search(text, 1000)
+        if hit.docid != id
+    }
+    assert found == pytest.approx(scores(run_folder / "runs" / f"{name}.trec"), abs=2e-6)
 
 
 @pytest.mark.parametrize("named", ["splade", "tiny"])

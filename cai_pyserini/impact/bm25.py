@@ -1,0 +1,95 @@
+"""BM25 as vectors: what the counts of the words stage are worth, exactly as in Lucene.
+
+    weight = idf * tf / (tf + k1 * (1 - b + b * length / average length)),   idf = ln(1 + (N - df + 0.5) / (df + 0.5))
+
+N is the number of documents that have words. `length` is the number of words, rounded down as in Lucene, which stores
+lengths above 40 with four significant bits.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import jsonl
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.shards import Shard, Vectors
+
+EXACT = 24  # lengths below it, and their distance from the coded values, in Lucene's SmallFloat.intToByte4
+
+
+class Span(NamedTuple):
+    """A span of a document, and how often each of its words occurs in it."""
+
+    text: str
+    words: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Bm25:
+    """The words of a collection, in a folder written by the words stage, with the parameters of BM25.
+
+    `alpha` is the weight of BM25 in a joint index; None: estimated.
+    """
+
+    folder: Path
+    k1: float = 0.9
+    b: float = 0.4
+    alpha: float | None = None
+
+    @cached_property
+    def counts(self) -> Vectors:
+        return Vectors(self.folder, "words")
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words, in the order of the columns."""
+        return (self.folder / "words.txt").read_text(encoding="utf-8").splitlines()
+
+    @property
+    def spans(self) -> list[Span]:
+        """Spans of documents, which stand in for queries."""
+        return [Span(line["text"], line["words"]) for _, line in jsonl.read(self.folder / "spans.jsonl", ["text"])]
+
+    @cached_property
+    def _statistics(self) -> tuple[np.ndarray, float]:
+        """The IDF of each word (words,), and the average length of a document."""
+        frequencies = np.zeros(len(self.words), np.int64)
+        documents = length = 0
+        for shard in progress(self.counts, self.counts.shards, "word statistics", "shard"):
+            counts: csr_matrix = shard.vectors
+            frequencies += np.bincount(counts.indices, minlength=len(frequencies))
+            documents += int((np.diff(counts.indptr) > 0).sum())
+            length += int(counts.data.sum())
+        return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5)), length / max(documents, 1)
+
+    def shards(self) -> Iterator[Shard]:
+        """BM25 weights (documents, words), shard by shard."""
+        for shard in self.counts:
+            yield Shard(shard.ids, self.weights(shard.vectors))
+
+    def weights(self, counts: csr_matrix) -> csr_matrix:
+        """The BM25 weights of counts (documents, words), float32."""
+        idf, average = self._statistics
+        lengths = stored_lengths(np.asarray(counts.sum(1)).ravel())
+        saturation = self.k1 * (1 - self.b + self.b * lengths / max(average, 1.0))
+        data = idf[counts.indices] * counts.data / (counts.data + np.repeat(saturation, np.diff(counts.indptr)))
+        return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), (counts.shape[0], len(idf)))
+
+
+def stored_lengths(lengths: np.ndarray) -> np.ndarray:
+    """The lengths that Lucene reads for documents of these lengths: it stores them in a byte."""
+    return _LENGTHS[np.searchsorted(_LENGTHS, lengths, side="right") - 1]
+
+
+def _decoded(code: int) -> int:
+    """Lucene's SmallFloat.int4ToLong: three bits of mantissa behind a leading one."""
+    mantissa, exponent = code & 7, (code >> 3) - 1
+    return mantissa if exponent < 0 else (mantissa | 8) << exponent
+
+
+_LENGTHS = np.array([*range(EXACT), *(EXACT + _decoded(code) for code in range(256 - EXACT))])

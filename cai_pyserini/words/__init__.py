@@ -1,0 +1,1 @@
+"""The words of documents as BM25 counts them, for joint indexes."""

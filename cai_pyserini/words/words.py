@@ -1,0 +1,72 @@
+"""Count the words of a collection, and of spans of its text.
+
+The counts are what BM25 is computed from; k1 and b come later, in the impact stage. The spans stand in for queries
+there: they balance BM25 and SPLADE, so they are random, and need neither titles nor punctuation.
+"""
+
+import random
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from itertools import batched
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.collection.contract import Collection, Document
+from cai_pyserini.collection.spans import random_span
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.shards import SHARD, Shard, shard_path, write_shard
+from cai_pyserini.words.analyzer import Analyzer
+
+SPANS = 500
+SEED = 42
+
+
+def count_words(collection: Collection, output: Path) -> Path:
+    """Write a folder with shards of counts (documents, words), as those of raw vectors; words.txt, one word a line,
+    in the order of the columns; and spans.jsonl, {"text": …, "words": {word: count}}."""
+    recipe = {"stage": "words", "kind": "words", "documents": collection.fingerprint("documents")}
+
+    def write(folder: Path) -> artifact.Stats:
+        analyzer = Analyzer()
+        columns: dict[str, int] = {}
+        draw = random.Random(SEED)
+        spans: list[str] = []
+        seen = documents = shards = nonzeros = 0
+        bar = progress(collection.documents(), collection.size, "words")
+        for shards, slice_ in enumerate(batched(bar, SHARD), 1):
+            counts = _count(slice_, analyzer, columns)
+            write_shard(
+                shard_path(folder, shards - 1), Shard([d.id for d in slice_], counts), artifact.digest(recipe), 0.0, 1
+            )
+            documents += len(slice_)
+            nonzeros += counts.nnz
+            for document in slice_:  # a random sample of those that have a span (reservoir sampling)
+                if span := random_span(document.contents, draw):
+                    seen += 1
+                    if len(spans) < SPANS:
+                        spans.append(span)
+                    elif (place := draw.randrange(seen)) < SPANS:
+                        spans[place] = span
+        artifact.write_text(folder / "words.txt", "".join(f"{word}\n" for word in columns))
+        jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans))
+        return {"vectors": documents, "shards": shards, "nonzeros": nonzeros, "words": len(columns)}
+
+    return artifact.make(output, recipe, write)
+
+
+def _count(documents: Sequence[Document], analyzer: Analyzer, columns: dict[str, int]) -> csr_matrix:
+    """Counts (documents, words so far); `columns` gets the new words."""
+    indices, counts, indptr = array("i"), array("f"), [0]
+    for document in documents:
+        words = Counter(analyzer(document.contents))
+        indices.extend([columns.setdefault(word, len(columns)) for word in words])
+        counts.extend(words.values())
+        indptr.append(len(indices))
+    shape = len(documents), len(columns)
+    matrix = csr_matrix((np.array(counts, np.float32), np.array(indices, np.int32), np.array(indptr)), shape=shape)
+    matrix.sort_indices()
+    return matrix

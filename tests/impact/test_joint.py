@@ -1,0 +1,234 @@
+"""Joint impacts: one search of one index has the score alpha * BM25 + SPLADE."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.encode.queries import WordQueries
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.impact.__main__ import main
+from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.impacts import Impacts, write_impacts
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.words import count_words
+from tests.conftest import json_lines, stored_vectors
+
+slow = pytest.mark.slow
+LARGEST, WORD_LARGEST = 1023, 127  # of 10 and of 7 bits
+
+
+def vectors_of(folder: Path) -> dict[str, dict[str, int]]:
+    return {line["id"]: line["vector"] for path in sorted(folder.glob("*.jsonl")) for line in json_lines(path)}
+
+
+def words_of(vector: Mapping[str, int]) -> dict[str, int]:
+    """The part of a vector that is BM25's."""
+    return {term.removeprefix(WORD): impact for term, impact in vector.items() if term.startswith(WORD)}
+
+
+def run_of_system(folder: Path, name: str) -> dict[str, dict[str, float]]:
+    return scores_by_query(read_run(folder / "runs" / f"{name}.trec"))
+
+
+@pytest.fixture(scope="module")
+def weights(run_folder: Path) -> dict[str, dict[str, float]]:
+    """BM25's weights: document -> word -> weight."""
+    bm25 = Bm25(run_folder / "words")
+    return {
+        id: {bm25.words[column]: float(row[column]) for column in row.nonzero()[0]}
+        for shard in bm25.shards()
+        for id, row in zip(shard.ids, shard.vectors.toarray(), strict=True)
+    }
+
+
+@slow
+def test_joint_impacts_are_those_of_splade_and_of_bm25(run_folder: Path, weights: dict[str, dict[str, float]]) -> None:
+    joint, splade = (vectors_of(run_folder / "impacts" / name) for name in ("joint-splade-idf", "splade-idf"))
+    scale = WORD_LARGEST / max(weight for of_document in weights.values() for weight in of_document.values())
+    assert list(joint) == list(splade) == list(weights)
+    for id, vector in joint.items():
+        words = words_of(vector)
+        assert {term: impact for term, impact in vector.items() if not term.startswith(WORD)} == splade[id]
+        assert words.keys() <= weights[id].keys()
+        assert all(abs(words.get(word, 0) - weight * scale) <= 0.5001 for word, weight in weights[id].items())
+    assert max(max(words_of(vector).values()) for vector in joint.values()) == WORD_LARGEST
+
+
+@slow
+@pytest.mark.parametrize("kind, suffix", [("splade", ""), ("bow", "-doc")])
+def test_the_score_is_that_of_two_indexes(
+    kind: str, suffix: str, run_folder: Path, tiny: Path, weights: dict[str, dict[str, float]]
+) -> None:
+    """Up to rounding, of impacts by f <= 1/2 and of query weights by e <= 1/2, or more where that would leave 0:
+
+    |(Q + e) * (D + f) - Q * D| <= e * D + f * Q + e * f    for a word with Q in the query and D in the document
+    """
+    config = load_encoder(str(run_folder / "indexes" / "joint-splade-idf"))
+    assert config.joint and config.range
+    alpha = config.joint.alpha[kind]
+    document_scale, word_scale = LARGEST / config.range, WORD_LARGEST / config.joint.range
+    in_query = alpha * config.query_scale * document_scale / word_scale
+    names = ("bm25", f"splade{suffix}-idf", f"joint-splade{suffix}-idf")
+    bm25, splade, joint = (run_of_system(run_folder, name) for name in names)
+    analyze, topics = Analyzer(), BeirFolder(tiny, "tiny").topics("test")
+    furthest = 0.0
+    for query, text in topics.items():
+        counts = Counter(analyze(text))
+        for document in weights.keys() - {query}:
+            expected = alpha * bm25.get(query, {}).get(document, 0) + splade.get(query, {}).get(document, 0)
+            bound = 0.0
+            for word, count in counts.items():
+                if weight := weights[document].get(word):
+                    q, d, f = count * in_query, weight * word_scale, 0.5
+                    e = max(0.5, 1 - q)
+                    bound += (e * d + f * q + e * f) / (config.query_scale * document_scale)
+            found = joint.get(query, {}).get(document, 0)
+            # Anserini rounds BM25's scores to 4 places, and runs have 6.
+            assert found == pytest.approx(expected, abs=bound + alpha * 5e-5 + 1e-5), (query, document)
+            furthest = max(furthest, bound / found) if found else furthest
+    assert 0 < furthest < 0.02  # the bound tells right from wrong
+
+
+@slow
+def test_an_encoder_yaml_says_how_to_encode_queries(run_folder: Path, tmp_path: Path) -> None:
+    made = load_encoder(str(run_folder / "impacts" / "joint-splade-idf"))
+    stats = artifact.require(run_folder / "impacts" / "joint-splade-idf", "impact").stats
+    assert made.joint and (made.joint.k1, made.joint.b) == (0.9, 0.4)
+    assert made.joint.alpha == stats["alpha"] and stats["alpha"].keys() == {"splade", "bow"}
+    assert load_encoder(str(run_folder / "indexes" / "joint-splade-idf")).joint == made.joint
+    (tmp_path / "encoder.yaml").write_text(encoder_yaml(made, tmp_path))
+    again = load_encoder(str(tmp_path))
+    assert again.joint == made.joint and again.range == made.range
+    assert load_encoder(str(run_folder / "indexes" / "splade-idf")).joint is None
+
+
+def test_query_weights_of_words_by_hand() -> None:
+    joint = Joint(alpha={"splade": 2.0, "bow": 0.001}, range=3.0, bits=2, k1=0.9, b=0.4)
+    config = EncoderConfig(name="test", checkpoint="x", range=5.0, bits=4, query_scale=10, joint=joint)
+    words = WordQueries(str.split, config)
+    # BM25's weights have 3 / 3 = 1 impact per 1, SPLADE's 15 / 5 = 3; 2 * 10 * 3 / 1 = 60.
+    assert words.impacts("a b a") == {"bm25:a": 120, "bm25:b": 60}
+    assert words.impacts("a b a", "bow") == {"bm25:a": 1, "bm25:b": 1}  # a word never drops out
+    with pytest.raises(ValueError, match="not the encoder of a joint index"):
+        WordQueries(str.split, config.replace(joint=None)).impacts("a")
+
+
+@pytest.fixture
+def renamed(checkpoint: Path, tmp_path: Path) -> tuple[Path, int]:
+    """A checkpoint with a token `bm25:cancer` in its vocabulary, and the token's id."""
+    folder = Path(shutil.copytree(checkpoint, tmp_path / "renamed"))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    token = tokenizer["model"]["vocab"].pop("[unused7]")
+    tokenizer["model"]["vocab"]["bm25:cancer"] = token
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder, token
+
+
+def counted(folder: Path, counts: np.ndarray, words: list[str], ids: list[list[str]] | None = None) -> Path:
+    """A folder as the words stage leaves it."""
+    stored_vectors(folder, csr_matrix(counts.astype(np.float32)), stage="words", kind="words", ids=ids)
+    (folder / "words.txt").write_text("".join(f"{word}\n" for word in words))
+    jsonl.write(folder / "spans.jsonl", [])
+    return folder
+
+
+def test_a_token_that_looks_like_a_word_does_not_collide(renamed: tuple[Path, int], tmp_path: Path) -> None:
+    folder, token = renamed
+    terms = Tokenizer(folder).terms
+    assert terms[token] == f"[{token}]" and not any(term.startswith(WORD) for term in terms)
+    row = np.zeros((1, len(terms)), np.float32)
+    row[0, token] = 3
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(row), checkpoint=checkpoint_digest(folder))
+    bm25 = Bm25(counted(tmp_path / "words", np.ones((1, 1)), ["cancer"]), alpha=1.0)
+    config = EncoderConfig(name="test", checkpoint=str(folder), bits=8, query="bow")
+    impacts = write_impacts(vectors, config, tmp_path / "impacts", bm25)
+    assert vectors_of(impacts) == {"a": {f"[{token}]": 255, "bm25:cancer": WORD_LARGEST}}
+    assert len(set(Impacts(vectors, load_encoder(str(impacts)), bm25).terms)) == len(terms) + 1
+
+
+@pytest.fixture
+def vectors(checkpoint: Path, tmp_path: Path) -> Vectors:
+    """Vectors of documents a, b and c, in two shards."""
+    rows = csr_matrix(np.eye(3, len(Tokenizer(checkpoint)), dtype=np.float32))
+    return stored_vectors(tmp_path / "vectors", rows[:2], rows[2:], checkpoint=checkpoint_digest(checkpoint))
+
+
+@pytest.fixture
+def config(checkpoint: Path) -> EncoderConfig:
+    return EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow")
+
+
+@pytest.mark.parametrize(
+    "ids, alpha",
+    [
+        ([["a", "b"], ["d"]], 1.0),
+        ([["b", "a"], ["c"]], 1.0),
+        ([["a", "b"]], None),
+        ([["a", "b"], ["c"], ["d"]], None),
+        ([["a"], ["b", "c"]], 1.0),
+    ],
+)
+def test_words_of_other_documents_are_refused(
+    ids: list[list[str]], alpha: float | None, vectors: Vectors, config: EncoderConfig, tmp_path: Path
+) -> None:
+    parts = [csr_matrix(np.eye(len(part), 2, dtype=np.float32)) for part in ids]
+    words = stored_vectors(tmp_path / "words", *parts, ids=ids, stage="words", kind="words").folder
+    (words / "words.txt").write_text("cancer\ncolon\n")
+    jsonl.write(words / "spans.jsonl", [{"text": "cancer", "words": {"cancer": 1}}])
+    with pytest.raises(CaiError, match=r"vectors and .*/words have different documents: count the words again"):
+        write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, alpha=alpha))
+    assert not (tmp_path / "impacts").exists()
+
+
+def test_words_without_weight_are_refused(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
+    parts = [csr_matrix((2, 1), dtype=np.float32), csr_matrix((1, 1), dtype=np.float32)]
+    words = stored_vectors(tmp_path / "words", *parts, stage="words", kind="words").folder
+    (words / "words.txt").write_text("cancer\n")
+    jsonl.write(words / "spans.jsonl", [])
+    with pytest.raises(CaiError, match=r"words: no document has any weight"):
+        write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, alpha=1.0))
+
+
+def test_made_again_only_where_bm25_changes(checkpoint: Path, config: EncoderConfig, tmp_path: Path) -> None:
+    rows = csr_matrix(np.eye(3, len(Tokenizer(checkpoint)), dtype=np.float32))
+    vectors = stored_vectors(tmp_path / "vectors", rows, checkpoint=checkpoint_digest(checkpoint))
+    words = counted(tmp_path / "words", np.eye(3), ["colon", "cancer", "rat"])
+    settings = [None, Bm25(words, alpha=1), Bm25(words, alpha=2), Bm25(words, 1.2, alpha=1), Bm25(words, b=0, alpha=1)]
+    digests = []
+    for bm25 in (*settings, settings[-1]):
+        impacts = write_impacts(vectors, config, tmp_path / "impacts", bm25)
+        digests.append(artifact.require(impacts, "impact").digest)
+    assert len(set(digests)) == 5 and digests[-1] == digests[-2]
+
+
+def test_without_words_the_encoder_of_a_joint_index_makes_plain_impacts(
+    vectors: Vectors, config: EncoderConfig, tmp_path: Path
+) -> None:
+    joint = config.replace(range=1.0, joint=Joint(alpha={"bow": 1.0}, range=1.0, k1=0.9, b=0.4))
+    written = load_encoder(str(write_impacts(vectors, joint, tmp_path / "impacts")))
+    assert written.joint is None
+
+
+@slow
+def test_command(java: None, run_folder: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = count_words(BeirFolder(tiny, "tiny"), tmp_path / "words")
+    paths = {"vectors": run_folder / "vectors" / "documents", "output": tmp_path / "impacts", "words": words}
+    arguments = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
+    main([*arguments, "--encoder", "splade-tiny", "--alpha", "2.5", "--k1", "1.2", "--b", "0.75"])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1:] == ["alpha, the weight of BM25: 2.5 (splade queries), 2.5 (bow queries)"]
+    joint = load_encoder(str(tmp_path / "impacts")).joint
+    assert joint and (joint.alpha, joint.k1, joint.b) == ({"splade": 2.5, "bow": 2.5}, 1.2, 0.75)

@@ -1,0 +1,87 @@
+"""The nearest documents, compared with all inner products."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix, diags, random_array
+from scipy.sparse.linalg import norm
+
+from cai_pyserini.encode.shards import Matrix
+from cai_pyserini.smooth import neighbours
+from cai_pyserini.smooth.neighbours import DIMENSIONS, build_index, nearest, points, recall
+
+Positions = Callable[[str], Iterator[Matrix]]
+
+
+def in_shards(matrix: Matrix, *ends: int) -> Positions:
+    """The positions in a matrix, as shards that end there."""
+    return lambda label: (matrix[start:end] for start, end in pairwise([0, *ends, matrix.shape[0]]))
+
+
+def nearest_of_all(similarity: np.ndarray, count: int) -> np.ndarray:
+    """The `count` columns with the largest values of each row, the diagonal left out."""
+    return np.argsort(-np.where(np.eye(len(similarity)), -np.inf, similarity), axis=1)[:, :count]
+
+
+def overlap(one: np.ndarray, other: np.ndarray) -> float:
+    """The mean part of each row of `one` that is in the same row of `other`."""
+    return np.mean([len({*a} & {*b}) / len(a) for a, b in zip(one, other, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def sparse() -> csr_matrix:
+    """Random sparse vectors (300, 5000) of length 1, with a hundred entries each, mostly in the same columns."""
+    matrix = random_array((300, 5000), density=0.06, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+    matrix.data[matrix.indices > 500] *= 0.1
+    return csr_matrix(diags(1 / norm(matrix, axis=1).astype(np.float32)) @ matrix)
+
+
+def test_hashing_keeps_inner_products(sparse: csr_matrix) -> None:
+    hashed = points(sparse)
+    assert hashed.shape == (300, DIMENSIONS) and hashed.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(hashed, axis=1), 1, rtol=1e-5)
+    errors = hashed @ hashed.T - (sparse @ sparse.T).toarray()
+    assert abs(errors.mean()) < 0.002 and errors.std() < 1.2 / np.sqrt(DIMENSIONS)
+
+
+def test_a_document_without_weights_is_nowhere() -> None:
+    assert not points(csr_matrix((2, 50), dtype=np.float32)).any()
+
+
+def test_dense_vectors_are_searched_exactly() -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 10)).astype(np.float32)
+    positions = in_shards(rows, 100, 130)
+    index = build_index(positions, 10, 300)
+    found = nearest(index, rows[100:130], np.arange(100, 130), 7)
+    np.testing.assert_array_equal(found, nearest_of_all(rows @ rows.T, 7)[100:130])
+    assert recall(index, positions, 7) == 1.0
+
+
+def test_a_document_is_not_its_own_neighbour_but_one_like_it_is() -> None:
+    rows = np.array([[2, 0], [2, 0], [2, 0], [3, 0], [0, 1]], np.float32)  # the fourth is nearest to all but the last
+    found = nearest(build_index(in_shards(rows), 2, 5), rows, np.arange(5), 3)
+    assert [{*near} for near in found[:4].tolist()] == [{3, 1, 2}, {3, 0, 2}, {3, 0, 1}, {0, 1, 2}]
+
+
+def test_recall_is_that_of_the_vectors_before_hashing(sparse: csr_matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "SAMPLE", 300)
+    positions = in_shards(sparse, 8, 200)
+    index = build_index(positions, DIMENSIONS, 300)
+    hashed = points(sparse)
+    found = overlap(nearest_of_all((sparse @ sparse.T).toarray(), 5), nearest_of_all(hashed @ hashed.T, 5))
+    assert recall(index, positions, 5) == pytest.approx(found) and 0.2 < found < 0.9
+
+
+def test_recall_of_an_approximate_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "EXACT", 1000)
+    monkeypatch.setattr(neighbours, "SAMPLE", 2000)
+    draw = np.random.default_rng(0)
+    topics = draw.normal(size=(50, 22)).astype(np.float32)  # 22: not a multiple of 4
+    rows = topics[draw.integers(0, 50, 2000)] + 0.3 * draw.normal(size=(2000, 22)).astype(np.float32)
+    positions = in_shards(rows, 700)
+    first, second = (nearest(build_index(positions, 22, 2000), rows, np.arange(2000), 10) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    found = overlap(nearest_of_all(rows @ rows.T, 10), first)
+    assert recall(build_index(positions, 22, 2000), positions, 10) == pytest.approx(found) and 0.7 < found < 1

@@ -1,0 +1,296 @@
+"""The smooth stage: equal to the plain formula, whatever is blank, tied or interrupted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix, random_array
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Vectors, write_shard
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.smooth import neighbours as searching
+from cai_pyserini.smooth import smooth as stage
+from cai_pyserini.smooth.__main__ import main
+from cai_pyserini.smooth.smooth import largest, smooth
+from tests.conftest import stored_vectors
+
+WIDTH = 30522  # of splade-tiny
+BLANK = [1, 6]  # documents of `made`
+
+
+def matrix_of(vectors: Vectors) -> np.ndarray:
+    """All vectors (documents, width)."""
+    matrices: list[Any] = [shard.vectors for shard in vectors]
+    return np.vstack([matrix if vectors.kind == "dense" else matrix.toarray() for matrix in matrices])
+
+
+def expected(raw: np.ndarray, similarity: np.ndarray, neighbours: int, weight: float) -> np.ndarray:
+    """The formula, document by document."""
+    smoothed = np.zeros_like(raw)
+    others = np.flatnonzero(raw.any(1))
+    for i in others:
+        near = sorted((j for j in others if j != i), key=lambda j: -similarity[i, j])[:neighbours]
+        mixed = (1 - weight) * raw[i] + weight * raw[near].mean(0)
+        kept = np.argsort(-mixed)[: np.count_nonzero(raw[i])]
+        smoothed[i, kept] = mixed[kept]
+    return smoothed
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with SPLADE vectors of 9 documents in three shards, of which 2 are blank, and their dense vectors."""
+    folder = tmp_path_factory.mktemp("made")
+    draw = np.random.default_rng(0)
+    sparse = random_array((9, 40), density=0.3, rng=draw, format="csr", dtype=np.float32).tolil()
+    sparse[BLANK] = 0
+    dense = draw.normal(size=(9, 3)).astype(np.float32)
+    parts = [slice(0, 4), slice(4, 8), slice(8, 9)]
+    ids = [[f"d{i}" for i in range(9)][part] for part in parts]
+    sparse = csr_matrix(sparse)
+    stored_vectors(folder / "splade", *(sparse[part] for part in parts), ids=ids, precision="float32")
+    stored_vectors(folder / "dense", *(dense[part] for part in parts), ids=ids, kind="dense")
+    return folder
+
+
+@pytest.fixture
+def splade(made: Path) -> Vectors:
+    return Vectors(made / "splade")
+
+
+@pytest.fixture
+def dense(made: Path) -> Vectors:
+    return Vectors(made / "dense")
+
+
+@pytest.fixture(scope="module")
+def encoded(tiny: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny collection's IDF, its SPLADE vectors, and dense ones."""
+    folder, collection = tmp_path_factory.mktemp("encoded"), BeirFolder(tiny, "tiny")
+    config = load_encoder("splade-tiny")
+    compute(collection, checkpoint, folder / "idf")
+    encode(collection, Encoder(config, "cpu", "float32"), folder / "splade")
+    encode(collection, Encoder(config.replace(kind="dense"), "cpu", "float32"), folder / "dense")
+    return folder
+
+
+@pytest.mark.parametrize("neighbours, weight", [(1, 0.5), (3, 0.3), (20, 0.3), (2, 1.0)])
+def test_equal_to_the_formula_with_dense_vectors(
+    splade: Vectors, dense: Vectors, tmp_path: Path, neighbours: int, weight: float
+) -> None:
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, None, neighbours, weight))
+    positions = matrix_of(dense)
+    formula = expected(matrix_of(splade), positions @ positions.T, neighbours, weight)
+    np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=1e-6)
+    assert not formula[BLANK].any() and formula.any()
+
+
+def test_equal_to_the_formula_on_a_collection(encoded: Path, tmp_path: Path) -> None:
+    splade, dense = Vectors(encoded / "splade"), Vectors(encoded / "dense")
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, neighbours=3))
+    raw, positions = matrix_of(splade), matrix_of(dense)
+    formula = expected(raw, positions @ positions.T, 3, 0.3)
+    np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=1e-6)
+    assert np.count_nonzero(formula) == smoothed.manifest.stats["nonzeros"] > 100
+    assert np.count_nonzero((formula > 0) & (raw == 0)) > 10  # terms of neighbours
+
+
+def groups(draw: np.random.Generator, count: int, size: int) -> csr_matrix:
+    """Documents (count * size, WIDTH): those of a group, which follow one another, have almost the same vector."""
+    centres = random_array((count, WIDTH), density=100 / WIDTH, rng=draw, format="csr", dtype=np.float32)
+    documents = centres[np.repeat(np.arange(count), size)]
+    documents.data *= draw.uniform(0.8, 1.2, documents.nnz).astype(np.float32)
+    return csr_matrix(documents)
+
+
+def test_neighbours_by_the_splade_vectors_themselves(tmp_path: Path) -> None:
+    documents = groups(np.random.default_rng(0), 20, 4)
+    vectors = stored_vectors(tmp_path / "v", documents, ids=[[str(i) for i in range(80)]])
+    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed", neighbours=3))
+    raw = documents.toarray()
+    formula = expected(raw, raw @ raw.T / np.linalg.norm(raw, axis=1), 3, 0.3)
+    np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=1e-6)
+    assert smoothed.manifest.stats["recall"] == 1.0
+
+
+def test_idf_weights_the_vectors_that_tell_what_is_near(tmp_path: Path) -> None:
+    # b shares a frequent term with a, and c a rare one.
+    rows = np.array([[3, 1, 0, 0], [3, 0, 1, 0], [0, 1, 0, 3]], np.float32)
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(rows))
+
+    def write(folder: Path) -> None:
+        np.savez(folder / "idf.npz", documents=np.array(100), frequencies=np.array([99, 2, 2, 99]))
+
+    idf = artifact.make(tmp_path / "idf", {"stage": "idf"}, write)
+    without = smooth(vectors, tmp_path / "smoothed", neighbours=1, weight=1.0)
+    np.testing.assert_array_equal(matrix_of(Vectors(without))[0], rows[1])
+    weighted = smooth(vectors, tmp_path / "smoothed", idf=idf, neighbours=1, weight=1.0)
+    np.testing.assert_array_equal(matrix_of(Vectors(weighted))[0], rows[2])
+
+
+def test_weight_0_gives_the_vectors_back(splade: Vectors, tmp_path: Path) -> None:
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", weight=0.0))
+    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(splade))
+    assert [shard.ids for shard in smoothed] == [shard.ids for shard in splade]
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.9, 1.0])
+def test_no_vector_gets_more_entries(encoded: Path, tmp_path: Path, weight: float) -> None:
+    splade = Vectors(encoded / "splade")
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", weight=weight))
+    before, after = (np.count_nonzero(matrix_of(vectors), axis=1) for vectors in (splade, smoothed))
+    assert (after <= before).all() and (after > 0).all()
+
+
+def test_a_shard_without_any_weight(tmp_path: Path) -> None:
+    rows = csr_matrix(np.array([[1, 0], [2, 1]], np.float32))
+    vectors = stored_vectors(tmp_path / "vectors", rows, csr_matrix((2, 2), dtype=np.float32), rows)
+    smoothed = matrix_of(Vectors(smooth(vectors, tmp_path / "smoothed")))
+    assert np.isfinite(smoothed).all() and not smoothed[2:4].any()
+    assert (smoothed[[0, 1, 4, 5]] > 0).sum() == 6
+
+
+def test_a_neighbour_that_is_not_found_does_not_count(tmp_path: Path) -> None:
+    raw = csr_matrix(np.array([[4, 1, 0], [0, 2, 0], [0, 0, 6]], np.float32))
+    rows = stage.Rows.open(tmp_path / "rows", 3, [raw])
+    mixed = stage.mix(rows, np.arange(3), np.array([[1, -1], [-1, -1], [0, 1]]), 0.5)
+    np.testing.assert_array_equal(mixed.toarray(), [[2, 1.5, 0], [0, 2, 0], [0, 0, 3]])
+
+
+def test_largest_entries() -> None:
+    matrix = csr_matrix(np.array([[3, 1, 2, 5], [0, 0, 0, 0], [1, 2, 0, 0], [7, 6, 0, 8]], np.float32))
+    cut = largest(matrix[[0, 1, 2, 3, 0]], np.array([2, 0, 5, 1, 0])).toarray()
+    np.testing.assert_array_equal(cut, [[3, 0, 0, 5], [0, 0, 0, 0], [1, 2, 0, 0], [0, 0, 0, 8], [0, 0, 0, 0]])
+
+
+def interrupted_after(writes: int) -> Callable[..., None]:
+    """A write_shard after whose calls of that number the user presses Ctrl-C."""
+    written = 0
+
+    def write(*args: Any) -> None:
+        nonlocal written
+        write_shard(*args)
+        written += 1
+        if written == writes:
+            raise KeyboardInterrupt
+
+    return write
+
+
+def test_an_interrupted_stage_continues_with_the_first_missing_shard(
+    splade: Vectors, dense: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Vectors(smooth(splade, tmp_path / "whole", dense))
+    monkeypatch.setattr(stage, "write_shard", interrupted_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        smooth(splade, tmp_path / "resumed", dense)
+    with pytest.raises(CaiError, match="unfinished"):
+        Vectors(tmp_path / "resumed")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
+    assert len(times) == 2
+    monkeypatch.setattr(stage, "write_shard", write_shard)
+    monkeypatch.delattr(stage, "build_index")  # that of the first attempt is used
+    resumed = Vectors(smooth(splade, tmp_path / "resumed", dense))
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    np.testing.assert_array_equal(matrix_of(resumed), matrix_of(whole))
+    assert {path.name for path in resumed.folder.iterdir()} == {path.name for path in whole.folder.iterdir()}
+    assert resumed.manifest.stats | {"seconds": 0} == whole.manifest.stats | {"seconds": 0}
+
+
+def test_what_another_recipe_left_is_not_used(
+    splade: Vectors, dense: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "write_shard", interrupted_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        smooth(splade, tmp_path / "smoothed", dense, weight=0.9)
+    monkeypatch.setattr(stage, "write_shard", write_shard)
+    small = stored_vectors(tmp_path / "small", csr_matrix(np.eye(3, dtype=np.float32)))
+    smoothed = Vectors(smooth(small, tmp_path / "smoothed", weight=0.5))
+    assert sorted(path.name for path in smoothed.folder.iterdir()) == ["00000.npz", "manifest.json"]
+    assert (matrix_of(smoothed).max(1) == 0.5).all()
+
+
+def test_many_documents_are_searched_approximately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "EXACT", 399)
+    documents = groups(np.random.default_rng(0), 100, 4)
+    vectors = stored_vectors(tmp_path / "vectors", documents, ids=[[str(i) for i in range(400)]])
+    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed", neighbours=3))
+    raw = documents.toarray()
+    np.testing.assert_allclose(matrix_of(smoothed), expected(raw, raw @ raw.T, 3, 0.3), rtol=1e-6)
+    assert (smoothed.manifest.stats["search"], smoothed.manifest.stats["recall"]) == ("approximate", 1.0)
+
+
+def test_the_result_takes_the_place_of_raw_vectors(encoded: Path, tmp_path: Path) -> None:
+    splade, config = Vectors(encoded / "splade"), load_encoder("splade-tiny")
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", idf=encoded / "idf"))
+    assert (smoothed.kind, smoothed.width, len(smoothed)) == (splade.kind, splade.width, len(splade))
+    assert smoothed.manifest.recipe["precision"] == "float32"
+    impacts = write_impacts(smoothed, config.replace(idf=str(encoded / "idf")), tmp_path / "impacts")
+    assert artifact.require(impacts, "impact").stats["vectors"] == 12
+
+
+def test_made_again_only_where_an_input_changes(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+    def digest(*arguments: Any) -> str:
+        return Vectors(smooth(splade, tmp_path / "smoothed", *arguments)).manifest.digest
+
+    inputs: list[tuple[Any, ...]] = [(), (dense,), (None, None, 2), (None, None, 2, 0.1)]
+    assert len({digest(*arguments) for arguments in inputs}) == len(inputs)
+    before = (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns
+    digest(*inputs[-1])
+    assert (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("ids", [[["d0", "d1"], ["x"]], [["d0", "d1"]], [["d0", "d1"], ["d2"], ["d3"]]])
+def test_dense_vectors_of_other_documents_are_refused(tmp_path: Path, ids: list[list[str]]) -> None:
+    sparse, rows = csr_matrix(np.eye(2, dtype=np.float32)), np.eye(2, dtype=np.float32)
+    splade = stored_vectors(tmp_path / "splade", sparse, sparse[:1], ids=[["d0", "d1"], ["d2"]])
+    dense = stored_vectors(tmp_path / "dense", *(rows[: len(shard)] for shard in ids), ids=ids, kind="dense")
+    with pytest.raises(
+        CaiError, match=r"dense has other documents than .*splade: encode the same collection with both"
+    ):
+        smooth(splade, tmp_path / "smoothed", dense)
+
+
+def test_vectors_of_the_wrong_kind_are_refused(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="dense has dense vectors: choose a folder with splade ones"):
+        smooth(dense, tmp_path / "smoothed")
+    with pytest.raises(CaiError, match="splade has splade vectors: choose a folder with dense ones"):
+        smooth(splade, tmp_path / "smoothed", splade)
+    assert not (tmp_path / "smoothed").exists()
+
+
+def test_idf_of_another_vocabulary_is_refused(encoded: Path, splade: Vectors, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="idf counts 30,522 tokens, the encoder has 40: compute the IDF with it"):
+        smooth(splade, tmp_path / "smoothed", idf=encoded / "idf")
+
+
+@pytest.mark.parametrize("rows", [[[0, 0], [0, 0]], [[0, 0], [0, 1]]])
+def test_documents_without_neighbours_are_refused(tmp_path: Path, rows: list[list[float]]) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array(rows, np.float32)))
+    with pytest.raises(
+        CaiError, match="vectors: fewer than two documents have any weight; is this a SPLADE checkpoint"
+    ):
+        smooth(vectors, tmp_path / "smoothed")
+
+
+def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--vectors", str(made / "splade"), "--output", str(tmp_path / "smoothed")]
+    main([*arguments, "--dense", str(made / "dense"), "--neighbours", "2"])
+    stats = artifact.require(tmp_path / "smoothed", "smooth").stats
+    assert capsys.readouterr().out == (
+        f"{tmp_path / 'smoothed'}: 9 vectors, {stats['nonzeros'] / 9:.1f} non-zeros per vector; neighbours by dense "
+        "vectors, exact search, recall 1.00\n"
+    )
+    main(arguments)
+    assert "neighbours by hashed SPLADE vectors, exact search, recall 1.00" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--weight", "1.1"])
+    assert "--weight: 1.1 should be less than or equal to 1" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""Words as Anserini counts them in its own index of text."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.contract import Collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.words import words as stage
+from cai_pyserini.words.__main__ import main
+from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.words import count_words
+from tests.conftest import json_lines
+from tests.index.stock import reader
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
+
+ODD = {
+    "empty": " \t",
+    "stopped": "The and of it",
+    "punctuation": "— … | \\ \" '",
+    "long": "x" * 300 + " pneumono-ultra-microscopic",
+    "unicode": "Öl naïve Ⅷ ½ 血圧 한국어 🧬 👩‍🔬 e\u0301tude soft\u00adhyphen ﬁbre İstanbul STRASSE straße",
+    "lines": "one\u2028two\x85three\x1cfour\x0bfive\nsix\u00a0seven",
+    "marks": "O'Neill's don't 3.14 1,000 a_b a.b.c U.S.A. bm25:cancer x@y.org http://z.org/?q=1",
+    "stems": "Diets dieting dietary caresses ponies agreed running relational",
+}
+
+
+@pytest.fixture
+def odd(tiny: Path, tmp_path: Path) -> Collection:
+    """The tiny collection and some odd documents."""
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    records = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in ODD.items()]
+    (folder / "corpus.jsonl").write_text((tiny / "corpus.jsonl").read_text() + "".join(records))
+    (folder / "queries.jsonl").write_text("")
+    return BeirFolder(folder, "odd")
+
+
+def counts(folder: Path) -> dict[str, dict[str, int]]:
+    """Document -> word -> count."""
+    words = (folder / "words.txt").read_text().splitlines()
+    return {
+        id: {words[column]: int(row[column]) for column in row.nonzero()[0]}
+        for shard in Vectors(folder, "words")
+        for id, row in zip(shard.ids, shard.vectors.toarray(), strict=False)
+    }
+
+
+def test_counts_are_those_of_anserinis_index(odd: Collection, tmp_path: Path) -> None:
+    found = counts(count_words(odd, tmp_path / "words"))
+    index = reader(index_bm25(odd, tmp_path / "index", threads=1))
+    assert list(found) == [document.id for document in odd.documents()]
+    assert [id for id, words in found.items() if not words] == ["empty", "stopped", "punctuation"]
+    for id, words in found.items():
+        if words:
+            assert words == index.get_document_vector(id), id
+    assert found["d9"]["insulin"] == 3 and len(found["lines"]) > 5
+    stats = artifact.require(tmp_path / "words", "words").stats
+    assert stats["vectors"] == 20 and stats["words"] == len({word for words in found.values() for word in words})
+    assert stats["nonzeros"] == sum(map(len, found.values()))
+
+
+def test_shards_do_not_change_the_counts(odd: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = count_words(odd, tmp_path / "whole")
+    monkeypatch.setattr(stage, "SHARD", 6)
+    cut = count_words(odd, tmp_path / "cut")
+    assert (Vectors(whole, "words").shards, Vectors(cut, "words").shards) == (1, 4)
+    widths = [shard.vectors.shape[1] for shard in Vectors(cut, "words")]
+    assert widths == sorted(set(widths))  # a shard has the words so far
+    assert counts(cut) == counts(whole)
+    assert (cut / "spans.jsonl").read_text() == (whole / "spans.jsonl").read_text()
+
+
+def test_spans_are_random_parts_of_documents(odd: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [" ".join(document.contents.split()) for document in odd.documents()]
+    long_enough = [text for text in documents if len(text.split()) >= 3]
+    spans = json_lines(count_words(odd, tmp_path / "words") / "spans.jsonl")
+    assert len(spans) == len(long_enough)
+    for span, text in zip(spans, long_enough, strict=True):
+        assert f" {span['text']} " in f" {text} " and len(span["text"].split()) <= len(text.split()) / 3
+        assert span["words"] == Counter(Analyzer()(span["text"]))
+    monkeypatch.setattr(stage, "SPANS", 5)
+    few = json_lines(count_words(odd, tmp_path / "few") / "spans.jsonl")
+    assert len(few) == 5 and few != spans[:5]  # also from later documents
+
+
+def test_counted_again_only_where_the_documents_change(broken: Path, tmp_path: Path) -> None:
+    def count() -> Path:
+        return count_words(BeirFolder(broken, "broken"), tmp_path / "words")
+
+    (count() / "made before").touch()
+    assert (count() / "made before").exists()
+    with (broken / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "d13", "text": "ague"}\n')
+    assert not (count() / "made before").exists()
+    assert counts(count())["d13"] == {"agu": 1}
+
+
+def test_words_are_no_vectors_to_index(odd: Collection, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="was made by stage 'words', not by 'encode'"):
+        Vectors(count_words(odd, tmp_path / "words"))
+
+
+def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--collection", str(tiny), "--output", str(tmp_path / "words")])
+    words = (tmp_path / "words" / "words.txt").read_text().splitlines()
+    assert capsys.readouterr().out == f"{tmp_path / 'words'}: {len(words)} words in 12 documents\n"
+    assert {"phytat", "lozeng"} < set(words)
