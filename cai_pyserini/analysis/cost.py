@@ -25,7 +25,8 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 
-SYSTEMS = [system for system in SINGLE.values() if system.searches_text or system.kind == "splade"]
+# Queries with feedback are made during the search, and not kept.
+SYSTEMS = [s for s in SINGLE.values() if s.searches_text or (s.kind == "splade" and not s.feedback)]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
 
 
@@ -68,7 +69,7 @@ def cost(settings: CostSettings) -> Report:
 
 
 def costs(run: FinishedRun) -> list[Cost]:
-    """The cost of every system of a run that searches one Lucene index."""
+    """The cost of every system of a run that searches one Lucene index once."""
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for system in filter(run.has, SYSTEMS):

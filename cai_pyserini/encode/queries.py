@@ -106,8 +106,8 @@ class Queries:
         elif self.encoder:
             recipe["query"] = self.query or self.encoder.config.query
             recipe["encoder"] = self.encoder.recipe("queries")
-        if self.words and self.words.config.joint:
-            recipe["joint"] = [self.words.config.joint.model_dump(), self.words.config.range]
+        if self.words and (joint := self.words.config.joint):
+            recipe["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
         return recipe
 
     @cached_property

@@ -1,6 +1,7 @@
 """Costs against counts by hand and against the files that the run left."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.cost import Cost, Distribution, activations, costs, plot
 from cai_pyserini.analysis.finished_run import FinishedRun
+from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.core import jsonl
 from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.words.analyzer import Analyzer
+
+SPLADE = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +49,7 @@ def test_words_worked_example(found: dict[str, Cost]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["splade-doc", "splade-doc-idf"])
+@pytest.mark.parametrize("system", ["splade-doc", "splade-doc-idf", "joint-splade-doc-idf"])
 def test_impacts_and_products_are_those_of_the_index(
     system: str, run: FinishedRun, found: dict[str, Cost], checkpoint: Path
 ) -> None:
@@ -53,6 +58,10 @@ def test_impacts_and_products_are_those_of_the_index(
     tokenizer = Tokenizer(checkpoint)
     tokens = tokenizer.encode(list(run.topics.values()), None, special=False)
     queries = [{tokenizer.terms[id] for id in ids} for ids in tokens]
+    if system.startswith("joint"):
+        indexed = {term for document in documents for term in document}
+        words = [{f"bm25:{word}" for word in Analyzer()(text)} for text in run.topics.values()]
+        queries = [query | of_query & indexed for query, of_query in zip(queries, words, strict=True)]
     assert found[system].document_nonzeros == Distribution.of([len(terms) for terms in documents])
     assert found[system].query_nonzeros == Distribution.of([len(terms) for terms in queries])
     products = [len(query & document) for query in queries for document in documents]
@@ -61,14 +70,25 @@ def test_impacts_and_products_are_those_of_the_index(
 
 @pytest.mark.slow
 def test_size_and_latency_are_those_of_the_manifests(run: FinishedRun, found: dict[str, Cost]) -> None:
-    assert list(found) == ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"]
+    assert list(found) == [*SPLADE, "joint-splade-idf", "joint-splade-doc-idf"]
     assert found["splade"].flops > found["splade-doc"].flops
     folder = run.layout.folder
     index = json.loads((folder / "indexes" / "splade" / "manifest.json").read_text())["stats"]
     assert found["splade"].index_bytes == index["bytes"]
     assert found["splade"].bytes_per_document == index["bytes"] / 12
+    joint, plain = found["joint-splade-idf"], found["splade-idf"]
+    assert joint.bytes_per_document * 12 == joint.index_bytes > plain.index_bytes
     search = json.loads((folder / "runs" / "splade.trec.manifest.json").read_text())["stats"]
     assert found["splade"].ms_per_query == search["ms_per_query"]
+
+
+@pytest.mark.slow
+def test_feedback_has_no_row(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    """Its queries are made during the search, so that nobody knows their terms afterwards."""
+    folder = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    beir([str(tiny), "--output", str(folder), "--systems", "splade-doc-prf", "splade-doc"])
+    assert [cost.system for cost in costs(FinishedRun(folder))][:3] == ["bm25", "splade", "splade-doc"]
+    assert "splade-doc-prf" not in {cost.system for cost in costs(FinishedRun(folder))}
 
 
 def test_the_plot_has_a_bar_per_system_and_cost() -> None:
@@ -90,5 +110,5 @@ def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert splade.split()[1] == "splade"
     assert files == f"{tmp_path / 'out'}: cost.json, cost.png"
     data = json.loads((tmp_path / "out" / "cost.json").read_text())[run_folder.name]
-    assert data[0]["flops"] == pytest.approx(19 / 60) and len(data) == 5
+    assert data[0]["flops"] == pytest.approx(19 / 60) and len(data) == 7
     assert (tmp_path / "out" / "cost.png").read_bytes().startswith(b"\x89PNG")

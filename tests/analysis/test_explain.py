@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cai_pyserini.analysis.__main__ import main
@@ -18,15 +19,18 @@ from cai_pyserini.analysis.page import page
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import jsonl
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run
+from cai_pyserini.core.trec import read_run, scores_by_query
 
 SINGLE = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"]
 HYBRIDS = ["hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"]
 FUSIONS = ["hybrid-splade-idf-rrf", "hybrid-splade-idf-product"]
 EXACT = ["hybrid-splade-idf-exact", "hybrid-splade-idf-minmax-exact"]
 DENSE = ["dense", "hybrid-dense-minmax", "hybrid-splade-idf-dense-minmax", "hybrid-splade-idf-dense-minmax-exact"]
-ALL = [*SINGLE, *HYBRIDS, *FUSIONS, *EXACT, *DENSE]
+JOINT = ["joint-splade-idf", "joint-splade-doc-idf", "joint-splade-idf-smooth", "fused-joint-splade-idf-dense-minmax"]
+ZSCORE = ["hybrid-splade-idf-zscore", "hybrid-splade-idf-dense-zscore", "hybrid-splade-idf-zscore-exact"]
+ALL = [*SINGLE, *HYBRIDS, *FUSIONS, *EXACT, *DENSE, *JOINT, *ZSCORE]
 QUERIES = ["q1", "q2", "q3", "q4", "d8"]
 
 TERM = Term("cancer", 1.5, 2, 3.25, 300, 9.75)
@@ -137,6 +141,39 @@ def test_splade_terms_are_those_of_the_index(run: FinishedRun) -> None:
             assert term.impact == pytest.approx(term.document * term.idf * scale, abs=0.51)
             assert term.contribution == pytest.approx(term.impact / scale)
     assert {term.idf for term in found.systems["splade"][0].terms} == {None}
+
+
+@pytest.mark.slow
+def test_words_of_a_joint_index_have_bm25s_weight(run: FinishedRun) -> None:
+    found = explain_query(run, "q2", ["joint-splade-doc-idf", "splade-doc-idf", "bm25"], documents=["d4"]).systems
+    (joint,), (splade,), (bm25,) = found.values()
+    words = {term.term: term for term in joint.terms if term.term.startswith("bm25:")}
+    assert [term for term in joint.terms if term.term not in words] == splade.terms
+    config = load_encoder(str(run.layout.index(parse_system("joint-splade-doc-idf"))))
+    assert config.joint and words.keys() == {f"bm25:{term.term}" for term in bm25.terms} == {
+        "bm25:bladder",
+        "bm25:infect",
+    }
+    for term in bm25.terms:
+        word = words[f"bm25:{term.term}"]
+        assert word.document == pytest.approx(term.contribution, abs=config.joint.range / 127)
+        assert word.contribution == pytest.approx(term.contribution * config.joint.alpha["bow"], rel=0.02)
+        assert word.idf is None and word.impact == pytest.approx(word.document * 127 / config.joint.range)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document, absent", [("d5", False), ("d7", True)])
+def test_shares_of_a_zscore(document: str, absent: bool, run: FinishedRun) -> None:
+    """A document that a part has not found has the share of the part's last one."""
+    name = "hybrid-splade-idf-dense-zscore"
+    (explained,) = explain_query(run, "q3", [name], documents=[document]).systems[name]
+    last = scores_by_query(read_run(run.layout.run(parse_system("bm25"))))["q3"]
+    bm25, splade, dense = explained.parts
+    assert (bm25.explanation.rank is None) == absent
+    values = np.array(list(last.values()))
+    score = values[-1] if absent else last[document]
+    assert bm25.share == pytest.approx(2 * (score - values.mean()) / values.std(), abs=1e-5)
+    assert explained.score == pytest.approx(bm25.share + splade.share + dense.share) and splade.share != 0
 
 
 @pytest.mark.slow
@@ -257,6 +294,15 @@ def test_a_page_escapes_and_marks(run: FinishedRun) -> None:
 
 
 @pytest.mark.slow
+def test_a_page_marks_the_words_of_a_joint_index(run: FinishedRun) -> None:
+    case = explain_query(run, "q2", ["joint-splade-doc-idf"], documents=["d4"])
+    source = page(run, Case("q2", "bladder", {"d4": "Bladders"}, case.systems), 10)
+    assert Structure(source).texts["mark"] == ["Bladders"]
+    rows = re.findall(r'<tr( class="expansion")? style="--bar: \d+%"><th scope="row">([\w:]+)', source)
+    assert ("", "bm25:bladder") in rows and (' class="expansion"', "bm25:infect") in rows
+
+
+@pytest.mark.slow
 def test_a_page_can_be_read_aloud(run: FinishedRun) -> None:
     case = explain_query(run, "q1", ["bm25", "hybrid-splade-idf-dense-minmax"], depth=1, relevant=0)
     structure = Structure(page(run, case, 10))
@@ -298,6 +344,7 @@ def test_a_page_cuts_long_texts_at_a_word_and_keeps_the_rest(run: FinishedRun) -
         (("q1", ["splade-idf-rrf"]), r"no system 'splade-idf-rrf'"),
         (("q1", ["hybrid-splade-doc"]), r"has no run of hybrid-splade-doc; it has bm25, dense"),
         (("q1", ["hybrid-cross-encoder"]), r"no explanation of cross-encoder: .* not made of terms"),
+        (("q1", ["fused-splade-prf-dense"]), r"no explanation of splade-prf: its queries are made during the search"),
         (("q1", ["bm25"], 5, 0, ["d1", "d99"]), r"document 'd99' is not in collection tiny"),
     ],
 )

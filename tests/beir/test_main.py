@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ def test_scores_of_runs_are_on_the_scale_of_the_equations(run_folder: Path, tiny
 
 @slow
 def test_runs_again_without_doing_anything_twice(copied: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    time.sleep(1)  # manifests are dated to the second
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
     main([str(tiny), "--output", str(copied)])
     printed = capsys.readouterr()
@@ -409,6 +411,8 @@ def test_arguments_that_make_no_sense_are_refused(
     for arguments, message in (
         (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
         (["--depth", "0"], "--depth: 0 should be greater than or equal to 1"),
+        (["--alpha", "0"], "--alpha: 0.0 should be greater than 0"),
+        (["--weights", "much"], "--weights"),
         (["--remove-query", "sometimes"], "--remove-query: invalid choice: 'sometimes'"),
     ):
         with pytest.raises(SystemExit, match="2"):

@@ -79,12 +79,12 @@ def test_stages_of_joint_smooth_and_feedback(experiment: Experiment) -> None:
     ]
     smooth = labels(experiment, "splade-smooth", "joint-splade-smooth")
     assert [label for label in smooth if not label.startswith(("search", "evaluate"))] == [
-        *("check", "encode documents", "encode queries-test", "smooth", "words"),
+        *("check", "idf", "encode documents", "encode queries-test", "smooth", "words"),
         *("impacts splade-smooth", "impacts joint-splade-smooth", "index splade-smooth", "index joint-splade-smooth"),
     ]
     # What is near is near by the dense encoder, where there is one.
     assert labels(replace(experiment, dense=load_encoder("minilm")), "splade-doc-smooth") == [
-        *("check", "encode documents", "encode dense-documents", "smooth"),
+        *("check", "idf", "encode documents", "encode dense-documents", "smooth"),
         *("impacts splade-smooth", "index splade-smooth", "search splade-doc-smooth", "evaluate splade-doc-smooth"),
     ]
 

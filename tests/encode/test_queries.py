@@ -7,10 +7,10 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, as_terms, encode_queries, quantize_queries
+from cai_pyserini.encode.queries import Queries, WordQueries, as_terms, encode_queries, quantize_queries
 from cai_pyserini.models.splade import Splade
 
 TOPICS = {"q2": "bladder infection, infection", "q1": "", "q3": "what lowers high blood pressure?"}
@@ -121,6 +121,39 @@ def test_stored_queries_are_those_that_are_encoded_now(
     assert list(found) == list(now)
     for id, query in found.items():
         assert query == now[id] if kind == "splade" else np.array_equal(query, now[id])
+
+
+# BM25's weights have 3 / 3 = 1 impact per 1, SPLADE's 15 / 5 = 3; 2 * 10 * 3 / 1 = 60.
+JOINT = Joint(alpha={"splade": 2.0, "bow": 0.001}, range=3.0, bits=2, k1=0.9, b=0.4)
+JOINT_CONFIG = EncoderConfig(name="test", checkpoint="x", range=5.0, bits=4, query_scale=10, joint=JOINT)
+
+
+def test_query_weights_of_words_by_hand() -> None:
+    words = WordQueries(str.split, JOINT_CONFIG)
+    assert words.impacts("a b a") == {"bm25:a": 120, "bm25:b": 60}
+    assert words.impacts("a b a", "bow") == {"bm25:a": 1, "bm25:b": 1}  # a word never drops out
+    with pytest.raises(ValueError, match="not the encoder of a joint index"):
+        WordQueries(str.split, JOINT_CONFIG.replace(joint=None)).impacts("a")
+
+
+def test_words_join_the_terms_of_a_query(unloadable: Encoder) -> None:
+    words = WordQueries(lambda text: text.replace(",", "").split(), JOINT_CONFIG.replace(query="bow"))
+    queries = Queries(TOPICS, unloadable, "bow", words=words)
+    found, _ = queries.for_search(10)
+    assert found["q1"] == {}
+    assert found["q2"] == {"bladder": 10, ",": 10, "infection": 20, "bm25:bladder": 1, "bm25:infection": 1}
+    fever, width = unloadable.tokenizer.terms.index("fever"), len(unloadable.tokenizer)
+    moved = csr_matrix(([0.25], ([0], [fever])), shape=(3, width), dtype=np.float32)
+    found, _ = queries.for_search(10, moved)  # the words stay
+    assert found["q2"] == {"fever": 2, "bm25:bladder": 1, "bm25:infection": 1}
+
+
+def test_a_recipe_tells_queries_of_joint_indexes_apart(splade: Encoder) -> None:
+    other = JOINT_CONFIG.replace(joint=JOINT.replace(alpha={"splade": 3.0, "bow": 0.001}))
+    configs = [JOINT_CONFIG, other, JOINT_CONFIG.replace(range=6.0), JOINT_CONFIG.replace(bits=5)]
+    recipes = [Queries(TOPICS, splade, words=WordQueries(str.split, config)).recipe for config in configs]
+    recipes.append(Queries(TOPICS, splade).recipe)
+    assert all(recipes.count(recipe) == 1 for recipe in recipes)
 
 
 def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:

@@ -104,7 +104,8 @@ def test_exact_hybrids_are_those_of_runs_that_lack_nothing(tiny: Path, run_folde
     """With 3 hits a run lacks documents; the exact hybrid's first ones are those of complete runs all the same."""
     systems = ["splade-idf", "splade-doc", "dense"]
     names = [f"hybrid-{name}{fusion}-exact" for name in systems for fusion in ("", "-product")]
-    names.append("hybrid-splade-idf-dense-exact")
+    names += ["hybrid-splade-idf-dense-exact", "fused-joint-splade-idf-dense-exact"]
+    names.append("fused-joint-splade-doc-idf-splade-idf-exact")
     zero_filled = [name.removesuffix("-exact") for name in names]
     config = tmp_path / "few.yaml"
     for hits, compared in ((3, names), (12, zero_filled)):

@@ -15,7 +15,6 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.encode.queries import WordQueries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.bm25 import Bm25
@@ -115,17 +114,6 @@ def test_an_encoder_yaml_says_how_to_encode_queries(run_folder: Path, tmp_path: 
     assert load_encoder(str(run_folder / "indexes" / "splade-idf")).joint is None
 
 
-def test_query_weights_of_words_by_hand() -> None:
-    joint = Joint(alpha={"splade": 2.0, "bow": 0.001}, range=3.0, bits=2, k1=0.9, b=0.4)
-    config = EncoderConfig(name="test", checkpoint="x", range=5.0, bits=4, query_scale=10, joint=joint)
-    words = WordQueries(str.split, config)
-    # BM25's weights have 3 / 3 = 1 impact per 1, SPLADE's 15 / 5 = 3; 2 * 10 * 3 / 1 = 60.
-    assert words.impacts("a b a") == {"bm25:a": 120, "bm25:b": 60}
-    assert words.impacts("a b a", "bow") == {"bm25:a": 1, "bm25:b": 1}  # a word never drops out
-    with pytest.raises(ValueError, match="not the encoder of a joint index"):
-        WordQueries(str.split, config.replace(joint=None)).impacts("a")
-
-
 @pytest.fixture
 def renamed(checkpoint: Path, tmp_path: Path) -> tuple[Path, int]:
     """A checkpoint with a token `bm25:cancer` in its vocabulary, and the token's id."""
@@ -169,6 +157,18 @@ def vectors(checkpoint: Path, tmp_path: Path) -> Vectors:
 @pytest.fixture
 def config(checkpoint: Path) -> EncoderConfig:
     return EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow")
+
+
+def test_a_word_that_comes_first_in_a_later_shard(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
+    parts = [csr_matrix(np.array(counts, np.float32)) for counts in ([[1], [0]], [[2, 1]])]  # cancer; cancer and colon
+    words = stored_vectors(tmp_path / "words", *parts, stage="words", kind="words").folder
+    (words / "words.txt").write_text("cancer\ncolon\n")
+    jsonl.write(words / "spans.jsonl", [])
+    impacts = write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, k1=0.0, alpha=1.0))
+    # The weights are IDFs: of 2 documents that have words, both have cancer, and one colon.
+    cancer = round(WORD_LARGEST * np.log(1 + 0.5 / 2.5) / np.log(1 + 1.5 / 1.5))
+    found = {id: words_of(vector) for id, vector in vectors_of(impacts).items()}
+    assert found == {"a": {"cancer": cancer}, "b": {}, "c": {"cancer": cancer, "colon": WORD_LARGEST}}
 
 
 @pytest.mark.parametrize(
