@@ -148,7 +148,16 @@ def run(experiment: Experiment, names: Sequence[str]) -> Results:
 def require(inputs: Inputs, systems: Sequence[System]) -> None:
     """Raise CaiError, before any stage runs, if a system needs something that the experiment does not have."""
     experiment = inputs.experiment
-    for system in with_parts(systems):
+    needed = with_parts(systems)
+    if weights := experiment.weights:
+        weighted = [system for system in needed if len(system.parts) == len(weights)]
+        if min(weights) <= 0 or not weighted:
+            raise CaiError(
+                f"--weights {' '.join(map(str, weights))}: give as many positive numbers as a hybrid has parts"
+            )
+        if products := [system.name for system in weighted if FUSIONS[system.fusion].combine == "product"]:
+            raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
+    for system in needed:
         if (setting := REQUIRES.get(system.kind)) and getattr(experiment, setting) is None:
             raise CaiError(f"{system.name} needs --{setting.replace('_', '-')}; --help says more")
         if system.kind == "splade":

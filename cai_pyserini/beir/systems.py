@@ -113,8 +113,7 @@ def parse_system(name: str) -> System:
     fusion = suffix[1:] or DEFAULT
     parts = _split(rest.removesuffix(suffix))
     if prefix == "hybrid" and any(part.joint for part in parts):
-        without = f"fused-{name.removeprefix('hybrid-')}"
-        raise CaiError(f"{name}: a joint system has bm25 in it already; {without} adds no other")
+        raise CaiError(f"{name}: a joint system has bm25 in it already; use it alone, or fused-<two or more>")
     if prefix == "hybrid" and parts:
         parts = (BM25, *parts)
     known = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)

@@ -125,10 +125,6 @@ class Queries:
         start = time.perf_counter()
         return Encoded(encode_queries(self.encoder, texts, self.query), time.perf_counter() - start)
 
-    def impacts(self, query_scale: int) -> csr_matrix:
-        """Quantized SPLADE queries (queries, vocabulary), in the order of the topics."""
-        return quantize_queries(self.encoded.vectors, query_scale)
-
     def for_search(self, query_scale: int = 1, vectors: Matrix | None = None) -> tuple[dict[str, Query], float]:
         """Encoded queries by id, and the encoding time in seconds. `vectors` replace the encoder's raw vectors."""
         if self.encoder is None:

@@ -107,5 +107,6 @@ class Vectors:
             path = shard_path(self.folder, number)
             if not path.is_file():
                 command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
-                raise CaiError(f"{path} is missing; run {command} again, which restores it")
+                manifest = self.folder / "manifest.json"
+                raise CaiError(f"{path} is missing; delete {manifest} and run {command} again, which restores it")
             yield read_shard(path)

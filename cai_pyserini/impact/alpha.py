@@ -25,12 +25,12 @@ BEST = 100  # documents per query
 def estimate_alpha(
     vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
 ) -> dict[Representation, float]:
-    """Alpha for every representation that the encoder's queries can have.
+    """Alpha for both representations of queries.
 
     `vectors` are raw, `weights` (vocabulary,) their IDF. Raises CaiError where documents are too short to have spans.
     """
     spans = [span for span in bm25.spans if span.words]
-    kinds: list[Representation] = ["splade", "bow"] if encoder.config.query == "splade" else ["bow"]
+    kinds: list[Representation] = ["splade", "bow"]
     if bm25.alpha is not None:
         return dict.fromkeys(kinds, bm25.alpha)
     if not spans:

@@ -58,36 +58,34 @@ class Tokenizer:
         """The number of tokens of each text, special tokens included."""
         return [len(encoding) for encoding in self._encodings(texts)]
 
-    def windows(
-        self, texts: Sequence[str], max_length: int, overlap: int | None = None
-    ) -> tuple[np.ndarray, list[Sequence[int]]]:
-        """What a model reads of texts: the text (windows,) and the token ids of each window of `max_length` tokens.
+    def windows(self, texts: Sequence[str], max_length: int, overlap: int | None = None) -> Windows:
+        """What a model reads of texts: their first `max_length` tokens, or with `overlap` all, in windows of that length.
 
-        The first windows of all texts come first, in order; they are what `encode` gives. Without `overlap` there are
-        no others. With it the windows of a text have that many tokens in common, the last two of them more if need be:
-        a window shorter than the others would have too little context. Special tokens are in every window. Raises
-        CaiError if that leaves no room.
+        Windows of a text have `overlap` tokens in common, the last two of them more if need be: one shorter than the
+        others would have too little context. Special tokens are in every window. Raises CaiError if `overlap` leaves no
+        room.
         """
-        owners = np.arange(len(texts))
+        full = [position for position, text in enumerate(texts) if text.strip()]
+        counts = np.zeros(len(texts), np.int64)
+        counts[full] = 1
+        texts = [texts[position] for position in full]
         if overlap is None:
-            return owners, [*self.encode(texts, max_length)]
+            return Windows(self.encode(texts, max_length), np.array(full, np.int64), counts, max_length)
         before, after = self._special_tokens
         room = max_length - before - after
         if overlap >= room:
             raise CaiError(f"windows of {max_length} tokens cannot overlap by {overlap}: set a smaller overlap")
         first: list[Sequence[int]] = []
         further: list[Sequence[int]] = []
-        counts = []
-        for encoding in self._encodings(texts):
+        for position, encoding in zip(full, self._encodings(texts), strict=True):
             ids = array("i", encoding.ids)  # a tenth of the memory of a list
             end = len(ids) - after
-            last = max(end - before - room, 0)
-            starts = [*range(before, before + last, room - overlap), before + last]
-            windows = [ids[:before] + ids[start : min(start + room, end)] + ids[end:] for start in starts]
-            first.append(windows[0])
-            further += windows[1:]
-            counts.append(len(windows) - 1)
-        return np.concatenate([owners, np.repeat(owners, np.array(counts, int))]), first + further
+            last = before + max(end - before - room, 0)
+            for start in (*range(before, last, room - overlap), last):
+                window = ids[:before] + ids[start : min(start + room, end)] + ids[end:]
+                (first if start == before else further).append(window)
+                counts[position] = 1
+        return Windows()
 
     @cached_property
     def _special_tokens(self) -> tuple[int, int]:

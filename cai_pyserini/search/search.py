@@ -77,20 +77,21 @@ def search(
         "passages": passages,
     }
 
+    own = PASSAGE_HITS if passages else 1  # hits of the index for one of the run
+
     def write(path: Path) -> artifact.Stats:
         searcher = open_searcher(index, k1, b)
         encoded, seconds = queries.for_search(searcher.query_scale)
         if feedback:
-            depth = feedback.documents + remove_query
+            depth = feedback.documents + remove_query * own
             first, first_seconds = timed_search(searcher, encoded, depth, threads, f"feedback {tag}")
             start = time.perf_counter()
-            first = without_query(first) if remove_query else first
+            first = without_query(first, passages) if remove_query else first
             found = {id: list(scores.items()) for id, scores in scores_by_query(first).items()}
             expanded = feedback.expand(queries.encoded.vectors, [found.get(id, []) for id in queries.topics])
             encoded, _ = queries.for_search(searcher.query_scale, expanded)
             seconds += first_seconds + time.perf_counter() - start
-        depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
-        run, search_seconds = timed_search(searcher, encoded, depth, threads, f"search {tag}")
+        run, search_seconds = timed_search(searcher, encoded, (hits + remove_query) * own, threads, f"search {tag}")
         searcher.close()
         if passages:
             run = top(fold_passages(run), hits + remove_query)

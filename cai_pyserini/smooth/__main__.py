@@ -20,7 +20,7 @@ class SmoothSettings(Settings):
         None, "folder of dense vectors of the same documents, which tell what is near (default: the SPLADE vectors)"
     )
     idf: AnyPath | None = flag(None, "folder written by the idf stage, to weight SPLADE vectors that tell what is near")
-    neighbours: int = flag(20, "number of nearest documents", ge=1)
+    neighbours: int = flag(40, "number of nearest documents", ge=1)
     weight: float | None = flag(
         None, "weight of the neighbours' mean, from 0 to 1 (default: 0.4 with dense vectors, else 0.1)", ge=0, le=1
     )

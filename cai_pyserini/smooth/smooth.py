@@ -38,7 +38,7 @@ def smooth(
     output: Path,
     dense: Vectors | None = None,
     idf: Path | None = None,
-    neighbours: int = 20,
+    neighbours: int = 40,
     weight: float | None = None,
 ) -> Path:
     """Write smoothed vectors to a folder of shards, with the ids of `vectors`.
@@ -62,6 +62,7 @@ def smooth(
         "near_by": dense.manifest.digest if dense else idf and artifact.require(idf, "idf").digest,
         "neighbours": neighbours,
         "weight": share,
+        "power": POWER,
     }
     digest = artifact.digest(recipe)
 
@@ -124,7 +125,9 @@ def _mix(rows: Rows, numbers: np.ndarray, weights: np.ndarray) -> csr_matrix:
     indptr = np.concatenate([[0], counted.sum(1).cumsum()])
     vectors = rows[numbers[counted]]
     mixing = csr_matrix((weights[counted], np.arange(indptr[-1]), indptr), shape=(len(numbers), indptr[-1]))
-    smoothed = largest(mixing @ vectors, np.diff(vectors.indptr)[indptr[:-1]])
+    mixed = mixing @ vectors
+    mixed.sort_indices()  # a product has them in any order
+    smoothed = largest(mixed, np.diff(vectors.indptr)[indptr[:-1]])
     smoothed.eliminate_zeros()
     return smoothed
 

@@ -63,6 +63,7 @@ def test_the_defaults_are_the_papers(written) -> None:
         "query": "splade",
         "idf": None,
         "idf_power": 1.0,
+        "joint": None,
         "source": None,
     }
 
@@ -82,6 +83,7 @@ def test_every_key_is_read(written) -> None:
         bits: 8
         range: 12
         query_scale: 1
+        joint: {alpha: {splade: 8.5, bow: 3}, range: 7, k1: 1.2, b: 0.75}
         source: there
     """
     assert load_encoder(written(text)).model_dump() == {
@@ -98,6 +100,7 @@ def test_every_key_is_read(written) -> None:
         "bits": 8,
         "range": 12.0,
         "query_scale": 1,
+        "joint": {"alpha": {"splade": 8.5, "bow": 3.0}, "range": 7.0, "bits": 7, "k1": 1.2, "b": 0.75},
         "source": "there",
     }
 

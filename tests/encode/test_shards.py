@@ -95,5 +95,7 @@ def test_a_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_shard_is_named(folder: Path) -> None:
     shard_path(folder, 1).unlink()
-    with pytest.raises(CaiError, match=r"00001\.npz is missing; run the encode stage again"):
+    with pytest.raises(
+        CaiError, match=r"00001\.npz is missing; delete .*manifest\.json and run `python -m cai_pyserini\.encode` again"
+    ):
         list(Vectors(folder))

@@ -55,13 +55,15 @@ def test_dense_vectors_are_searched_exactly() -> None:
     positions = in_shards(rows, 100, 130)
     index = build_index(positions, 10, 300)
     found = nearest(index, rows[100:130], np.arange(100, 130), 7)
-    np.testing.assert_array_equal(found, nearest_of_all(rows @ rows.T, 7)[100:130])
+    np.testing.assert_array_equal(found.numbers, nearest_of_all(rows @ rows.T, 7)[100:130])
+    products = np.take_along_axis(rows[100:130] @ rows.T, found.numbers, axis=1)
+    np.testing.assert_allclose(found.products, products, rtol=1e-5)
     assert recall(index, positions, 7) == 1.0
 
 
 def test_a_document_is_not_its_own_neighbour_but_one_like_it_is() -> None:
     rows = np.array([[2, 0], [2, 0], [2, 0], [3, 0], [0, 1]], np.float32)  # the fourth is nearest to all but the last
-    found = nearest(build_index(in_shards(rows), 2, 5), rows, np.arange(5), 3)
+    found = nearest(build_index(in_shards(rows), 2, 5), rows, np.arange(5), 3).numbers
     assert [{*near} for near in found[:4].tolist()] == [{3, 1, 2}, {3, 0, 2}, {3, 0, 1}, {0, 1, 2}]
 
 
@@ -81,7 +83,7 @@ def test_recall_of_an_approximate_search(monkeypatch: pytest.MonkeyPatch) -> Non
     topics = draw.normal(size=(50, 22)).astype(np.float32)  # 22: not a multiple of 4
     rows = topics[draw.integers(0, 50, 2000)] + 0.3 * draw.normal(size=(2000, 22)).astype(np.float32)
     positions = in_shards(rows, 700)
-    first, second = (nearest(build_index(positions, 22, 2000), rows, np.arange(2000), 10) for _ in range(2))
+    first, second = (nearest(build_index(positions, 22, 2000), rows, np.arange(2000), 10).numbers for _ in range(2))
     np.testing.assert_array_equal(first, second)
     found = overlap(nearest_of_all(rows @ rows.T, 10), first)
     assert recall(build_index(positions, 22, 2000), positions, 10) == pytest.approx(found) and 0.7 < found < 1
