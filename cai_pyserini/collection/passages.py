@@ -48,8 +48,8 @@ class Passages(Collection):
         for where, id, title, text in self._collection._documents():
             if PASSAGE in id:
                 raise CaiError(
-                    f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: change "
-                    "the id, or search without passages"
+                    f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: "
+                    "change the id, or search without passages"
                 )
             words = text.split()
             last = max(len(words) - self._words, 0)

@@ -67,7 +67,7 @@ class IndexConfig(Settings):
     split: str = "test"
     fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
     passages: int | None = Field(default=None, ge=1)  # words; longer documents are searched as passages of that length
-    passage_overlap: int = Field(default=25, ge=0)  # words
+    passage_overlap: int = Field(default=0, ge=0)  # words
     k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
     b: float = Field(default=0.4, ge=0, le=1)
     hits: int = Field(default=1000, ge=1)

@@ -87,17 +87,17 @@ def _encode_shard(
         pieces.append((np.arange(len(texts)), read_shard(unfinished).vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
-    length, overlap = encoder.max_length(role), encoder.overlap(role)
-    for piece in model.encode_batches(contents, length, batch_size, done, skip=batches, overlap=overlap):
+    windows = model.transformer.windows(contents, encoder.max_length(role), encoder.overlap(role))
+    for piece in model.encode_batches(windows, batch_size, done, skip=batches):
         pieces.append(piece)
         batches += 1
         now = time.perf_counter()
         if now - last_save > SAVE_SECONDS:
-            vectors = model.assemble(len(texts), pieces)
+            vectors = model.assemble(windows, pieces)
             pieces = [(np.arange(len(texts)), vectors)]
             write_shard(unfinished, Shard(ids, vectors), own, seconds + now - start, batches)
             last_save = now
-    vectors = model.finish(model.assemble(len(texts), pieces))
+    vectors = model.finish(model.assemble(windows, pieces), windows)
     write_shard(path, Shard(ids, vectors), digest, seconds + time.perf_counter() - start, batches)
     unfinished.unlink(missing_ok=True)
 

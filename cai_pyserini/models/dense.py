@@ -16,6 +16,7 @@ import torch
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
+from cai_pyserini.models.windows import Windows
 
 
 class Dense:
@@ -47,35 +48,29 @@ class Dense:
         """Vectors, float32 (texts, width), of the first `max_length` tokens of each text, or with `overlap` of all
         tokens, in windows.
 
-        The vector of a blank text is zero. The other arguments are those of Transformer.map_texts.
+        The vector of a blank text is zero. The other arguments are those of Transformer.map_windows.
         """
-        pieces = list(self.encode_batches(texts, max_length, batch_size, done, overlap=overlap))
-        return self.finish(self.assemble(len(texts), pieces))
+        windows = self.transformer.windows(texts, max_length, overlap)
+        return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
 
     def encode_batches(
-        self,
-        texts: Sequence[str],
-        max_length: int,
-        batch_size: int | None,
-        done: Done,
-        skip: int = 0,
-        overlap: int | None = None,
+        self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The positions of the texts of each batch, and the vectors of their windows. The first `skip` are left out."""
-        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip, overlap)
+        """The texts of each batch of windows, by position, and the windows' vectors. The first `skip` are left out."""
+        return self.transformer.map_windows(self._vectors, windows, batch_size, done, skip)
 
-    def assemble(self, count: int, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """Merge batches: the sum of each text's vectors (count, width); zero where no batch has any."""
-        sums = np.zeros((count, self.width), np.float32)
+    def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """The sums of what batches have of each text (texts, width); zero where none has anything."""
+        sums = np.zeros((len(windows.counts), self.width), np.float32)
         for positions, found in pieces:
             np.add.at(sums, positions, found)
         return sums
 
-    def finish(self, sums: np.ndarray) -> np.ndarray:
-        """The vectors of texts from the sums over all batches. A sum of one vector stays as it is, to the last bit."""
-        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        several = (lengths > 0) & (abs(lengths - 1) > 1e-5)
-        return np.divide(sums, lengths, out=sums.copy(), where=several)
+    def finish(self, sums: np.ndarray, windows: Windows) -> np.ndarray:
+        """The vectors (texts, width) from the sums over all batches."""
+        several = windows.counts > 1
+        sums[several] /= np.linalg.norm(sums[several], axis=1, keepdims=True)
+        return sums
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:

@@ -3,8 +3,12 @@
     w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
 
 log1p and relu grow with the logit, so the maximum is taken over the logits, and the rest is done once per vocabulary
-entry. In a text of several windows it is the maximum over the tokens of all windows (Rep-max in Nguyen et al. 2023,
-Adapting Learned Sparse Retrieval for Long Documents, which compares it with the best score of a window).
+entry. A text of several windows has a power mean of their weights:
+
+    w_v = (mean over windows k of w_kv^3)^(1/3)
+
+Their maximum, the model's own pooling carried on (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse Retrieval for
+Long Documents"), grows with the number of windows, so that the longest documents are found with every query.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +22,9 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.head import max_logits
 from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
+from cai_pyserini.models.windows import Windows
+
+POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/long-documents.md)
 
 
 class Splade:
@@ -45,40 +52,42 @@ class Splade:
         """Raw vectors, float32 (texts, vocabulary), of the first `max_length` tokens of each text, or with `overlap` of
         all tokens, in windows.
 
-        The vector of a blank text is empty. The other arguments are those of Transformer.map_texts.
+        The vector of a blank text is empty. The other arguments are those of Transformer.map_windows.
         """
-        pieces = list(self.encode_batches(texts, max_length, batch_size, done, overlap=overlap))
-        return self.finish(self.assemble(len(texts), pieces))
+        windows = self.transformer.windows(texts, max_length, overlap)
+        return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
 
     def encode_batches(
-        self,
-        texts: Sequence[str],
-        max_length: int,
-        batch_size: int | None,
-        done: Done,
-        skip: int = 0,
-        overlap: int | None = None,
+        self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, csr_matrix]]:
-        """The positions of the texts of each batch, and the vectors of their windows. The first `skip` are left out."""
-        return self.transformer.map_texts(self._vectors, texts, max_length, batch_size, done, skip, overlap)
+        """The texts of each batch of windows, by position, and the windows' weights, to the POWER for texts of several
+        windows. The first `skip` are left out."""
+        for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
+            several = np.repeat(windows.counts[positions] > 1, np.diff(vectors.indptr))
+            vectors.data[several] **= POWER
+            yield positions, vectors
 
-    def assemble(self, count: int, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
-        """Merge batches: the maximum of each text's vectors (count, vocabulary); empty where no batch has any."""
+    def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
+        """The sums of what batches have of each text (texts, vocabulary); empty where none has anything."""
+        shape = len(windows.counts), self.width
         if not pieces:
-            return csr_matrix((count, self.width), dtype=np.float32)
+            return csr_matrix(shape, dtype=np.float32)
         entries = [vectors.tocoo() for _, vectors in pieces]
         rows = np.concatenate([positions[entry.row] for (positions, _), entry in zip(pieces, entries, strict=True)])
         keys = rows.astype(np.int64) * self.width + np.concatenate([entry.col for entry in entries])
-        weights = np.concatenate([entry.data for entry in entries])
-        order = np.argsort(keys, kind="stable")
+        order = np.argsort(keys, kind="stable")  # sums in the order of batches do not depend on what was saved when
         keys = keys[order]
-        starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        places = np.divmod(keys[starts], self.width)
-        return csr_matrix((np.maximum.reduceat(weights[order], starts), places), shape=(count, self.width))
+        is_first = np.diff(keys, prepend=-1) > 0
+        sums = np.zeros(np.count_nonzero(is_first), np.float32)
+        np.add.at(sums, np.cumsum(is_first) - 1, np.concatenate([entry.data for entry in entries])[order])
+        return csr_matrix((sums, np.divmod(keys[is_first], self.width)), shape=shape)
 
-    def finish(self, vectors: csr_matrix) -> csr_matrix:
-        """The vectors of texts from the maxima over all batches: the same."""
-        return vectors
+    def finish(self, sums: csr_matrix, windows: Windows) -> csr_matrix:
+        """The vectors (texts, vocabulary) from the sums over all batches."""
+        counts = np.repeat(windows.counts, np.diff(sums.indptr))
+        several = counts > 1
+        sums.data[several] = (sums.data[several] / counts[several]) ** (1 / POWER)
+        return sums
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:

@@ -1,7 +1,6 @@
 """Text to token ids, and the names of tokens in indexes."""
 
 import os
-from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import batched
@@ -58,37 +57,8 @@ class Tokenizer:
         """The number of tokens of each text, special tokens included."""
         return [len(encoding) for encoding in self._encodings(texts)]
 
-    def windows(self, texts: Sequence[str], max_length: int, overlap: int | None = None) -> Windows:
-        """What a model reads of texts: their first `max_length` tokens, or with `overlap` all, in windows of that length.
-
-        Windows of a text have `overlap` tokens in common, the last two of them more if need be: one shorter than the
-        others would have too little context. Special tokens are in every window. Raises CaiError if `overlap` leaves no
-        room.
-        """
-        full = [position for position, text in enumerate(texts) if text.strip()]
-        counts = np.zeros(len(texts), np.int64)
-        counts[full] = 1
-        texts = [texts[position] for position in full]
-        if overlap is None:
-            return Windows(self.encode(texts, max_length), np.array(full, np.int64), counts, max_length)
-        before, after = self._special_tokens
-        room = max_length - before - after
-        if overlap >= room:
-            raise CaiError(f"windows of {max_length} tokens cannot overlap by {overlap}: set a smaller overlap")
-        first: list[Sequence[int]] = []
-        further: list[Sequence[int]] = []
-        for position, encoding in zip(full, self._encodings(texts), strict=True):
-            ids = array("i", encoding.ids)  # a tenth of the memory of a list
-            end = len(ids) - after
-            last = before + max(end - before - room, 0)
-            for start in (*range(before, last, room - overlap), last):
-                window = ids[:before] + ids[start : min(start + room, end)] + ids[end:]
-                (first if start == before else further).append(window)
-                counts[position] = 1
-        return Windows()
-
     @cached_property
-    def _special_tokens(self) -> tuple[int, int]:
+    def special_tokens(self) -> tuple[int, int]:
         """The numbers of special tokens before and after a text."""
         self._backend.no_truncation()
         special = self._backend.encode("a").special_tokens_mask

@@ -18,6 +18,7 @@ from transformers.utils import logging
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import require_safetensors
 from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.windows import Windows
 
 BATCH_SIZE = {"cpu": 16, "cuda": 256}  # texts of full length
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -60,47 +61,44 @@ class Transformer:
         with torch.autocast(self.device.type, self.dtype, enabled=self.precision != "float32"):
             return self._model(input_ids=ids, attention_mask=mask.long(), **more)
 
-    def map_texts[R](
+    def windows(self, texts: Sequence[str], max_length: int, overlap: int | None = None) -> Windows:
+        """The windows of texts, see Windows.of. Raises CaiError if the model cannot read that many tokens."""
+        if max_length > self.max_length:
+            raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
+        return Windows.of(texts, self.tokenizer, max_length, overlap)
+
+    def map_windows[R](
         self,
         function: Callable[[torch.Tensor, torch.Tensor], R],
-        texts: Sequence[str],
-        max_length: int,
+        windows: Windows,
         batch_size: int | None = None,
         done: Done = lambda count: None,
         skip: int = 0,
-        overlap: int | None = None,
     ) -> Iterator[tuple[np.ndarray, R]]:
-        """Apply `function` to the padded token ids and mask of every batch of texts but the first `skip`.
+        """Apply `function` to the padded token ids and mask of every batch of windows but the first `skip`.
 
-        The first `max_length` tokens of each text are read, special tokens included, or with `overlap` all tokens, in
-        windows of that length, see Tokenizer.windows; blank texts are left out. `batch_size` is the number of windows
-        of that length per batch; batches of shorter ones are larger. Yields, for every batch, the positions of its
-        texts, with windows one for each, and what `function` returned. Raises CaiError if the model cannot read that
-        many tokens.
+        `batch_size` is the number of windows of maximum length per batch; batches of shorter ones are larger. Yields,
+        for every batch, the positions of the windows' texts and what `function` returned.
         """
-        if max_length > self.max_length:
-            raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
         size = batch_size or BATCH_SIZE[self.device.type]
-        owners, tokens = self.tokenizer.windows(texts, max_length, overlap)
-        blank = np.array([not text.strip() for text in texts], bool)
-        full = np.flatnonzero(~blank[owners])
+        unread = windows.counts.copy()
+        first = np.count_nonzero(unread)
         groups: list[np.ndarray] = []
-        # First windows have the batches that they would have without overlap, so that short texts keep their vectors.
-        for part in np.split(full, [np.searchsorted(full, len(texts))]):
-            lengths = [len(tokens[i]) for i in part]
-            groups += [part[group] for group in batches(lengths, size * max_length, 8 * size)]
-        unread = np.bincount(owners[full], minlength=len(texts))  # windows of each text
+        # First windows have the batches that they would have without others, so that short texts keep their vectors.
+        for part in np.split(np.arange(len(windows.tokens)), [first]):
+            lengths = [len(windows.tokens[i]) for i in part]
+            groups += [part[group] for group in batches(lengths, size * windows.max_length, 8 * size)]
 
         def finished(group: np.ndarray) -> int:
             """The number of texts whose last window is in this batch."""
             before = np.count_nonzero(unread)
-            np.subtract.at(unread, owners[group], 1)
+            np.subtract.at(unread, windows.owners[group], 1)
             return int(before - np.count_nonzero(unread))
 
-        done(int(blank.sum()) + sum(map(finished, groups[:skip])))
-        results = self.map(lambda group: function(*self.pad([tokens[i] for i in group])), groups[skip:])
+        done(len(unread) - int(first) + sum(map(finished, groups[:skip])))
+        results = self.map(lambda group: function(*self.pad([windows.tokens[i] for i in group])), groups[skip:])
         for group, result in zip(groups[skip:], results, strict=True):
-            yield owners[group], result
+            yield windows.owners[group], result
             done(finished(group))
 
     def map[B, R](self, function: Callable[[B], R], items: Sequence[B]) -> Iterator[R]:

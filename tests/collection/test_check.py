@@ -30,9 +30,7 @@ def test_counts(tiny: Path, tmp_path: Path) -> None:
     assert {key: stats[key] for key in stats if key != "seconds"} == {"documents": 12, "queries": 5, "judgments": 8}
 
 
-def test_what_is_cut_off_is_counted_and_warned_of(
-    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_cut_off_is_counted_and_warned_of(tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     collection = BeirFolder(tiny, "tiny")
     lengths = words([document.contents for document in collection.documents()])
     with caplog.at_level(logging.WARNING):
@@ -47,9 +45,7 @@ def test_what_is_cut_off_is_counted_and_warned_of(
     )
 
 
-def test_nothing_is_said_where_nothing_is_cut_off(
-    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_said_where_nothing_is_cut_off(tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     longest = max(words([document.contents for document in BeirFolder(tiny, "tiny").documents()]))
     with caplog.at_level(logging.WARNING):
         stats = checked(BeirFolder(tiny, "tiny"), tmp_path / "check.json", longest, "digest")

@@ -109,13 +109,13 @@ def test_published_and_expected_scores_are_read(written) -> None:
     config = load_index_config(
         written(
             "source: hpo\npublished: [{system: bm25, score: 0.5, source: a paper}]\nexpected: {any: {bm25: 1}}\n"
-            "k1: 1\nb: 0.75\nremove_query: never\npassages: 150\npassage_overlap: 0"
+            "k1: 1\nb: 0.75\nremove_query: never\npassages: 150\npassage_overlap: 20"
         )
     )
     assert config.published == [PublishedScore(system="bm25", score=0.5, source="a paper")]
     assert config.expected == {"any": {"bm25": 1.0}}
     assert (config.k1, config.b, config.remove_query) == (1.0, 0.75, "never")
-    assert (config.passages, config.passage_overlap) == (150, 0)
+    assert (config.passages, config.passage_overlap) == (150, 20)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> N
         ("source: hpo\nfields: text", "fields: 'text' should be a valid list"),
         ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
         ("source: hpo\npassages: 0", "passages: 0 should be greater than or equal to 1"),
-        ("source: hpo\npassages: 25", "passage_overlap: 25 should be less than passages, 25"),
+        ("source: hpo\npassages: 25\npassage_overlap: 25", "passage_overlap: 25 should be less than passages, 25"),
         ("source: hpo\nb: 1.5", "b: 1.5 should be less than or equal to 1"),
         ("source: hpo\nk1: -1", "k1: -1 should be greater than or equal to 0"),
         ("source: hpo\nhits: 0", "hits: 0 should be greater than or equal to 1"),

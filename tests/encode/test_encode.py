@@ -164,7 +164,10 @@ def test_documents_are_read_in_windows_and_queries_are_not(kind: str, collection
     settings = {"max_document_length": 8, "max_query_length": 8}
     cut, windows = encoder(kind, **settings), encoder(kind, overlap=2, **settings)
     for role, same in (("documents", False), ("queries", True)):
-        folders = [encode(collection, made, tmp_path / role / name, role) for name, made in zip("ab", (cut, windows))]
+        folders = [
+            encode(collection, made, tmp_path / role / name, role)
+            for name, made in zip("ab", (cut, windows), strict=False)
+        ]
         shards = [next(iter(Vectors(folder))).vectors for folder in folders]
         assert (abs(shards[0] - shards[1]).max() == 0) == same
     texts = [document.contents for document in collection.documents()]

@@ -41,7 +41,7 @@ def test_vectors_are_means_of_token_vectors(checkpoint: Path) -> None:
 
 def test_windows_are_pooled_by_their_mean(checkpoint: Path) -> None:
     dense = Dense(checkpoint, "cpu", "float32")
-    words = "salt fever colon cancer blood heart bone rat".split()  # a word piece each
+    words = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]  # a word piece each
     parts = dense.encode([" ".join(words[start : start + 4]) for start in (0, 3, 4)], 6)
     expected = parts.mean(0) / np.linalg.norm(parts.mean(0))
     for batch_size in (1, 16):

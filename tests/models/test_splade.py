@@ -70,16 +70,16 @@ def test_only_the_first_tokens_count(splade: Splade, checkpoint: Path, expected:
     assert not np.allclose(weights, expected, atol=1e-1)
 
 
-def test_windows_are_pooled_by_their_maximum(splade: Splade, checkpoint: Path) -> None:
-    words = "salt fever colon cancer blood heart bone rat".split()  # a word piece each
-    long = " ".join(words)
-    expected = plain(checkpoint, [" ".join(words[start : start + 4]) for start in (0, 3, 4)]).max(0)
+def test_windows_are_pooled_by_their_cubic_mean(splade: Splade, checkpoint: Path) -> None:
+    words = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]  # a word piece each
+    windows = plain(checkpoint, [" ".join(words[start : start + 4]) for start in (0, 3, 4)])
+    expected = np.cbrt((windows**3).mean(0))
     for batch_size in (1, 16):
-        weights = splade.encode(["", long, "fever"], 6, batch_size, overlap=1)
-        assert weights.has_canonical_format
+        weights = splade.encode(["", " ".join(words), "fever"], 6, batch_size, overlap=1)
+        assert weights.dtype == np.float32 and weights.has_canonical_format
         np.testing.assert_allclose(weights.toarray()[1], expected, atol=1e-4)
         np.testing.assert_allclose(weights.toarray()[2], plain(checkpoint, ["fever"])[0], atol=1e-4)
-    assert (splade.encode([long], 6).toarray() < expected - 0.1).any()
+    assert not weights[0].nnz
 
 
 @pytest.mark.parametrize("overlap", [0, 5])
@@ -89,7 +89,7 @@ def test_a_text_of_one_window_keeps_its_vector_to_the_last_bit(splade: Splade, o
     fits = np.array(splade.tokenizer.lengths(texts)) <= 20
     assert 3 < fits.sum() < len(texts) - 3
     assert (cut[fits] != windows[fits]).nnz == 0
-    assert (windows[~fits] < cut[~fits]).nnz == 0 < windows[~fits].nnz - cut[~fits].nnz
+    assert windows[~fits].nnz > cut[~fits].nnz
 
 
 def test_small_vocabulary_blocks_change_nothing(

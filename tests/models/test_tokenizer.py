@@ -57,44 +57,14 @@ def test_truncation_does_not_outlive_a_call(tokenizer: Tokenizer) -> None:
     assert [len(t) for t in tokenizer.encode([text, "colon"], 7)] == [7, 3]
 
 
-def test_windows_worked_example(tokenizer: Tokenizer) -> None:
-    cls, sep = tokenizer.encode([""], 8)[0]
-    long = "one two three four five six seven"  # a word piece each
-    ids = tokenizer.encode([long], None, special=False)[0]
-    owners, windows = tokenizer.windows(["fever", long, "", "one two three"], 5, overlap=1)
-    assert owners.tolist() == [0, 1, 2, 3, 1, 1]
-    assert [list(window) for window in windows[1::3]] == [[cls, *ids[:3], sep], [cls, *ids[2:5], sep]]
-    assert list(windows[5]) == [cls, *ids[4:], sep]
-    assert [list(window) for window in windows[:4]] == tokenizer.encode(["fever", long, "", "one two three"], 5)
-
-
-@pytest.mark.parametrize("overlap", [0, 1, 3, 5])
-def test_windows_hold_every_word_piece_and_are_full(tokenizer: Tokenizer, overlap: int) -> None:
-    for length in range(1, 40):
-        text = "a b c d e f g h i j".replace(" ", f" {length} ") * length
-        ids = tokenizer.encode([text], None, special=False)[0]
-        owners, windows = tokenizer.windows([text], 8, overlap)
-        assert len(owners) == len(windows)
-        assert all(len(window) == min(8, len(ids) + 2) for window in windows)
-        starts = [0, *(min(i * (6 - overlap), len(ids) - 6) for i in range(1, len(windows)))]
-        assert [list(window[1:-1]) for window in windows] == [ids[start : start + 6] for start in starts]
-        assert starts[-1] + 6 >= len(ids) > (starts[-2] + 6 if len(starts) > 1 else 0)
-
-
-def test_without_overlap_there_is_one_window_per_text(tokenizer: Tokenizer) -> None:
-    owners, windows = tokenizer.windows(["colon " * 9, "fever"], 5)
-    assert (owners.tolist(), windows) == ([0, 1], tokenizer.encode(["colon " * 9, "fever"], 5))
-
-
-def test_an_overlap_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
-    assert len(tokenizer.windows(["colon " * 9], 5, 2)[1]) == 7
-    with pytest.raises(CaiError, match="windows of 5 tokens cannot overlap by 3: set a smaller overlap"):
-        tokenizer.windows(["colon " * 9], 5, 3)
-
-
 def test_lengths_count_special_tokens(tokenizer: Tokenizer) -> None:
     tokenizer.encode(["colon"], 3)
     assert tokenizer.lengths(["", "colon " * 1000]) == [2, 1002]
+
+
+def test_special_tokens_are_before_and_after_a_text(tokenizer: Tokenizer) -> None:
+    tokenizer.encode(["colon"], 1, special=False)
+    assert tokenizer.special_tokens == (1, 1)
 
 
 def test_pairs_have_types_and_the_longer_text_is_truncated_first(tokenizer: Tokenizer) -> None:

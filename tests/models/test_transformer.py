@@ -50,7 +50,8 @@ def test_texts_are_mapped_in_batches_and_blank_ones_left_out(transformer: Transf
     texts = ["fever", "", "colon cancer of the colon", " \n", "salt"]
     counted: list[int] = []
     lengths = {}
-    for group, mask in transformer.map_texts(lambda ids, mask: mask, texts, 5, batch_size=2, done=counted.append):
+    windows = transformer.windows(texts, 5)
+    for group, mask in transformer.map_windows(lambda ids, mask: mask, windows, batch_size=2, done=counted.append):
         lengths |= dict(zip(group.tolist(), mask.sum(1).tolist(), strict=True))
     assert lengths == {0: 3, 2: 5, 4: 3}  # [CLS] and [SEP] included, and cut to 5
     assert sum(counted) == len(texts)
@@ -60,12 +61,10 @@ def test_texts_are_mapped_in_batches_and_blank_ones_left_out(transformer: Transf
 def test_windows_have_batches_of_their_own(transformer: Transformer, skip: int) -> None:
     texts = ["fever", " ", "colon cancer of the colon and salt", "salt"]
     counted: list[int] = []
-    found = [
-        (group.tolist(), mask.sum(1).tolist())
-        for group, mask in transformer.map_texts(
-            lambda ids, mask: mask, texts, 5, batch_size=2, done=counted.append, skip=skip, overlap=1
-        )
-    ]
+    batches = transformer.map_windows(
+        lambda ids, mask: mask.sum(1).tolist(), transformer.windows(texts, 5, overlap=1), 2, counted.append, skip
+    )
+    found = [(group.tolist(), lengths) for group, lengths in batches]
     assert found == [([2, 0], [5, 3]), ([3], [3]), ([2, 2], [5, 5])][skip:]
     assert counted == ([1, 1, 1, 1] if not skip else [3, 1])  # text 2 is done with its last window
 
