@@ -36,15 +36,14 @@ QUERIES = 1000  # of each kind
 BOXES = re.compile("[\u2500-\u257f]+")  # lines of tables
 
 SPLITS = ("about", "passage")
-SYSTEMS = ("bm25", "splade-idf", "hybrid-splade-idf-minmax")
-READINGS: dict[str, dict[str, int]] = {  # settings of the collection and of the encoders
-    "cut off after 256 word pieces": {},
-    "windows, overlap 0": {"overlap": 0},
-    "windows, overlap 32": {"overlap": 32},
-    "windows, overlap 64": {"overlap": 64},
-    "passages of 100 words": {"passages": 100},
+SYSTEMS = ("bm25", "splade-idf", "hybrid-splade-idf-minmax", "dense")
+READINGS: dict[str, tuple[dict[str, int], tuple[str, ...]]] = {  # settings, and the systems to run with them
+    "cut off after 256 word pieces": ({}, SYSTEMS),
+    "windows, overlap 0": ({"overlap": 0}, SYSTEMS[1:]),
+    "windows, overlap 32": ({"overlap": 32}, SYSTEMS[1:3]),
+    "windows, overlap 64": ({"overlap": 64}, SYSTEMS[1:3]),
+    "passages of 100 words": ({"passages": 100}, SYSTEMS),
 }
-
 
 Values = dict[tuple[str, str], dict[str, dict[str, float]]]  # system and split -> measure -> query -> value
 
@@ -132,27 +131,29 @@ def configure(folder: str, reading: str, encoder: str, dense: str, output: str) 
     """Write the YAML files of a way of reading: collection.yaml, splade.yaml and dense.yaml."""
     from cai_pyserini.core.config import encoder_yaml, load_encoder
 
-    settings = {"passages": None} | READINGS[reading]
-    passages = settings.pop("passages")
-    collection = {"name": Path(folder).name, "source": str(Path(folder).resolve()), "passages": passages}
-    _write_lines(Path(output, "collection.yaml"), [json.dumps({k: v for k, v in collection.items() if v})])
+    settings = READINGS[reading][0]
+    collection: dict[str, Any] = {"name": Path(folder).name, "source": str(Path(folder).resolve())}
+    if passages := settings.get("passages"):
+        collection["passages"] = passages
+    _write_lines(Path(output, "collection.yaml"), [json.dumps(collection)])
     for kind, spec in (("splade", encoder), ("dense", dense)):
-        text = encoder_yaml(load_encoder(spec).replace(**settings), Path(output))
+        text = encoder_yaml(load_encoder(spec).replace(overlap=settings.get("overlap")), Path(output))
         _write_lines(Path(output, f"{kind}.yaml"), [text])
     return {}
 
 
 def run(folder: str, reading: str, encoder: str, dense: str) -> tuple[dict[str, Any], Values]:
-    """Run all systems with a way of reading: results.json, and the measures of every query of each system."""
+    """Run systems with a way of reading: results.json, and the measures of every query of each system."""
     output = Path(folder, "readings", re.sub(r"\W+", "-", reading))
     harness.fresh(configure, folder=folder, reading=reading, encoder=encoder, dense=dense, output=str(output))
     command = [sys.executable, "-m", "cai_pyserini.beir", f"{output}/collection.yaml", "--output", str(output / "run")]
-    command += ["--encoder", f"{output}/splade.yaml", "--dense", f"{output}/dense.yaml", "--systems", *SYSTEMS]
+    systems = READINGS[reading][1]
+    command += ["--encoder", f"{output}/splade.yaml", "--dense", f"{output}/dense.yaml", "--systems", *systems]
     values: Values = {}
     for split in SPLITS:
         print(f"{reading}: {split}", file=sys.stderr)
         harness.run([*command, "--split", split])
-        for system in SYSTEMS:
+        for system in systems:
             values[system, split] = json.loads((output / "run" / "evaluations" / f"{system}.json").read_text())
     return json.loads((output / "run" / "results.json").read_text()), values
 
@@ -163,14 +164,13 @@ def table(results: dict[str, dict[str, Any]], values: dict[str, Values]) -> list
     from cai_pyserini.evaluate.significance import compare
 
     rows = []
-    first, *others = READINGS
     for system in SYSTEMS:
-        readings = [name for name in others if system != "bm25" or "passages" in READINGS[name]]
-        cells = {name: [system, name] for name in (first, *readings)}
+        first, *others = [name for name, (_, systems) in READINGS.items() if system in systems]
+        cells = {name: [system, name] for name in (first, *others)}
         for split in SPLITS:
             for measure in ("nDCG@10", "R@100"):
                 found = {name: values[name][system, split][measure] for name in cells}
-                compared = compare(found[first], {name: found[name] for name in readings})
+                compared = compare(found[first], {name: found[name] for name in others})
                 for name, cell in cells.items():
                     differs = name in compared and compared[name].p < 0.05
                     cell.append(f"{mean(found[name]):.4f}{'†' * differs}")
