@@ -1,222 +1,194 @@
-"""Long documents: a collection of manual pages, and what the settings for long documents do to the systems' scores.
+"""Long documents: what the settings for them do to the scores, and why windows are pooled by a power mean.
 
-A document is a manual page of this machine without its NAME section (title: the page's name). There are two kinds of
-queries, each a split:
-
-- `about`: the description in a NAME section, which says what a page is about; relevant are the pages that have it.
-- `passage`: a sentence from anywhere in a page, which is taken out of the page (inverse cloze task, Lee et al. 2019);
-  relevant is the page.
-
-Links, copies and very short pages are left out; of families such as git-* a sample is taken. Needs the program `man`.
-Every row is one run of `python -m cai_pyserini.beir` per split.
+Every row of the first table is one run of `python -m cai_pyserini.beir` per split: cut off, in windows, as passages.
+The second is of SPLADE vectors with IDF, whose dot products are computed exactly: a document is its first window, or it
+has the score of its best window, or one vector, the maximum or a mean over its windows.
 """
 
 import argparse
 import json
-import os
-import random
 import re
-import subprocess
 import sys
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import harness
 
-MAN = Path("/usr/share/man")
-SECTIONS = ("man1", "man2", "man3", "man5", "man7", "man8")
-SEED = 42
-PAGES = 2000
-FAMILY = 50  # pages at most whose names begin with the same word
-SHORTEST = 100  # words of a page
-SENTENCE = range(8, 26)  # words of a sentence that is a query
-QUERIES = 1000  # of each kind
-BOXES = re.compile("[\u2500-\u257f]+")  # lines of tables
-
-SPLITS = ("about", "passage")
 SYSTEMS = ("bm25", "splade-idf", "hybrid-splade-idf-minmax", "dense")
 READINGS: dict[str, tuple[dict[str, int], tuple[str, ...]]] = {  # settings, and the systems to run with them
-    "cut off after 256 word pieces": ({}, SYSTEMS),
+    "cut off": ({}, SYSTEMS),
     "windows, overlap 0": ({"overlap": 0}, SYSTEMS[1:]),
     "windows, overlap 32": ({"overlap": 32}, SYSTEMS[1:3]),
     "windows, overlap 64": ({"overlap": 64}, SYSTEMS[1:3]),
     "passages of 100 words": ({"passages": 100}, SYSTEMS),
 }
+POWERS = (1, 2, 3, 4, 8)
+MEASURES = ("nDCG@10", "R@100")
 
-Values = dict[tuple[str, str], dict[str, dict[str, float]]]  # system and split -> measure -> query -> value
-
-
-class Page(NamedTuple):
-    """A manual page: its name, its description, and the paragraphs of its other sections."""
-
-    name: str
-    description: str
-    paragraphs: list[str]
+PerQuery = dict[str, dict[str, float]]  # measure -> query -> value
+Values = dict[tuple[str, str], PerQuery]  # system and split
 
 
-def write(output: str) -> harness.Result:
-    """Write the BEIR folder."""
-    draw = random.Random(SEED)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = [page for page in pool.map(_read, _sample(draw)) if page]
-    pages = list({tuple(page.paragraphs): page for page in found}.values())
-    about: dict[str, list[str]] = {}
-    for page in pages:
-        about.setdefault(page.description, []).append(page.name)
-    own = {page.name: [text for line in page.paragraphs for text in _sentences(line)] for page in pages}
-    times = Counter(text for texts in own.values() for text in texts)
-    unique = {name: once for name, texts in own.items() if (once := [text for text in texts if times[text] == 1])}
-    taken = {name: draw.choice(unique[name]) for name in draw.sample(sorted(unique), min(QUERIES, len(unique)))}
-    queries = {
-        "about": {text: about[text] for text in draw.sample(sorted(about), min(QUERIES, len(about)))},
-        "passage": {text: [name] for name, text in taken.items()},
-    }
-    texts = {page.name: "\n".join(page.paragraphs).replace(taken.get(page.name, "\0"), "") for page in pages}
-    documents = [{"_id": name, "title": name.split(".")[0], "text": text} for name, text in texts.items()]
-    topics = []
-    for split, relevant in queries.items():
-        rows = ["query-id\tcorpus-id\tscore"]
-        for number, (text, names) in enumerate(relevant.items(), 1):
-            topics.append({"_id": f"{split}{number}", "text": text})
-            rows += [f"{split}{number}\t{name}\t1" for name in names]
-        _write_lines(Path(output, "qrels", f"{split}.tsv"), rows)
-    _write_lines(Path(output, "corpus.jsonl"), map(json.dumps, documents))
-    _write_lines(Path(output, "queries.jsonl"), map(json.dumps, topics))
-    return {"documents": len(documents), "queries": len(topics)}
+def configure(collection: str, reading: str, encoders: dict[str, str], output: str) -> harness.Result:
+    """Write the YAML files of a way of reading: of the collection and of each encoder."""
+    from cai_pyserini.core import artifact
+    from cai_pyserini.core.config import encoder_yaml, load_encoder, load_index_config
 
-
-def _sample(draw: random.Random) -> list[Path]:
-    """The files of PAGES manual pages, at most FAMILY of each family."""
-    families: dict[str, list[Path]] = {}
-    for path in sorted(path for section in SECTIONS for path in (MAN / section).glob("*.gz")):
-        if not path.is_symlink():
-            families.setdefault(re.split(r"\W|_", path.name)[0], []).append(path)
-    pages = [path for family in families.values() for path in draw.sample(family, min(FAMILY, len(family)))]
-    return draw.sample(pages, min(PAGES, len(pages)))
-
-
-def _read(path: Path) -> Page | None:
-    """A manual page, formatted by `man`; None if it is too short or has no description."""
-    command = ["man", "--no-hyphenation", "--no-justification", "--local-file", str(path)]
-    environment = os.environ | {"MANWIDTH": "5000", "LC_ALL": "C.UTF-8"}  # so wide that a paragraph is a line
-    output = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
-    sections: dict[str, list[str]] = {}
-    heading = ""
-    for line in BOXES.sub(" ", output).splitlines()[1:-1]:  # without the running titles
-        if line[:1].strip():
-            heading = line.strip()
-        elif line.strip():
-            sections.setdefault(heading, []).append(" ".join(line.split()))
-    _, _, description = re.sub(" [–—] ", " - ", " ".join(sections.pop("NAME", []))).partition(" - ")
-    paragraphs = [line for heading, lines in sections.items() for line in (heading, *lines)]
-    if len(description.split()) < 3 or sum(len(text.split()) for text in paragraphs) < SHORTEST:
-        return None
-    return Page(path.name.removesuffix(".gz"), description, paragraphs)
-
-
-def _sentences(paragraph: str) -> list[str]:
-    """The sentences of a paragraph that can be queries."""
-    found = re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph)
-    return [text for text in found if len(text.split()) in SENTENCE and text[0].isupper() and text.endswith(".")]
-
-
-def _write_lines(path: Path, lines: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def configure(folder: str, reading: str, encoder: str, dense: str, output: str) -> harness.Result:
-    """Write the YAML files of a way of reading: collection.yaml, splade.yaml and dense.yaml."""
-    from cai_pyserini.core.config import encoder_yaml, load_encoder
-
-    settings = READINGS[reading][0]
-    collection: dict[str, Any] = {"name": Path(folder).name, "source": str(Path(folder).resolve())}
-    if passages := settings.get("passages"):
-        collection["passages"] = passages
-    _write_lines(Path(output, "collection.yaml"), [json.dumps(collection)])
-    for kind, spec in (("splade", encoder), ("dense", dense)):
-        text = encoder_yaml(load_encoder(spec).replace(overlap=settings.get("overlap")), Path(output))
-        _write_lines(Path(output, f"{kind}.yaml"), [text])
+    settings, folder = READINGS[reading][0], Path(output)
+    config = load_index_config(collection)
+    source = str(Path(config.source).resolve()) if Path(config.source).is_dir() else config.source
+    values = config.replace(source=source, passages=settings.get("passages")).model_dump(exclude_defaults=True)
+    artifact.write_text(folder / "collection.yaml", json.dumps(values))  # which is YAML, too
+    for kind, spec in encoders.items():
+        used = load_encoder(spec).replace(overlap=settings.get("overlap"))
+        artifact.write_text(folder / f"{kind}.yaml", encoder_yaml(used, folder))
     return {}
 
 
-def run(folder: str, reading: str, encoder: str, dense: str) -> tuple[dict[str, Any], Values]:
+def run(
+    collection: str, reading: str, encoders: dict[str, str], output: Path, splits: list[str]
+) -> tuple[dict[str, Any], Values]:
     """Run systems with a way of reading: results.json, and the measures of every query of each system."""
-    output = Path(folder, "readings", re.sub(r"\W+", "-", reading))
-    harness.fresh(configure, folder=folder, reading=reading, encoder=encoder, dense=dense, output=str(output))
-    command = [sys.executable, "-m", "cai_pyserini.beir", f"{output}/collection.yaml", "--output", str(output / "run")]
-    systems = READINGS[reading][1]
-    command += ["--encoder", f"{output}/splade.yaml", "--dense", f"{output}/dense.yaml", "--systems", *systems]
+    folder = output / re.sub(r"\W+", "-", reading)
+    harness.fresh(configure, collection=collection, reading=reading, encoders=encoders, output=str(folder))
+    command = [sys.executable, "-m", "cai_pyserini.beir", f"{folder}/collection.yaml", "--output", f"{folder}/run"]
+    for kind in encoders:
+        command += [f"--{kind}", f"{folder}/{kind}.yaml"]
+    systems = [name for name in READINGS[reading][1] if name != "dense" or "dense" in encoders]
     values: Values = {}
-    for split in SPLITS:
+    for split in splits:
         print(f"{reading}: {split}", file=sys.stderr)
-        harness.run([*command, "--split", split])
+        harness.run([*command, "--split", split, "--systems", *systems])
         for system in systems:
-            values[system, split] = json.loads((output / "run" / "evaluations" / f"{system}.json").read_text())
-    return json.loads((output / "run" / "results.json").read_text()), values
+            values[system, split] = json.loads((folder / "run" / "evaluations" / f"{system}.json").read_text())
+    return json.loads((folder / "run" / "results.json").read_text()), values
 
 
-def table(results: dict[str, dict[str, Any]], values: dict[str, Values]) -> list[list[str]]:
-    """A row per system and way of reading; † marks what differs from the first way of the system."""
+def rows(results: dict[str, dict[str, Any]], values: dict[str, Values], splits: list[str]) -> Iterator[list[str]]:
+    """A row per system and way of reading; † marks what differs from the system's first way."""
+    for system in SYSTEMS:
+        if not (readings := [name for name in READINGS if (system, splits[0]) in values[name]]):
+            continue
+        cells = scores({name: {split: values[name][system, split] for split in splits} for name in readings})
+        for name in readings:
+            yield [system, name, *cells[name], *costs(system, results[name], results[readings[0]])]
+
+
+def scores(values: dict[str, dict[str, PerQuery]]) -> dict[str, list[str]]:
+    """The cells of all measures in all splits, by row; † marks what differs from the first row (paired t-test,
+    p < 0.05, Holm-corrected)."""
     from cai_pyserini.evaluate.measures import mean
     from cai_pyserini.evaluate.significance import compare
 
-    rows = []
-    for system in SYSTEMS:
-        first, *others = [name for name, (_, systems) in READINGS.items() if system in systems]
-        cells = {name: [system, name] for name in (first, *others)}
-        for split in SPLITS:
-            for measure in ("nDCG@10", "R@100"):
-                found = {name: values[name][system, split][measure] for name in cells}
-                compared = compare(found[first], {name: found[name] for name in others})
-                for name, cell in cells.items():
-                    differs = name in compared and compared[name].p < 0.05
-                    cell.append(f"{mean(found[name]):.4f}{'†' * differs}")
-        for name, cell in cells.items():
-            cell += _costs(system, results[name], results[first])
-        rows += cells.values()
-    return rows
+    first, *others = values
+    cells: dict[str, list[str]] = {name: [] for name in values}
+    for split in values[first]:
+        for measure in MEASURES:
+            compared = compare(values[first][split][measure], {name: values[name][split][measure] for name in others})
+            for name, cell in cells.items():
+                differs = name != first and compared[name].p < 0.05
+                cell.append(f"{mean(values[name][split][measure]):.4f}{'†' * differs}")
+    return cells
 
 
-def _costs(system: str, result: dict[str, Any], first: dict[str, Any]) -> list[str]:
-    """The size of a system's index in MB; of SPLADE's and dense vectors, the encoding time as a multiple of the first
-    way's; of SPLADE's, the non-zeros per page."""
-    if system not in result["index_bytes"]:
-        return ["", "", ""]
-    nonzeros = time = ""
+def costs(system: str, result: dict[str, Any], first: dict[str, Any]) -> list[str]:
+    """The size of the index in MB, the non-zeros per document, and the encoding time as a multiple of the first's."""
     stage = {"splade-idf": "encode documents", "dense": "encode dense-documents"}.get(system)
-    if stage:
-        time = f"{result['timings_s'][stage] / first['timings_s'][stage]:.1f}"
+    counts, nonzeros = result["counts"], ""
     if system == "splade-idf":
-        counts = result["counts"]
         vectors = counts.get("passages", counts["documents"])
         nonzeros = f"{result['nonzeros_per_document'] * vectors / counts['documents']:,.0f}"
-    return [f"{result['index_bytes'][system] / 1e6:.1f}", nonzeros, time]
+    return [
+        f"{result['index_bytes'][system] / 1e6:.1f}" if system in result["index_bytes"] else "",
+        nonzeros,
+        f"{result['timings_s'][stage] / first['timings_s'][stage]:.1f}" if stage else "",
+    ]
+
+
+def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
+    """The cells of the second table, by row."""
+    import numpy as np
+    import pandas as pd
+    from scipy.sparse import csr_matrix, diags, vstack
+
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.core.trec import fold_passages, run_of
+    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.encode.queries import encode_queries
+    from cai_pyserini.evaluate.measures import measure
+    from cai_pyserini.idf.idf import Idf
+    from cai_pyserini.impact.weighting import weighted
+    from cai_pyserini.models import splade
+
+    opened, loaded = open_collection(load_index_config(collection)), Encoder(load_encoder(encoder))
+    model = loaded.load("documents")
+    ids, contents = zip(*opened.documents(), strict=True)
+    idf = Idf.of(contents, loaded.tokenizer).weights()
+    splade.POWER = 1  # windows have their weights as they are
+    windows = model.transformer.windows(contents, loaded.max_length("documents"), 0)
+    pieces = list(model.encode_batches(windows, None, lambda count: None))
+    owners, vectors = np.concatenate([positions for positions, _ in pieces]), vstack([v for _, v in pieces], "csr")
+    ranks = pd.Series(owners).groupby(owners).cumcount().to_numpy()
+
+    def of_documents(rows: np.ndarray) -> csr_matrix:
+        """(documents, windows): 1 for those of these windows that a document has."""
+        return csr_matrix((np.ones(len(rows)), (owners[rows], rows)), shape=(len(ids), len(owners)))
+
+    maximum = csr_matrix((len(ids), model.width))
+    for rank in range(ranks.max() + 1):
+        maximum = maximum.maximum(of_documents(np.flatnonzero(ranks == rank)) @ vectors)
+    means = diags(1 / np.maximum(windows.counts, 1)) @ of_documents(np.arange(len(owners)))
+    rows = {
+        "first window": (ids, of_documents(np.flatnonzero(ranks == 0)) @ vectors),
+        "best window": ([f"{ids[owner]}#{rank}" for owner, rank in zip(owners, ranks, strict=True)], vectors),
+        "maximum": (ids, maximum),
+        **{f"power mean, {power}": (ids, (means @ vectors.power(power)).power(1 / power)) for power in POWERS},
+    }
+    values: dict[str, dict[str, PerQuery]] = {name: {} for name in rows}
+    for split in splits:
+        topics, qrels = opened.topics(split), opened.qrels(split)
+        queries = encode_queries(loaded, list(topics.values()), "splade")
+        for name, (names, matrix) in rows.items():
+            products = (queries @ weighted(matrix.tocsr(), idf).T).toarray()
+            best = np.argsort(-products, axis=1)[:, :1000]
+            hits = {
+                query: [(names[i], float(products[row, i])) for i in best[row] if products[row, i] > 0]
+                for row, query in enumerate(topics)
+            }
+            values[name][split] = measure(qrels, fold_passages(run_of(hits)), MEASURES)
+    return {"cells": scores(values)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="long.py",
         description=__doc__,
-        epilog="example:\n  python tests/benchmarks/long.py --output data/man",
+        epilog="example:\n  python tests/benchmarks/pages.py --output data/man\n"
+        "  python tests/benchmarks/long.py --collection data/man --splits about passage "
+        "--dense minilm --output runs/long",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--output", required=True, help="folder of the collection and the runs")
+    parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
+    parser.add_argument("--splits", nargs="+", default=["test"])
+    parser.add_argument("--output", required=True, type=Path, help="folder of the runs")
     parser.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
-    parser.add_argument("--dense", default="minilm", help="a dense encoder")
+    parser.add_argument("--dense", help="a dense encoder, such as minilm, to run it too")
     args = parser.parse_args()
-    if not Path(args.output, "queries.jsonl").exists():
-        harness.fresh(write, output=args.output)
+    pooled = harness.fresh(pool, collection=args.collection, encoder=args.encoder, splits=args.splits)["cells"]
+    encoders = {"encoder": args.encoder} | ({"dense": args.dense} if args.dense else {})
     results, values = {}, {}
-    for reading in READINGS:
-        results[reading], values[reading] = run(args.output, reading, args.encoder, args.dense)
-    header = ["system", "reading", *(f"{split}: {m}" for split in SPLITS for m in ("nDCG@10", "R@100"))]
-    header += ["index, MB", "non-zeros per page", "encoding time"]
-    counts = next(iter(results.values()))["counts"]
-    title = f"{counts['documents']:,} manual pages, {100 * counts['lost']:.0f}% of the text beyond 256 word pieces"
-    harness.show(title, header, table(results, values))
+    for name in READINGS:
+        results[name], values[name] = run(args.collection, name, encoders, args.output, args.splits)
+    measures = [f"{split}: {measure}" for split in args.splits for measure in MEASURES]
+    counts = results["cut off"]["counts"]
+    title = (
+        f"{counts['documents']:,} documents, {counts['cut']:,} of them cut off; {counts['lost']:.0%} of the text lost"
+    )
+    header = ["system", "documents are", *measures, "index, MB", "non-zeros per document", "encoding time"]
+    harness.show(title, header, list(rows(results, values, args.splits)))
+    harness.show("Pooling of windows, splade-idf", ["pooling", *measures], [[n, *cells] for n, cells in pooled.items()])
 
 
 if __name__ == "__main__":

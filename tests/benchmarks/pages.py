@@ -1,0 +1,129 @@
+"""A collection of long documents: the manual pages of this machine.
+
+A document is a page without its NAME section (title: the page's name). There are two kinds of queries, each a split:
+
+- `about`: the description in a NAME section, which says what a page is about; relevant are the pages that have it.
+- `passage`: a sentence from anywhere in a page, which is taken out of the page (inverse cloze task, Lee et al. 2019);
+  relevant is the page.
+
+Links, copies and very short pages are left out; of families such as git-* a sample is taken. Needs the program `man`.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from cai_pyserini.core import artifact
+
+MAN = Path("/usr/share/man")
+SECTIONS = ("man1", "man2", "man3", "man5", "man7", "man8")
+SEED = 42
+PAGES = 2000
+FAMILY = 50  # pages at most whose names begin with the same word
+SHORTEST = 100  # words of a page
+SENTENCE = range(8, 26)  # words of a sentence that is a query
+QUERIES = 1000  # of each kind
+BOXES = re.compile("[\u2500-\u257f]+")  # lines of tables
+
+
+class Page(NamedTuple):
+    """A manual page: its name, its description, and the paragraphs of its other sections."""
+
+    name: str
+    description: str
+    paragraphs: list[str]
+
+
+def write(output: Path) -> tuple[int, int]:
+    """Write a BEIR folder. Returns the numbers of its documents and queries."""
+    draw = random.Random(SEED)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [page for page in pool.map(_read, _sample(draw)) if page]
+    pages = list({tuple(page.paragraphs): page for page in found}.values())
+    about: dict[str, list[str]] = {}
+    for page in pages:
+        about.setdefault(page.description, []).append(page.name)
+    own = {page.name: [text for line in page.paragraphs for text in _sentences(line)] for page in pages}
+    times = Counter(text for texts in own.values() for text in texts)
+    unique = {name: once for name, texts in own.items() if (once := [text for text in texts if times[text] == 1])}
+    taken = {name: draw.choice(unique[name]) for name in draw.sample(sorted(unique), min(QUERIES, len(unique)))}
+    queries = {
+        "about": {text: about[text] for text in draw.sample(sorted(about), min(QUERIES, len(about)))},
+        "passage": {text: [name] for name, text in taken.items()},
+    }
+    texts = {page.name: "\n".join(page.paragraphs).replace(taken.get(page.name, "\0"), "") for page in pages}
+    documents = [{"_id": name, "title": name.split(".")[0], "text": text} for name, text in texts.items()]
+    topics = []
+    for split, relevant in queries.items():
+        rows = ["query-id\tcorpus-id\tscore"]
+        for number, (text, names) in enumerate(relevant.items(), 1):
+            topics.append({"_id": f"{split}{number}", "text": text})
+            rows += [f"{split}{number}\t{name}\t1" for name in names]
+        _write_lines(output / "qrels" / f"{split}.tsv", rows)
+    _write_lines(output / "corpus.jsonl", map(json.dumps, documents))
+    _write_lines(output / "queries.jsonl", map(json.dumps, topics))
+    return len(documents), len(topics)
+
+
+def _sample(draw: random.Random) -> list[Path]:
+    """The files of PAGES manual pages, at most FAMILY of each family."""
+    families: dict[str, list[Path]] = {}
+    for path in sorted(path for section in SECTIONS for path in (MAN / section).glob("*.gz")):
+        if not path.is_symlink():
+            families.setdefault(re.split(r"\W|_", path.name)[0], []).append(path)
+    pages = [path for family in families.values() for path in draw.sample(family, min(FAMILY, len(family)))]
+    return draw.sample(pages, min(PAGES, len(pages)))
+
+
+def _read(path: Path) -> Page | None:
+    """A manual page, formatted by `man`; None if it is too short or has no description."""
+    command = ["man", "--no-hyphenation", "--no-justification", "--local-file", str(path)]
+    environment = os.environ | {"MANWIDTH": "5000", "LC_ALL": "C.UTF-8"}  # so wide that a paragraph is a line
+    output = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+    sections: dict[str, list[str]] = {}
+    heading = ""
+    for line in BOXES.sub(" ", output).splitlines()[1:-1]:  # without the running titles
+        if line[:1].strip():
+            heading = line.strip()
+        elif line.strip():
+            sections.setdefault(heading, []).append(" ".join(line.split()))
+    _, _, description = re.sub(" [–—] ", " - ", " ".join(sections.pop("NAME", []))).partition(" - ")
+    paragraphs = [line for heading, lines in sections.items() for line in (heading, *lines)]
+    if len(description.split()) < 3 or sum(len(text.split()) for text in paragraphs) < SHORTEST:
+        return None
+    return Page(path.name.removesuffix(".gz"), description, paragraphs)
+
+
+def _sentences(paragraph: str) -> list[str]:
+    """The sentences of a paragraph that can be queries."""
+    found = re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph)
+    return [text for text in found if len(text.split()) in SENTENCE and text[0].isupper() and text.endswith(".")]
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    artifact.write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="pages.py",
+        description="Write the manual pages of this machine as a BEIR folder.",
+        epilog="example:\n  python tests/benchmarks/pages.py --output data/man",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    args = parser.parse_args()
+    documents, queries = write(args.output)
+    print(f"{args.output}: {documents:,} documents, {queries:,} queries")
+
+
+if __name__ == "__main__":
+    main()
