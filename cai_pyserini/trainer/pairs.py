@@ -54,7 +54,7 @@ class PairTraining(ABC):
         }
 
     def run(self, label: str | None = None) -> Path:
-        """Write the trained checkpoint. `label` names it among the steps of a recipe, which has estimated its
+        """Write the trained checkpoint. `label` names it among the steps of an adaptation, which has estimated its
         duration."""
         recipe = self.recipe()
 

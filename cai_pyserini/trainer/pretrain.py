@@ -33,7 +33,7 @@ def recipe(settings: PretrainSettings) -> artifact.Recipe:
 
 
 def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:
-    """Write the pretrained checkpoint. `label` names the step in a recipe, which has estimated its duration."""
+    """Write the pretrained checkpoint. `label` names the step in an adaptation, which has estimated its duration."""
     encoder = load_encoder(settings.base)
     made_by = recipe(settings)
 

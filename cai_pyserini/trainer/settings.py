@@ -236,7 +236,7 @@ class ScoreSettings(Settings):
 def load_step[S: Settings](
     kind: type[S], path: Path | None, fixed: Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> S:
-    """The settings of a step that a recipe runs: `fixed` overrides the YAML file, which overrides `usual`.
+    """The settings of a step that an adaptation runs: `fixed` overrides the YAML file, which overrides `usual`.
 
     Raises CaiError if the file sets a fixed value.
     """

@@ -13,10 +13,10 @@ from cai_pyserini.trainer.__main__ import COMMANDS, main
 def test_help_needs_no_heavy_package() -> None:
     """Without torch, transformers, datasets and pandas, --help still works: so it starts at once."""
     blocked = "import sys; sys.modules |= dict.fromkeys(('torch', 'transformers', 'datasets', 'pandas', 'numpy')); "
-    for package in ("trainer", "recipes"):
+    for package in ("trainer", "adapt", "gpl"):
         code = f"{blocked}from cai_pyserini.{package}.__main__ import main; main(['--help'])"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.returncode == 0 and "COMMAND" in done.stdout, done.stderr
+        assert done.returncode == 0 and "usage: " in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,7 +12,7 @@ import pytest
 
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.recipes.__main__ import main
+from cai_pyserini.gpl.__main__ import main
 from tests.conftest import json_lines
 
 TRAIN = "max_steps: 3\nbatch_size: 4\nwarmup_steps: 1\nlog_steps: 1\n"
@@ -41,7 +41,7 @@ def test_killed_between_its_steps_it_continues(
     ]
     for step in (done[1], done[3]):  # before the second retriever, and before training
         process = subprocess.Popen(
-            [sys.executable, "-m", "cai_pyserini.recipes", "gpl", *flags],
+            [sys.executable, "-m", "cai_pyserini.gpl", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -52,7 +52,7 @@ def test_killed_between_its_steps_it_continues(
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     made = {step: step.stat().st_mtime_ns for step in done}
-    main(["gpl", *flags])
+    main(flags)
     assert {step: step.stat().st_mtime_ns for step in done} == made  # nothing was done twice
     log = json.loads((tmp_path / "gpl" / "log.json").read_text())
     assert [entry["step"] for entry in log] == [1, 2, 3]
@@ -63,7 +63,7 @@ def test_killed_between_its_steps_it_continues(
     assert {line["query"] for line in lines} == mined
     assert {path.name for path in (steps / "runs").iterdir()} == {"splade-tiny", "minilm"}
     trained = (tmp_path / "gpl" / "model.safetensors").stat().st_mtime_ns
-    main(["gpl", *flags])
+    main(flags)
     assert (tmp_path / "gpl" / "model.safetensors").stat().st_mtime_ns == trained
     assert capsys.readouterr().out.endswith(f"./run_beir.sh {flags[1]} --encoder {tmp_path / 'gpl'}\n")
 
@@ -71,5 +71,5 @@ def test_killed_between_its_steps_it_continues(
 def test_settings_of_the_training_are_checked_before_any_work(flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(TRAIN + "loss: in-batch\n")
     with pytest.raises(CaiError, match=r"train\.yaml: loss cannot be set here"):
-        main(["gpl", *flags])
+        main(flags)
     assert not (tmp_path / "gpl.steps").exists()

@@ -19,6 +19,9 @@ from typing import NamedTuple
 
 from transformers import AutoTokenizer
 
+from cai_pyserini.adapt import estimate, pseudo_queries
+from cai_pyserini.adapt.pseudo_queries import NEGATIVES, PseudoQueries
+from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
@@ -31,9 +34,6 @@ from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.recipes import estimate, pseudo_queries
-from cai_pyserini.recipes.pseudo_queries import NEGATIVES, PseudoQueries
-from cai_pyserini.recipes.settings import AdaptSettings
 from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
 from cai_pyserini.trainer.callbacks import duration
 from cai_pyserini.trainer.examples import Example, examples
@@ -51,7 +51,7 @@ from cai_pyserini.trainer.settings import (
 )
 from cai_pyserini.trainer.splade import SpladeTraining
 
-STAGE = "recipes adapt"
+STAGE = "adapt"
 SHORT = {"batch_size": 24, "warmup_steps": 50}
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 400}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 1200, "lambda_q": 0.01, "lambda_d": 0.01}

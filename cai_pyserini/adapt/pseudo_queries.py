@@ -37,7 +37,7 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import generate
 from cai_pyserini.trainer.settings import inherited
 
-STAGE = "recipes adapt: pseudo queries"
+STAGE = "adapt: pseudo queries"
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)")
 SHORTEST = 4  # words of a sentence that is a query
 DEPTH = 50  # a hard negative is among this many best documents of one of the systems

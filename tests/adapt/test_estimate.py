@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cai_pyserini.recipes import estimate
+from cai_pyserini.adapt import estimate
 
 
 def test_a_sample_is_counted_and_uniform(monkeypatch: pytest.MonkeyPatch) -> None:

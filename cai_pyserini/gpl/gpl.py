@@ -14,7 +14,7 @@ from cai_pyserini.beir.plan import run
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
-from cai_pyserini.recipes.settings import GplSettings
+from cai_pyserini.gpl.settings import GplSettings
 from cai_pyserini.trainer import generate
 from cai_pyserini.trainer.dense import DenseTraining
 from cai_pyserini.trainer.mine import mine

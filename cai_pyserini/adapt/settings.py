@@ -1,4 +1,4 @@
-"""The settings of the recipes; those of single steps can be given in YAML files."""
+"""The settings of an adaptation; those of single steps can be given in YAML files."""
 
 from typing import ClassVar, Literal, Self
 
@@ -20,9 +20,7 @@ class AdaptSettings(Settings):
     If interrupted, run the same command again to continue. docs/adaptation.md explains the steps.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.recipes adapt --collection hpo --base splade-tiny --output models/hpo"
-    )
+    example: ClassVar[str] = "python -m cai_pyserini.adapt --collection hpo --base splade-tiny --output models/hpo"
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     base: str = flag(help="SPLADE encoder to start from; with --data, any masked language model")
@@ -62,28 +60,3 @@ class AdaptSettings(Settings):
         if self.generate and not self.generator:
             raise ValueError("--generate needs --generator")
         return self
-
-
-class GplSettings(Settings):
-    """Adapt a SPLADE or dense retriever with generated queries and a cross-encoder (GPL).
-
-    If interrupted, run the same command again to continue.
-    """
-
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.recipes gpl --collection scifact --base splade-tiny --retrievers minilm "
-        "--generator BeIR/query-gen-msmarco-t5-base-v1 --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 "
-        "--output models/gpl"
-    )
-    config: AnyPath | None = CONFIG
-    collection: str = COLLECTION
-    base: str = flag(help="encoder to adapt, SPLADE or dense")
-    generator: str = flag(help=GENERATOR)
-    cross_encoder: str = flag(help=CROSS_ENCODER)
-    output: AnyPath = OUTPUT
-    retrievers: list[str] = flag([], "further encoders, besides the base, that retrieve negatives, such as minilm")
-    depth: int = flag(50, "draw negatives from this many best documents of each retriever", ge=1)
-    generate: AnyPath | None = flag(None, "YAML file with settings for query generation")
-    train: AnyPath | None = flag(None, "YAML file with settings for the training")
-    seed: int = flag(42, "random seed", ge=0)
-    device: Literal["auto", "cpu"] = DEVICE

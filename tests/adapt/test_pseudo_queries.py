@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cai_pyserini.adapt.pseudo_queries import PseudoQueries, margins, pseudo_queries
 from cai_pyserini.core.config import IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.recipes.pseudo_queries import PseudoQueries, margins, pseudo_queries
 from tests.conftest import json_lines
 
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from scipy.sparse import diags_array
 
+from cai_pyserini.adapt.__main__ import main
+from cai_pyserini.adapt.pseudo_queries import PseudoQueries
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.recipes.__main__ import main
-from cai_pyserini.recipes.pseudo_queries import PseudoQueries
 from cai_pyserini.trainer.training import load_model
 from tests.conftest import json_lines
 from tests.trainer.conftest import weights
@@ -35,7 +35,7 @@ class Adapted:
         self.folder = folder
         self.output = folder / "model"
         (folder / "steps.yaml").write_text(STEPS)
-        self.flags = ["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--dense", "minilm"]
+        self.flags = ["--collection", str(tiny), "--base", "splade-tiny", "--dense", "minilm"]
         self.flags += [f"--{name}={folder / 'steps.yaml'}" for name in ("splade", "distil")]
         self.flags += ["--device", "cpu", "--output", str(self.output)]
 
@@ -117,7 +117,7 @@ def test_another_weight_trains_nothing_again(adapted: Adapted, capsys: pytest.Ca
     assert {path: path.stat().st_mtime_ns for path in steps.rglob("*")} == before
     out = capsys.readouterr().out
     assert out.count("(done)") == 3 and "about" not in out and "0.5 old and 0.5 new" in out
-    assert artifact.require(other, "recipes adapt").stats["weight"] == 0.5
+    assert artifact.require(other, "adapt").stats["weight"] == 0.5
     name = "bert.embeddings.word_embeddings.weight"
     assert not torch.equal(weights(other)[name], weights(adapted.output)[name])
 
@@ -125,7 +125,7 @@ def test_another_weight_trains_nothing_again(adapted: Adapted, capsys: pytest.Ca
 @pytest.mark.slow
 def test_killed_in_its_second_training_it_continues_there(adapted: Adapted, tiny: Path, tmp_path: Path) -> None:
     killed = Adapted(tiny, tmp_path)
-    call = [sys.executable, "-m", "cai_pyserini.recipes", *killed.flags]
+    call = [sys.executable, "-m", "cai_pyserini.adapt", *killed.flags]
     process = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     steps = tmp_path / "model.steps"
     saved = steps / "distilled" / "training" / "checkpoint-2" / "trainer_state.json"
@@ -155,7 +155,7 @@ def test_the_plan_and_the_estimate_come_before_the_work(
     (tmp_path / "splade.yaml").write_text("batch_size: 4\n")
     flags = ["--collection", str(tiny), "--base", "splade-tiny", "--splade", str(tmp_path / "splade.yaml")]
     with pytest.raises(InterruptedError):
-        main(["adapt", *flags, "--output", str(tmp_path / "model")])
+        main([*flags, "--output", str(tmp_path / "model")])
     plan = capsys.readouterr().out
     assert "2. contrast: 400 steps with 4 queries each\n3. mean of weights, 0.4 old and 0.6 new, and IDF\n" in plan
     assert "about " in plan.splitlines()[-1] and plan.endswith(" contrast\n")
@@ -171,7 +171,7 @@ def test_a_cross_encoder_and_a_query_generator(
     flags += [f"--{name}={tmp_path / 'steps.yaml'}" for name in ("splade", "distil")]
     flags += ["--cross-encoder", str(cross_encoder)]
     flags += ["--generator", str(generator), "--generate", str(tmp_path / "generate.yaml")]
-    main(["adapt", *flags])
+    main(flags)
     out = capsys.readouterr().out
     assert "1. query generation: 3 queries for each of 12 documents\n" in out
     assert "3. cross-encoder: scores of at most 25,000 pairs\n" in out
@@ -193,7 +193,7 @@ def test_the_papers_recipe_from_a_training_file(
     (tmp_path / "vocabulary.yaml").write_text("increment: 20\nmax_steps: 1\n")
     flags = [f"--{name}={tmp_path / name}.yaml" for name in ("vocabulary", "pretrain", "splade")]
     flags += ["--data", str(triples), "--device", "cpu", "--collection", str(tiny), "--base", "splade-tiny"]
-    main(["adapt", *flags, "--output", str(tmp_path / "model")])
+    main([*flags, "--output", str(tmp_path / "model")])
     assert capsys.readouterr().out.splitlines()[1:5] == [
         "1. vocabulary: in increments of 20 tokens",
         "2. pretraining: 3 steps with 4 sequences of 32 tokens each",
@@ -224,7 +224,7 @@ def test_flags_that_do_not_fit_are_refused(
     flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["adapt", "--collection", "hpo", "--base", "splade-tiny", "--output", str(tmp_path / "model"), *flags])
+        main(["--collection", "hpo", "--base", "splade-tiny", "--output", str(tmp_path / "model"), *flags])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -243,7 +243,7 @@ def test_files_that_are_wrong_are_refused_before_any_work(
 ) -> None:
     if yaml is not None:
         (tmp_path / "steps.yaml").write_text(yaml)
-    call = ["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")]
+    call = ["--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")]
     with pytest.raises(CaiError) as caught:
         main([*call, *flags, str(tmp_path / "steps.yaml")])
     assert message in str(caught.value)
@@ -254,5 +254,5 @@ def test_a_folder_with_other_files_is_refused_before_any_work(tiny: Path, tmp_pa
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "thesis.tex").touch()
     with pytest.raises(CaiError, match="files that this command has not made"):
-        main(["adapt", "--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")])
+        main(["--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")])
     assert not (tmp_path / "model.steps").exists()

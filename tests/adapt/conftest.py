@@ -1,4 +1,4 @@
-"""What the tests of the recipes share with those of the trainer."""
+"""What the tests of adaptations share with those of the trainer."""
 
 from tests.trainer.conftest import generator, steady, triples
 

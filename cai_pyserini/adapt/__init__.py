@@ -1,0 +1,1 @@
+"""Adapt a retriever to a collection, from nothing but its documents."""

@@ -1,0 +1,21 @@
+from collections.abc import Sequence
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.packages import require_modules
+from cai_pyserini.core.settings import parse
+from cai_pyserini.gpl.settings import GplSettings
+from cai_pyserini.trainer.__main__ import PACKAGES
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    settings = parse(GplSettings, argv, "python -m cai_pyserini.gpl")
+    require_modules(PACKAGES, "trainer")
+
+    from cai_pyserini.gpl.gpl import gpl
+
+    gpl(settings)
+    print(f"{settings.output}: ./run_beir.sh {settings.collection} --encoder {settings.output}")
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,1 +1,0 @@
-"""Whole adaptations to a collection, made of the steps of the trainer."""
