@@ -12,6 +12,7 @@ from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
 
 
 class Joint(Settings):
@@ -37,6 +38,7 @@ class EncoderConfig(Settings):
     query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
     idf_power: float = Field(default=1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
+    projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
     bits: int = Field(default=10, ge=1, le=24)  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
     query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
@@ -48,6 +50,8 @@ class EncoderConfig(Settings):
         room = self.max_document_length - 2  # for word pieces
         if self.overlap is not None and self.overlap >= room:
             raise ValueError(f"overlap: {self.overlap} should be less than {room} (max_document_length - 2)")
+        if self.projection and self.kind != "dense":
+            raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         return self
 
 
@@ -94,7 +98,7 @@ def load_encoder(spec: str) -> EncoderConfig:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
     name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
     config = build(EncoderConfig, {"name": name} | read_yaml(path), str(path))
-    located = {key: _relative_to(path, value) for key in ("checkpoint", "idf") if (value := getattr(config, key))}
+    located = {key: _relative_to(path, value) for key in LOCATED if (value := getattr(config, key))}
     return config.replace(**located)
 
 
@@ -140,8 +144,9 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"})
     if not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir():
         values["checkpoint"] = os.path.relpath(config.checkpoint, folder)
-    if config.idf:
-        values["idf"] = os.path.relpath(config.idf, folder)
+    for key in ("idf", "projection"):
+        if key in values:
+            values[key] = os.path.relpath(values[key], folder)
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 

@@ -8,7 +8,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
-from cai_pyserini.models.dense import Dense
+from cai_pyserini.models.dense import Dense, require_projection
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
@@ -20,12 +20,14 @@ class Encoder:
     """A Splade or Dense model that is loaded only when needed, which it is not if all vectors are already stored.
 
     `precision` applies to documents. Queries, which are short, are encoded in float32, so that a query has the same
-    impacts on every machine and in every batch. Raises CaiError for a checkpoint or device that does not exist.
+    impacts on every machine and in every batch. Raises CaiError for a checkpoint, projection or device that does not
+    exist.
     """
 
     def __init__(self, config: EncoderConfig, device: str = "auto", precision: Precision = "auto"):
         self.config = config
         self.checkpoint = checkpoint_folder(config)
+        self._projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
         self._precision = precision
         self._models: dict[str, Splade | Dense] = {}
@@ -65,7 +67,7 @@ class Encoder:
             "overlap": self.overlap(role),
             "precision": self.precision(role),
             "idf": [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None,
-        }
+        } | ({"projection": artifact.file_digest(self._projection)} if self._projection else {})
 
     @property
     def _idf(self) -> Path | None:
@@ -81,5 +83,5 @@ class Encoder:
                 self._models[precision] = Splade(self.checkpoint, self.device, precision)
             else:
                 weights = Idf.load(self._idf).weights(self.config.idf_power) if self._idf else None
-                self._models[precision] = Dense(self.checkpoint, self.device, precision, weights)
+                self._models[precision] = Dense(self.checkpoint, self.device, precision, weights, self._projection)
         return self._models[precision]

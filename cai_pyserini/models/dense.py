@@ -2,6 +2,8 @@
 
     v = normalized sum over tokens i of idf_i^power * h_i        (Iida & Okazaki 2022, baselines; without IDF: idf = 1)
 
+An adapted encoder also has a projection, a matrix W: its vector is v W, normalized.
+
 Vectors have length 1, so that a dot product is a cosine. Special tokens have weight 1, as every token that the
 collection does not contain. Documents and queries are pooled alike. The vector of a text of several windows is the
 normalized mean of theirs.
@@ -13,17 +15,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
 from cai_pyserini.models.windows import Windows
 
+REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
+
 
 class Dense:
-    """A dense encoder: any transformer checkpoint. `weights` (vocabulary,) are those of the tokens in the mean."""
+    """A dense encoder: any transformer checkpoint. `weights` (vocabulary,) are those of the tokens in the mean;
+    `projection` is a safetensors file with the tensor `weight` (width, width), by which each mean is multiplied."""
 
     def __init__(
-        self, checkpoint: Path, device: str = "auto", precision: Precision = "auto", weights: np.ndarray | None = None
+        self,
+        checkpoint: Path,
+        device: str = "auto",
+        precision: Precision = "auto",
+        weights: np.ndarray | None = None,
+        projection: Path | None = None,
     ):
         model = load_transformer(checkpoint)
         self.transformer = Transformer(checkpoint, model, device, precision)
@@ -36,6 +48,9 @@ class Dense:
             )
         chosen = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
         self._weights = chosen.to(self.transformer.device)
+        self._projection = None
+        if projection:
+            self._projection = load_projection(projection, self.width).to(self.transformer.device)
 
     def encode(
         self,
@@ -75,13 +90,37 @@ class Dense:
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
         hidden = self.transformer(ids, mask).last_hidden_state
-        return pooled(hidden, self._weights[ids] * mask).numpy(force=True)
+        vectors = pooled(hidden, self._weights[ids] * mask)
+        if self._projection is not None:
+            vectors = torch.nn.functional.normalize(vectors @ self._projection, dim=-1)
+        return vectors.numpy(force=True)
 
 
 def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Means of token vectors (texts, tokens, width) weighted with (texts, tokens), scaled to length 1, float32."""
     sums = (hidden.float() * weights[..., None]).sum(1)
     return torch.nn.functional.normalize(sums, dim=-1)
+
+
+def load_projection(path: Path, width: int) -> torch.Tensor:
+    """The tensor `weight`, float32 (width, width), of a safetensors file. Raises CaiError if it is not there."""
+    try:
+        weight = load_file(require_projection(path)).get("weight")
+    except SafetensorError as error:
+        raise CaiError(f"{path} is not a safetensors file ({error}): {REMEDY}") from None
+    if weight is None:
+        raise CaiError(f"{path} has no tensor `weight`: {REMEDY}")
+    if weight.dtype != torch.float32 or weight.shape != (width, width):
+        found = f"{str(weight.dtype).removeprefix('torch.')} {tuple(weight.shape)}"
+        raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {REMEDY}")
+    return weight
+
+
+def require_projection(path: Path) -> Path:
+    """The path, if it is a file. Raises CaiError if not."""
+    if not path.is_file():
+        raise CaiError(f"no projection {path}: {REMEDY}")
+    return path
 
 
 def load_transformer(checkpoint: Path) -> Any:

@@ -253,10 +253,13 @@ def recorded(settings: Settings, *without: str) -> dict[str, Any]:
 
 def inherited(encoder: EncoderConfig) -> dict[str, Any]:
     """The values that a checkpoint inherits from the encoder it is trained from, for its recipe."""
-    return encoder.model_dump(exclude={"name", "checkpoint", "revision", "range", "source", "idf"})
+    return encoder.model_dump(exclude={"name", "checkpoint", "revision", "range", "source", "idf", "projection"})
 
 
 def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) -> None:
-    """Write the encoder.yaml of a checkpoint in `folder`: that of its base, with another IDF, or none."""
-    config = base.replace(name="", checkpoint=str(folder), revision=None, range=None, source=None, idf=idf and str(idf))
+    """Write the encoder.yaml of a checkpoint in `folder`: that of its base, with another IDF, or none, and without its
+    projection, which belongs to the weights of the base."""
+    config = base.replace(
+        name="", checkpoint=str(folder), revision=None, range=None, source=None, idf=idf and str(idf), projection=None
+    )
     write_text(folder / "encoder.yaml", encoder_yaml(config, folder))

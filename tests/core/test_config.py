@@ -63,6 +63,7 @@ def test_the_defaults_are_the_papers(written) -> None:
         "query": "splade",
         "idf": None,
         "idf_power": 1.0,
+        "projection": None,
         "joint": None,
         "source": None,
     }
@@ -80,6 +81,7 @@ def test_every_key_is_read(written) -> None:
         query: bow
         idf: somewhere
         idf_power: 0.5
+        projection: some.safetensors
         bits: 8
         range: 12
         query_scale: 1
@@ -97,6 +99,7 @@ def test_every_key_is_read(written) -> None:
         "query": "bow",
         "idf": "somewhere",
         "idf_power": 0.5,
+        "projection": "some.safetensors",
         "bits": 8,
         "range": 12.0,
         "query_scale": 1,
@@ -142,6 +145,7 @@ def test_published_and_expected_scores_are_read(written) -> None:
         ("checkpoint: m\nmax_document_length: 2", "max_document_length: 2 should be greater than or equal to 3"),
         ("checkpoint: m\noverlap: -1", "overlap: -1 should be greater than or equal to 0"),
         ("checkpoint: m\noverlap: 254", "overlap: 254 should be less than 254 (max_document_length - 2)"),
+        ("checkpoint: m\nprojection: p", "projection: only a dense encoder has one, but kind is splade"),
         ("bits: 8", "checkpoint is missing"),
         ("just words", "expected `key: value` lines"),
     ],
@@ -201,10 +205,12 @@ def test_a_beir_folder_is_a_collection(tiny: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_relative_paths_are_relative_to_the_file(written, tmp_path: Path) -> None:
-    for name in ("model", "idf", "data"):
+    for name in ("model", "idf", "data", "p.safetensors"):
         (tmp_path / "sub" / name).mkdir(parents=True)
-    encoder = load_encoder(written("checkpoint: model\nidf: idf", "sub/e.yaml"))
-    assert (Path(encoder.checkpoint), Path(encoder.idf or "")) == (tmp_path / "sub" / "model", tmp_path / "sub" / "idf")
+    text = "checkpoint: model\nkind: dense\nidf: idf\nprojection: p.safetensors"
+    encoder = load_encoder(written(text, "sub/e.yaml"))
+    found = [encoder.checkpoint, encoder.idf, encoder.projection]
+    assert found == [str(tmp_path / "sub" / name) for name in ("model", "idf", "p.safetensors")]
     assert Path(load_index_config(written("source: data", "sub/c.yaml")).source) == tmp_path / "sub" / "data"
 
 
@@ -248,6 +254,9 @@ def test_an_encoder_yaml_has_what_is_not_a_default(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     config = EncoderConfig(name="mine", checkpoint=str(tmp_path / "model"), idf=str(tmp_path / "idf"), bits=8)
     assert encoder_yaml(config, tmp_path / "index") == "name: mine\ncheckpoint: ../model\nidf: ../idf\nbits: 8\n"
+    config = EncoderConfig(name="", checkpoint="org/model", kind="dense", projection=str(tmp_path / "p.safetensors"))
+    dense = "checkpoint: org/model\nkind: dense\nprojection: ../p.safetensors\n"
+    assert encoder_yaml(config, tmp_path / "index") == dense
 
 
 @pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])

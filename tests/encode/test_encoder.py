@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, load_encoder
@@ -78,6 +79,23 @@ def test_only_dense_vectors_depend_on_the_idf(tiny: Path, checkpoint: Path, tmp_
     assert all(isinstance(model, Dense) for model in models)
     one, other = (model.encode(["insulin of the patient"], 256) for model in models)
     assert abs(one - other).max() > 1e-3
+
+
+def test_dense_vectors_depend_on_the_projection(checkpoint: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    settings = {"kind": "dense", "projection": str(path)}
+    with pytest.raises(CaiError, match=r"no projection .*p\.safetensors: write"):
+        encoder(checkpoint, **settings)
+    recipes = [encoder(checkpoint, kind="dense").recipe("queries")]
+    for width in (3, 128):
+        save_file({"weight": torch.eye(width).flip(0)}, path)
+        projected = encoder(checkpoint, **settings)
+        recipes.append(projected.recipe("queries"))
+    assert all(recipes.count(recipe) == 1 for recipe in recipes)
+    plain = encoder(checkpoint, kind="dense")
+    for role in ("documents", "queries"):
+        vectors = [made.load(role).encode(["insulin of the patient"], 256) for made in (plain, projected)]
+        assert abs(vectors[0][:, ::-1] - vectors[1]).max() < 1e-6
 
 
 def test_a_checkpoint_without_safetensors_is_refused(copied: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
@@ -65,6 +66,46 @@ def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, ti
 def test_idf_of_another_vocabulary_is_refused(checkpoint: Path) -> None:
     with pytest.raises(CaiError, match="30,522 tokens, the IDF 3"):
         Dense(checkpoint, weights=np.ones(3))
+
+
+def test_each_window_is_projected_to_length_one(checkpoint: Path, tmp_path: Path) -> None:
+    matrix = torch.randn(128, 128, generator=torch.Generator().manual_seed(1))
+    save_file({"weight": matrix}, tmp_path / "p.safetensors")
+    projected = Dense(checkpoint, "cpu", "float32", projection=tmp_path / "p.safetensors")
+    plain = Dense(checkpoint, "cpu", "float32")
+    by_hand = plain.encode(TEXTS[:2], 256) @ matrix.numpy()
+    by_hand /= np.linalg.norm(by_hand, axis=1, keepdims=True)
+    vectors = projected.encode(TEXTS, 256)
+    np.testing.assert_allclose(vectors[:2], by_hand, atol=1e-6)
+    assert not vectors[2].any()  # a blank text
+    words = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]
+    parts = projected.encode([" ".join(words[start : start + 4]) for start in (0, 3, 4)], 6)
+    mean = parts.mean(0) / np.linalg.norm(parts.mean(0))
+    np.testing.assert_allclose(projected.encode([" ".join(words)], 6, overlap=1)[0], mean, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "tensors, message",
+    [
+        (None, "no projection .*p.safetensors: write the projection of this encoder there, or remove `projection`"),
+        ({"w": torch.eye(128)}, "p.safetensors has no tensor `weight`: write"),
+        ({"weight": torch.eye(64)}, r"`weight` is float32 \(64, 64\), but vectors need float32 \(128, 128\): write"),
+        ({"weight": torch.eye(128).half()}, r"`weight` is float16 \(128, 128\), but"),
+    ],
+)
+def test_a_projection_that_is_wrong_is_named(
+    tensors: dict[str, torch.Tensor] | None, message: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    if tensors:
+        save_file(tensors, tmp_path / "p.safetensors")
+    with pytest.raises(CaiError, match=message):
+        Dense(checkpoint, "cpu", projection=tmp_path / "p.safetensors")
+
+
+def test_a_broken_projection_is_named(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.safetensors").write_text("broken")
+    with pytest.raises(CaiError, match=r"p\.safetensors is not a safetensors file"):
+        Dense(checkpoint, "cpu", projection=tmp_path / "p.safetensors")
 
 
 @pytest.mark.slow

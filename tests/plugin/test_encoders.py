@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -33,13 +35,17 @@ def test_query_encoder(encoders, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bow.encode("Cancer, cancer of the colon") == {"cancer": 200, ",": 100, "of": 100, "the": 100, "colon": 100}
 
 
-def test_dense_encoders(encoders, checkpoint: Path) -> None:
+def test_dense_encoders(encoders, checkpoint: Path, tmp_path: Path) -> None:
     config = load_encoder(str(checkpoint)).replace(kind="dense")
     query = encoders.CaiQueryEncoder(config, device="cpu").encode("colon cancer")
     documents = encoders.CaiDocumentEncoder(config, device="cpu").encode(["cancer", "infection"], ["colon", "bladder"])
     assert query.shape == (128,) and documents.shape == (2, 128)
     assert np.linalg.norm(query) == pytest.approx(1, abs=1e-5)
     assert documents[0] @ query == pytest.approx(1, abs=1e-2) and documents[1] @ query < 0.95
+    save_file({"weight": torch.eye(128).flip(0)}, tmp_path / "p.safetensors")
+    projected = config.replace(projection=str(tmp_path / "p.safetensors"))
+    found = encoders.CaiQueryEncoder(projected, device="cpu").encode("colon cancer")
+    assert found == pytest.approx(query[::-1], abs=1e-6)
 
 
 def test_document_encoder_gives_what_the_collection_got(encoders, run_folder: Path, tiny: Path) -> None:

@@ -67,3 +67,11 @@ def test_a_checkpoint_is_an_encoder_with_its_folders_name(tmp_path: Path) -> Non
     encoder = load_encoder(str(folder))
     assert (encoder.name, encoder.query, encoder.idf_power, encoder.range) == ("mine", "bow", 0.5, None)
     assert Path(encoder.checkpoint).samefile(folder) and Path(encoder.idf or "").samefile(folder / "idf")
+
+
+def test_a_trained_checkpoint_has_no_projection(tmp_path: Path) -> None:
+    base = load_encoder("minilm").replace(projection="p.safetensors")
+    write_encoder(base, tmp_path)
+    assert load_encoder(str(tmp_path)) == load_encoder("minilm").replace(
+        name=tmp_path.name, checkpoint=str(tmp_path), source=None
+    )
