@@ -20,13 +20,14 @@ from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report, labels
 from cai_pyserini.analysis.settings import CostSettings
 from cai_pyserini.analysis.text_index import TextIndex
-from cai_pyserini.beir.systems import SINGLE
+from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 
 # Queries with feedback are made during the search, and not kept.
-SYSTEMS = [s for s in SINGLE.values() if s.searches_text or (s.kind == "splade" and not s.feedback)]
+SPLADE = [system for system in SINGLE.values() if system.kind == "splade" and not system.feedback]
+SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
 
 

@@ -1,11 +1,10 @@
 """Run folders of `python -m cai_pyserini.beir`, opened again."""
 
 import json
-from functools import cached_property
 from pathlib import Path
 
 from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.systems import System
+from cai_pyserini.beir.systems import ADAPTED, System
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
@@ -14,7 +13,6 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, WordQueries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.impacts import Impacts
-from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.words.analyzer import Analyzer
 
 BEIR = "`python -m cai_pyserini.beir`"
@@ -45,23 +43,22 @@ class FinishedRun:
             raise CaiError(f"{folder} was not run on {config.source} as it is now: run {BEIR} again")
         self.passages = config.passages is not None
         self.topics = self.collection.topics(self.split)
+        self._encoders: dict[bool, Encoder] = {}
 
     def has(self, system: System) -> bool:
         """Whether the run of a system is there."""
         return self.layout.run(system).is_file()
 
-    @cached_property
-    def encoder(self) -> Encoder:
-        """The SPLADE encoder. Raises CaiError if there is no SPLADE index."""
-        settings = sorted(self.layout.folder.glob("indexes/*splade*/encoder.yaml"))
-        if not settings:
-            raise CaiError(f"{self.layout.folder} has no SPLADE index: run {BEIR} with a SPLADE system")
-        return Encoder(load_encoder(str(settings[0].parent)))
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """SPLADE's tokenizer."""
-        return self.encoder.tokenizer
+    def encoder(self, adapted: bool = False) -> Encoder:
+        """The SPLADE encoder, or the adapted one. Raises CaiError if it has no index."""
+        if adapted not in self._encoders:
+            indexes = [path.parent for path in sorted(self.layout.folder.glob("indexes/*splade*/encoder.yaml"))]
+            indexes = [index for index in indexes if index.name.startswith(ADAPTED) == adapted]
+            if not indexes:
+                kind = f"{'adapted ' * adapted}SPLADE"
+                raise CaiError(f"{self.layout.folder} has no {kind} index: run {BEIR} with such a system")
+            self._encoders[adapted] = Encoder(load_encoder(str(indexes[0])))
+        return self._encoders[adapted]
 
     def vectors(self, system: System) -> Vectors:
         """The raw vectors of the documents."""
@@ -78,6 +75,6 @@ class FinishedRun:
         if system.joint:
             words = WordQueries(Analyzer(), load_encoder(str(self.layout.index(system))))
         if system.bow:
-            return Queries(self.topics, self.encoder, "bow", words=words)
-        encoder = self.encoder if system.kind == "splade" else None
+            return Queries(self.topics, self.encoder(system.adapted), "bow", words=words)
+        encoder = self.encoder(system.adapted) if system.kind == "splade" else None
         return Queries(self.topics, encoder, stored=self.layout.vectors(system, "queries", self.split), words=words)

@@ -94,14 +94,15 @@ def _terms_of(run: FinishedRun) -> TermsOf:
     analyzer = cache(Analyzer)
 
     @cache
-    def of_kind(kind: str, joint: bool, word: str) -> Sequence[str]:
+    def of_kind(kind: str, joint: bool, adapted: bool, word: str) -> Sequence[str]:
         if kind == "splade":
-            tokens = [run.tokenizer.terms[id] for id in run.tokenizer.encode([word], None, special=False)[0]]
+            tokenizer = run.encoder(adapted).tokenizer
+            tokens = [tokenizer.terms[id] for id in tokenizer.encode([word], None, special=False)[0]]
             return tokens + [WORD + stem for stem in (analyzer()(word) if joint else ())]
         return analyzer()(word) if kind in ("bm25", "doct5query") else []
 
     def terms_of(name: str, word: str) -> Sequence[str]:
         system = parse_system(name)
-        return of_kind(system.kind, system.joint, word)
+        return of_kind(system.kind, system.joint, system.adapted, word)
 
     return terms_of

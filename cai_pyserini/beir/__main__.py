@@ -26,7 +26,7 @@ class BeirSettings(Settings):
     systems: list[str] = flag(
         [],
         f"{NAMES}; or all (default: bm25, the SPLADE systems, those with IDF also joint and in hybrids; with --dense, "
-        "also smooth, dense and three ways)",
+        "also smooth, dense and three ways; with --adapt, also adapted ones)",
     )
     passages: int | None = flag(
         None,
@@ -50,6 +50,11 @@ class BeirSettings(Settings):
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
     )
     generated: str | None = flag(None, "for the system doct5query: folder written by `trainer generate`")
+    adapt: bool = flag(
+        False,
+        "for adapted systems: first adapt SPLADE to the collection; the encoder of --dense is its teacher, and is "
+        "adapted too. Prints how long it will take",
+    )
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
         "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
@@ -65,7 +70,9 @@ class BeirSettings(Settings):
 def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(BeirSettings, argv, "run_beir.sh")
 
+    from cai_pyserini.adapt.settings import AdaptSettings
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
+    from cai_pyserini.beir.layout import Layout
     from cai_pyserini.beir.plan import run
     from cai_pyserini.beir.report import table, verify
     from cai_pyserini.core.config import load_encoder, load_index_config
@@ -73,10 +80,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     changes = settings.model_dump(include={"split", "remove_query", "passages"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     encoder = load_encoder(settings.encoder)
+    output = settings.output or Path("runs") / config.name / encoder.name
+    adaptation = None
+    if settings.adapt:
+        adaptation = AdaptSettings(
+            collection=settings.collection,
+            base=settings.encoder,
+            dense=settings.dense,
+            output=Layout(output).adapted,
+            device="cpu" if settings.device == "cpu" else "auto",
+        )
     experiment = Experiment(
         config,
         encoder,
-        settings.output or Path("runs") / config.name / encoder.name,
+        output,
         config.split,
         settings.device,
         settings.precision,
@@ -88,11 +105,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
         settings.cross_encoder,
         settings.generated,
+        adaptation,
     )
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
-    names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing)
+    names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
     if "all" in names:
-        names = all_systems(encoder, REQUIRES.keys() - missing)
+        names = all_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
     results = run(experiment, names)

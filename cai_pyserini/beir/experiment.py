@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.layout import Layout
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.fusion.fusions import DEPTH
@@ -29,6 +30,7 @@ class Experiment:
     dense: EncoderConfig | None = None  # of the dense systems, and to find near documents with
     cross_encoder: str | None = None  # a checkpoint
     generated: str | None = None  # folder of generated queries, for doct5query
+    adapt: AdaptSettings | None = None  # of the adaptation that adapted systems need
 
     @property
     def layout(self) -> Layout:

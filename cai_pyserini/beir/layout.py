@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from cai_pyserini.beir.systems import System
+from cai_pyserini.beir.systems import ADAPTED, System
 from cai_pyserini.encode.encoder import Role
 
 
@@ -30,9 +30,19 @@ class Layout:
     def lock(self) -> Path:
         return self.folder / ".lock"
 
+    @property
+    def adapted(self) -> Path:
+        """The adapted SPLADE encoder."""
+        return self.folder / "adapted"
+
+    @property
+    def adapted_dense(self) -> Path:
+        """The adapted dense encoder."""
+        return self.adapted / "dense"
+
     def idf(self, system: System) -> Path:
         """The IDF of the tokens of a system's encoder."""
-        return self.folder / ("idf-dense" if system.kind == "dense" else "idf")
+        return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
 
     @property
     def words(self) -> Path:
@@ -40,9 +50,11 @@ class Layout:
         return self.folder / "words"
 
     def vectors(self, system: System, role: Role, split: str) -> Path:
-        """Raw vectors. SPLADE systems share theirs, smooth ones too; those of a dense encoder depend on the IDF."""
+        """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder
+        depend on the IDF."""
         name = f"documents{'-smooth' * system.smooth}" if role == "documents" else f"queries-{split}"
-        return self.folder / "vectors" / (f"{system.index}-{name}" if system.kind == "dense" else name)
+        prefix = f"{system.index}-" if system.kind == "dense" else ADAPTED * system.adapted
+        return self.folder / "vectors" / f"{prefix}{name}"
 
     def impacts(self, system: System) -> Path:
         return self.folder / "impacts" / system.index

@@ -13,15 +13,17 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.report import Results, gather, write
-from cai_pyserini.beir.systems import SINGLE, System, parse_system, with_parts
+from cai_pyserini.beir.systems import ADAPTED, SINGLE, System, parse_system, with_parts
 from cai_pyserini.collection.check import Reading, check
 from cai_pyserini.collection.contract import Collection, Qrels
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import require_modules
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries, WordQueries
@@ -43,6 +45,7 @@ from cai_pyserini.models.transformer import resolve_device
 from cai_pyserini.search.feedback import Feedback
 from cai_pyserini.search.search import removes_query, search
 from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words
 
@@ -82,12 +85,18 @@ class Inputs:
         return Analyzer()
 
     def encoder(self, system: System) -> Encoder:
-        """The encoder of a system; dense systems with and without IDF have different ones."""
-        name = system.index if system.kind == "dense" else "splade"
+        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError for one that
+        is to be adapted, but is not yet."""
+        is_dense = system.kind == "dense"
+        name = system.index if is_dense else f"{ADAPTED * system.adapted}splade"
         if name not in self._encoders:
             config = self.experiment.encoder
-            if system.kind == "dense" and self.experiment.dense:
-                config = self.experiment.dense.replace(idf=str(self.layout.idf(system)) if system.idf else None)
+            if system.adapted:
+                config = load_encoder(str(self.layout.adapted_dense if is_dense else self.layout.adapted))
+            elif is_dense and self.experiment.dense:
+                config = self.experiment.dense
+            if is_dense:
+                config = config.replace(idf=str(self.layout.idf(system)) if system.idf else None)
             self._encoders[name] = Encoder(config, self.experiment.device, self.experiment.precision)
         return self._encoders[name]
 
@@ -157,6 +166,11 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
             )
         if products := [system.name for system in weighted if FUSIONS[system.fusion].combine == "product"]:
             raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
+    if adapted := [system for system in needed if system.adapted]:
+        _require_adaptation(experiment, adapted[0])
+        needed.append(SINGLE["splade"])  # which the adaptation starts from
+    elif experiment.adapt:
+        raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
     for system in needed:
         if (setting := REQUIRES.get(system.kind)) and getattr(experiment, setting) is None:
             raise CaiError(f"{system.name} needs --{setting.replace('_', '-')}; --help says more")
@@ -166,7 +180,7 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
             if system.idf and experiment.encoder.idf_power == 0:
                 raise CaiError(f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted")
         if system.kind in ("splade", "dense"):
-            inputs.encoder(system).require_loadable()
+            inputs.encoder(replace(system, adapted=False)).require_loadable()  # the adapted one may not exist yet
         if system.kind == "cross-encoder":
             require_safetensors(inputs.cross_encoder)
             resolve_device(experiment.device)
@@ -174,6 +188,18 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
             raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
         if system.kind == "doct5query":
             open_collection(load_index_config(experiment.generated or ""))
+
+
+def _require_adaptation(experiment: Experiment, system: System) -> None:
+    """Raise CaiError if an adapted system cannot be adapted."""
+    if experiment.adapt is None:
+        raise CaiError(f"{system.name} needs --adapt; --help says more")
+    require_modules(PACKAGES, "trainer")
+    if load_index_config(experiment.adapt.collection).passages != experiment.collection.passages:
+        raise CaiError(
+            "--passages with --adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "
+            "so that adaptation reads the same passages"
+        )
 
 
 def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Callable[[], Path]]]:
@@ -187,6 +213,8 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
         documents.append(SINGLE["dense"])
     reading = inputs.reading if any(system.kind == "splade" for system in encoded) else None
     yield "check", lambda: check(inputs.collection, inputs.experiment.split, layout.collection, reading)
+    if inputs.experiment.adapt and any(system.adapted for system in encoded):
+        yield "adapt", partial(_adapt, inputs.experiment.adapt)
     for folder, system in _first(encoded, layout.idf, lambda system: system.idf or system.smooth):
         yield folder.name, partial(_idf, inputs, system)
     for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
@@ -194,7 +222,7 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
     for folder, system in _first(encoded, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
         yield f"encode {folder.name}", partial(_encode, inputs, system, "queries")
     for _, system in _first(smooth, lambda system: inputs.vectors(system, "documents")):
-        yield "smooth", partial(_smooth, inputs, system)
+        yield f"smooth{' adapted' * system.adapted}", partial(_smooth, inputs, system)
     if any(system.joint for system in encoded):
         yield "words", lambda: count_words(inputs.collection, layout.words)
     for _, system in _first(encoded, layout.impacts, lambda system: system.kind == "splade"):
@@ -227,6 +255,12 @@ def _first(
     return list(found.items())
 
 
+def _adapt(settings: AdaptSettings) -> Path:
+    from cai_pyserini.adapt.adapt import adapt  # needs the extra `trainer`
+
+    return adapt(settings)
+
+
 def _idf(inputs: Inputs, system: System) -> Path:
     return compute(inputs.collection, inputs.encoder(system).checkpoint, inputs.layout.idf(system))
 
@@ -244,7 +278,7 @@ def _smooth(inputs: Inputs, system: System) -> Path:
 
 def _impacts(inputs: Inputs, system: System) -> Path:
     experiment, layout = inputs.experiment, inputs.layout
-    config = experiment.encoder.replace(idf=str(layout.idf(system)) if system.idf else None)
+    config = inputs.encoder(system).config.replace(idf=str(layout.idf(system)) if system.idf else None)
     bm25 = Bm25(layout.words, experiment.collection.k1, experiment.collection.b, experiment.alpha)
     return write_impacts(
         Vectors(inputs.vectors(system, "documents")),

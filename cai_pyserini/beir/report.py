@@ -10,13 +10,13 @@ import numpy as np
 
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.systems import System, with_parts
+from cai_pyserini.beir.systems import ADAPTED, System, with_parts
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact, tables
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
-from cai_pyserini.evaluate.significance import compare
+from cai_pyserini.evaluate.significance import compare, compare_pairs
 from cai_pyserini.impact.quantization import loss_text
 
 BASELINE = "bm25"
@@ -60,6 +60,8 @@ class Results:
     best: dict[str, str]  # what is needed at query time -> the best system
     alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
     feedback: dict[str, Feedback]  # system with feedback -> its gain
+    gains: dict[str, dict[str, float]]  # adapted system -> difference to the same system before adaptation, and p
+    decision: list[str]  # what the adaptation decided
     counts: dict[str, float]
     settings: dict[str, Any]
     versions: dict[str, str]
@@ -83,13 +85,22 @@ def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timi
         for name, measured in main_measure.items()
         if name.endswith("-prf") and (plain := name.removesuffix("-prf")) in main_measure
     }
+    pairs = {
+        name: (main_measure[plain], measured)
+        for name, measured in main_measure.items()
+        if name.startswith(ADAPTED) and (plain := name.removeprefix(ADAPTED)) in main_measure
+    }
     baseline = main_measure.pop(BASELINE, None)
     comparisons = compare(baseline, main_measure) if baseline and main_measure else {}
 
     needed = with_parts(systems)
     indexes = {s.index: artifact.require(layout.index(s), "index") for s in needed if layout.index(s).is_dir()}
     splade = [system for system in needed if system.kind == "splade"]
-    raw = layout.vectors(replace(splade[0], smooth=False), "documents", experiment.split) if splade else None
+    adaptation = artifact.read_manifest(layout.adapted) if any(system.adapted for system in needed) else None
+    raw = None
+    if splade:
+        first = min(splade, key=lambda system: system.adapted)
+        raw = layout.vectors(replace(first, smooth=False), "documents", experiment.split)
     vectors = raw and artifact.require(raw, "encode")
     return Results(
         collection=config.name,
@@ -106,6 +117,8 @@ def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timi
             if system.joint
         },
         feedback=feedback,
+        gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
+        decision=adaptation.stats.get("decision", []) if adaptation else [],
         nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
         counts={key: check.stats[key] for key in COUNTS if key in check.stats},
         settings={
@@ -170,7 +183,9 @@ def table(results: Results) -> str:
     """The table for a terminal; * marks the best of each column, † a significant difference."""
     best = "; ".join(_best_lines(results))
     lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *_legend(results, "*")]
-    return "\n".join(lines)
+    if results.gains:
+        lines += ["", tables.aligned(_gain_rows(results)), _gain_legend(results)]
+    return "\n".join([*lines, *results.decision])
 
 
 def markdown(results: Results) -> str:
@@ -190,6 +205,10 @@ def markdown(results: Results) -> str:
         for index, alphas in results.alpha.items()
     ]
     sections += [_feedback_line(name, feedback) for name, feedback in results.feedback.items()]
+    if results.gains:
+        sections += ["## Adaptation", tables.markdown(_gain_rows(results)), f"{_gain_legend(results)}."]
+    if results.decision:
+        sections.append("\n".join(f"- {line}" for line in results.decision))
     if results.published:
         rows = [["system", "nDCG@10", "source"]]
         rows += [[score["system"], f"{score['score']:.4g}", score["source"]] for score in results.published]
@@ -215,10 +234,32 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
         cells = [(best if round(row[m], 4) == tops[m] else other).format(f"{row[m]:.4f}") for m in MEASURES]
         difference = p = ""
         if compared := results.comparisons.get(name):
-            difference = f"{compared['difference']:+.4f}{' †'[compared['p'] < SIGNIFICANT]}"
-            p = f"{compared['p']:.3f}" if compared["p"] >= 0.0005 else "<0.001"
+            difference, p = _compared(compared)
         rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, p])
     return rows
+
+
+def _gain_rows(results: Results) -> list[list[str]]:
+    """What adaptation adds to each system."""
+    rows = [["system", MEASURES[0], "adapted", "gain", "p"]]
+    for name, gain in results.gains.items():
+        plain = name.removeprefix(ADAPTED)
+        scores = [f"{results.systems[system][MEASURES[0]]:.4f}" for system in (plain, name)]
+        rows.append([plain, *scores, *_compared(gain)])
+    return rows
+
+
+def _gain_legend(results: Results) -> str:
+    return (
+        f"†: adaptation changes {MEASURES[0]} (paired t-test, p < {SIGNIFICANT}, Holm-corrected over "
+        f"{len(results.gains)} systems)"
+    )
+
+
+def _compared(comparison: dict[str, float]) -> tuple[str, str]:
+    """A difference, marked if it is significant, and its p."""
+    p = comparison["p"]
+    return f"{comparison['difference']:+.4f}{' †'[p < SIGNIFICANT]}", f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
 
 def _cut_text(counts: dict[str, float]) -> str:
@@ -256,7 +297,8 @@ def _legend(results: Results, mark: str) -> list[str]:
             f"{len(results.comparisons)} systems)"
         )
     legend.append("ms/query: encoding and search, in batches")
-    if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in results.systems):
+    plain = [name.removeprefix(ADAPTED) for name in results.systems]
+    if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
         depth = results.settings["depth"]
         legend.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
     return legend

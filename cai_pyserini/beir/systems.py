@@ -11,10 +11,11 @@ hybrid-<one or more of the others>                 fused with bm25 by the sum of
 hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
 fused-<two or more>[-<fusion>]                     as hybrid, without bm25 unless it is named
 hybrid-<…>[-<fusion>]-exact                        every system scores all documents that are fused
+adapted-<any with SPLADE or dense>                 with encoders adapted to the collection
 """
 
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -23,6 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
 
 Kind = Literal["bm25", "doct5query", "splade", "dense", "cross-encoder", "hybrid"]
+ADAPTED = "adapted-"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class System:
     joint: bool = False  # BM25 is in the index, too
     smooth: bool = False  # document vectors are mixed with those of near documents
     feedback: bool = False  # queries are expanded by a first search
+    adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # the systems whose runs it combines
     fusion: str = DEFAULT
     exact: bool = False
@@ -56,6 +59,11 @@ class System:
         }
 
     @property
+    def adaptable(self) -> bool:
+        """Whether it has encoders that can be adapted."""
+        return any(system.kind in ("splade", "dense") for system in self.walk())
+
+    @property
     def searches_text(self) -> bool:
         """Whether it searches a BM25 index with text."""
         return self.kind in ("bm25", "doct5query")
@@ -63,7 +71,8 @@ class System:
     @property
     def index(self) -> str:
         """The name of its index."""
-        return f"{'joint-' * self.joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
+        name = f"{'joint-' * self.joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
+        return f"{ADAPTED * self.adapted}{name}"
 
     def walk(self) -> Iterator["System"]:
         """Yield its parts, recursively, and then itself."""
@@ -98,12 +107,14 @@ SINGLE = {
 NAMES = (
     "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth][-prf], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
-    "fused-<two or more>[…], which leaves bm25 out"
+    "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )
 
 
 def parse_system(name: str) -> System:
     """The system with a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
+    if name.startswith(ADAPTED):
+        return adapted(parse_system(name.removeprefix(ADAPTED)))
     if name in SINGLE:
         return SINGLE[name]
     prefix, _, rest = name.partition("-")
@@ -120,6 +131,17 @@ def parse_system(name: str) -> System:
     if not known or (exact and not _can_be_exact(parts, fusion)):
         raise CaiError(f"no system {name!r}; systems are {NAMES}")
     return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
+
+
+def adapted(system: System) -> System:
+    """The same system with adapted encoders. Raises CaiError if it has none that can be adapted."""
+    name = f"{ADAPTED}{system.name}"
+    if system.adapted:
+        raise CaiError(f"no system {name!r}: {system.name} is adapted already")
+    if not system.adaptable:
+        raise CaiError(f"no system {name!r}: {system.name} has no SPLADE or dense encoder to adapt")
+    parts = tuple(adapted(part) if part.adaptable else part for part in system.parts)
+    return replace(system, name=name, parts=parts, adapted=True)
 
 
 def _split(names: str) -> tuple[System, ...]:
@@ -150,9 +172,9 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
     return [name for name in sparse if not name.endswith("-idf")] if config.idf_power == 0 else sparse
 
 
-def default_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
+def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
     """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, dense
-    and three ways, and smooth joint ones."""
+    and three ways, and smooth joint ones. With `adapt`, the adapted ones too."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
@@ -160,11 +182,12 @@ def default_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
     if "dense" in kinds:
         systems += [f"joint-{name}-smooth" for name in best]
         systems += ["dense", "hybrid-dense-minmax", *(f"hybrid-{name}-dense-zscore" for name in best)]
-    return systems
+    return systems + _adapted_names(systems) * adapt
 
 
-def all_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
-    """All systems of these kinds, alone and in hybrids with bm25: sum, minmax, exact ones, and LaPraDoR."""
+def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
+    """All systems of these kinds, alone and in hybrids with bm25: sum, minmax, exact ones, and LaPraDoR. With `adapt`,
+    the adapted ones too."""
     sparse = sparse_systems(config)
     variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in SUFFIXES]
     dense = ["dense", "dense-idf"] if "dense" in kinds else []
@@ -172,4 +195,11 @@ def all_systems(config: EncoderConfig, kinds: Set[str]) -> list[str]:
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
     three = [f"hybrid-{name}-{other}-zscore" for name in sparse for other in dense]
-    return ["bm25", *others, *variants, *dense, *hybrids, *[f"hybrid-{name}-product" for name in dense], *three]
+    systems = ["bm25", *others, *variants, *dense, *hybrids, *[f"hybrid-{name}-product" for name in dense], *three]
+    return systems + _adapted_names(systems) * adapt
+
+
+def _adapted_names(names: Iterable[str]) -> list[str]:
+    """The adapted versions of these systems, where there is one; without sums of scores, to keep tables short."""
+    systems = [system for system in map(parse_system, names) if system.adaptable]
+    return [adapted(system).name for system in systems if system.kind != "hybrid" or system.fusion != DEFAULT]

@@ -1,6 +1,6 @@
 """Paired significance tests over queries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scipy.stats import ttest_rel
@@ -17,21 +17,25 @@ class Comparison(NamedTuple):
 
 def compare(baseline: dict[str, float], systems: dict[str, dict[str, float]]) -> dict[str, Comparison]:
     """Compare each system's values with a baseline's, query by query (two-sided paired t-test, Holm 1979)."""
-    queries = list(baseline)
-    pvalues = {}
-    for name, values in systems.items():
-        differences = [values[query] - baseline[query] for query in queries]
-        differs = len(queries) > 1 and any(abs(d - differences[0]) > 1e-12 for d in differences)
-        pvalues[name] = (
-            float(ttest_rel([values[q] for q in queries], [baseline[q] for q in queries]).pvalue)
-            if differs
-            else float(len(queries) == 1 or not any(differences))  # no variance to test: 1 if nothing differs, else 0
-        )
-    corrected = holm(list(pvalues.values()))
+    return compare_pairs({name: (baseline, values) for name, values in systems.items()})
+
+
+def compare_pairs(pairs: Mapping[str, tuple[dict[str, float], dict[str, float]]]) -> dict[str, Comparison]:
+    """As `compare`, where every system has a baseline of its own, the first of its pair."""
+    corrected = holm([_p(baseline, values) for baseline, values in pairs.values()])
     return {
         name: Comparison(mean(values) - mean(baseline), p)
-        for (name, values), p in zip(systems.items(), corrected, strict=True)
+        for (name, (baseline, values)), p in zip(pairs.items(), corrected, strict=True)
     }
+
+
+def _p(baseline: dict[str, float], values: dict[str, float]) -> float:
+    """The p of the paired t-test."""
+    queries = list(baseline)
+    differences = [values[query] - baseline[query] for query in queries]
+    if len(queries) > 1 and any(abs(d - differences[0]) > 1e-12 for d in differences):
+        return float(ttest_rel([values[q] for q in queries], [baseline[q] for q in queries]).pvalue)
+    return float(len(queries) == 1 or not any(differences))  # no variance to test: 1 if nothing differs, else 0
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:

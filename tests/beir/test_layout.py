@@ -13,6 +13,7 @@ def names(*systems: str) -> list[System]:
 
 
 def test_paths() -> None:
+    adapted, adapted_dense = names("adapted-joint-splade-doc-idf-smooth", "adapted-dense-idf")
     splade, doc, dense, smooth = names("splade-idf", "splade-doc-idf", "dense-idf", "joint-splade-doc-idf-smooth-prf")
     paths = {
         LAYOUT.collection: "collection.json",
@@ -35,6 +36,17 @@ def test_paths() -> None:
         LAYOUT.impacts(smooth): "impacts/joint-splade-idf-smooth",
         LAYOUT.index(smooth): "indexes/joint-splade-idf-smooth",
         LAYOUT.run(smooth): "runs/joint-splade-doc-idf-smooth-prf.trec",
+        LAYOUT.adapted: "adapted",
+        LAYOUT.adapted_dense: "adapted/dense",
+        LAYOUT.idf(adapted): "adapted-idf",
+        LAYOUT.idf(adapted_dense): "adapted-idf-dense",
+        LAYOUT.vectors(adapted, "documents", "test"): "vectors/adapted-documents-smooth",
+        LAYOUT.vectors(adapted, "queries", "dev"): "vectors/adapted-queries-dev",
+        LAYOUT.vectors(adapted_dense, "documents", "test"): "vectors/adapted-dense-idf-documents",
+        LAYOUT.impacts(adapted): "impacts/adapted-joint-splade-idf-smooth",
+        LAYOUT.index(adapted): "indexes/adapted-joint-splade-idf-smooth",
+        LAYOUT.index(adapted_dense): "indexes/adapted-dense-idf",
+        LAYOUT.run(adapted): "runs/adapted-joint-splade-doc-idf-smooth.trec",
     }
     assert {path: str(path.relative_to("run")) for path in paths} == paths
 

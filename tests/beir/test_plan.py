@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from cai_pyserini.adapt.settings import AdaptSettings
+from cai_pyserini.beir import plan
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import Inputs, locked, require, run, steps
 from cai_pyserini.beir.systems import parse_system
@@ -87,6 +89,71 @@ def test_stages_of_joint_smooth_and_feedback(experiment: Experiment) -> None:
         *("check", "idf", "encode documents", "encode dense-documents", "smooth"),
         *("impacts splade-smooth", "index splade-smooth", "search splade-doc-smooth", "evaluate splade-doc-smooth"),
     ]
+
+
+@pytest.fixture
+def adapting(experiment: Experiment, tiny: Path) -> Experiment:
+    output = experiment.layout.adapted
+    settings = AdaptSettings(collection=str(tiny), base="splade-tiny", dense="minilm", output=output, device="cpu")
+    return replace(experiment, adapt=settings, dense=load_encoder("minilm"))
+
+
+def test_stages_of_adapted_systems(adapting: Experiment) -> None:
+    assert labels(adapting, "splade-idf", "bm25") == labels(replace(adapting, adapt=None), "splade-idf", "bm25")
+    assert labels(adapting, "joint-splade-idf", "adapted-joint-splade-idf", "adapted-hybrid-dense-minmax") == [
+        *("check", "adapt", "idf", "adapted-idf"),
+        *("encode documents", "encode adapted-documents", "encode adapted-dense-documents"),
+        *("encode queries-test", "encode adapted-queries-test", "encode adapted-dense-queries-test"),
+        *("words", "impacts joint-splade-idf", "impacts adapted-joint-splade-idf"),
+        *("index joint-splade-idf", "index adapted-joint-splade-idf", "index bm25", "index adapted-dense"),
+        *("search joint-splade-idf", "search adapted-joint-splade-idf", "search bm25", "search adapted-dense"),
+        "fuse adapted-hybrid-dense-minmax",
+        *("evaluate joint-splade-idf", "evaluate adapted-joint-splade-idf", "evaluate adapted-hybrid-dense-minmax"),
+    ]
+    # What is near is near by the encoder that is not adapted.
+    smooth = labels(adapting, "splade-doc-smooth", "adapted-splade-doc-smooth")
+    assert [label for label in smooth if label.startswith(("encode", "smooth"))] == [
+        *("encode documents", "encode adapted-documents", "encode dense-documents", "smooth", "smooth adapted"),
+    ]
+
+
+def test_adapted_encoders_are_those_of_the_adaptation(adapting: Experiment, checkpoint: Path, tmp_path: Path) -> None:
+    adapted = adapting.layout.adapted
+    for folder, kind in ((adapted, "splade"), (adapted / "dense", "dense")):
+        folder.mkdir(parents=True)
+        (folder / "encoder.yaml").write_text(f"checkpoint: {checkpoint}\nkind: {kind}\nmax_query_length: 9\n")
+    inputs = Inputs(adapting)
+    names = ("adapted-joint-splade-doc", "adapted-dense", "adapted-dense-idf", "splade", "dense")
+    configs = [inputs.encoder(parse_system(name)).config for name in names]
+    assert [config.name for config in configs] == ["adapted", "dense", "dense", "splade-tiny", "minilm"]
+    assert [config.max_query_length for config in configs] == [9, 9, 9, 256, 256]
+    assert [config.idf for config in configs[:3]] == [None, None, str(adapting.output / "adapted-idf-dense")]
+
+
+@pytest.mark.parametrize(
+    "changes, systems, message",
+    [
+        ({"adapt": None}, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs --adapt; --help"),
+        ({"adapt": None}, ["adapted-hybrid-splade-dense"], "adapted-splade needs --adapt; --help"),
+        ({"dense": None}, ["adapted-dense"], "adapted-dense needs --dense"),
+        ({}, ["splade", "bm25"], "--adapt has no effect on these systems: name an adapted one, such as"),
+        ({"encoder": load_encoder("minilm")}, ["adapted-dense"], "encoder minilm is dense: use it with --dense"),
+    ],
+)
+def test_an_adaptation_that_cannot_be_is_refused(
+    adapting: Experiment, changes: dict, systems: list[str], message: str
+) -> None:
+    assert_refused(replace(adapting, **changes), systems, message)
+
+
+def test_passages_that_adaptation_does_not_know_are_refused(adapting: Experiment) -> None:
+    changed = replace(adapting, collection=adapting.collection.replace(passages=50))
+    assert_refused(changed, ["adapted-splade"], "--passages with --adapt: write `passages` to a YAML file of the")
+
+
+def test_a_missing_extra_is_named_before_any_stage(adapting: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "PACKAGES", ("no_such_module",))
+    assert_refused(adapting, ["adapted-splade"], r"no_such_module not installed: .*\[trainer\]")
 
 
 @pytest.fixture
@@ -198,8 +265,6 @@ def test_a_second_run_in_the_folder_is_refused(experiment: Experiment) -> None:
 
 def test_shards_of_another_process_are_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage whose folder is unfinished ends the run, as where another process still encodes."""
-    from cai_pyserini.beir import plan
-
     stage = plan.encode
 
     def a_half(*arguments: object) -> Path:

@@ -43,6 +43,8 @@ RESULTS = Results(
         "splade-prf": Feedback(-0.00123, 0.0416, -0.01, 0.0207, 300, 1),
         "splade-idf-prf": Feedback(0.0123, 0.3, 0.0123, None, 300, 0),
     },
+    gains={},
+    decision=[],
     counts={"documents": 5183, "queries": 300, "judgments": 339},
     settings={
         "depth": 40,
@@ -118,6 +120,46 @@ def test_the_report_names_the_other_models() -> None:
     assert "Published" not in text and "non-zeros" not in text
 
 
+ADAPTED = replace(
+    RESULTS,
+    systems=RESULTS.systems
+    | {"adapted-splade": row(0.65, 0.93, 0.6, 9), "adapted-hybrid-splade-idf": row(0.7, 1, 1, 9)},
+    gains={
+        "adapted-splade": {"difference": 0.05, "p": 0.0004},
+        "adapted-hybrid-splade-idf": {"difference": -0.00002, "p": 1.0},
+    },
+    decision=["the mean of weights is kept", "one line each"],
+)
+
+
+def test_the_table_of_gains() -> None:
+    lines = table(ADAPTED).splitlines()
+    assert [cells(line) for line in lines[-7:-3]] == [
+        ["system", "nDCG@10", "adapted", "gain", "p"],
+        ["-" * len(lines[-7])],
+        ["splade", "0.6000", "0.6500", "+0.0500†", "<0.001"],
+        ["hybrid-splade-idf", "0.7000", "0.7000", "-0.0000", "1.000"],
+    ]
+    assert lines[-3:] == [
+        "†: adaptation changes nDCG@10 (paired t-test, p < 0.05, Holm-corrected over 2 systems)",
+        "the mean of weights is kept",
+        "one line each",
+    ]
+    assert "adaptation" not in table(RESULTS) and "Adaptation" not in markdown(RESULTS)
+
+
+def test_the_section_of_gains() -> None:
+    text = markdown(ADAPTED)
+    for line in (
+        "## Adaptation",
+        "| splade | 0.6000 | 0.6500 | +0.0500† | <0.001 |",
+        "†: adaptation changes nDCG@10 (paired t-test, p < 0.05, Holm-corrected over 2 systems).",
+        "- the mean of weights is kept",
+        "- one line each",
+    ):
+        assert line in text.splitlines(), line
+
+
 def test_both_files_are_written(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     write(RESULTS, layout)
@@ -131,6 +173,8 @@ def test_the_table_names_the_best_for_every_need() -> None:
 
 
 NAMES = ["bm25", "dense", "splade-doc", "splade", "splade-prf", "hybrid-splade-doc-dense-zscore", "splade-doc-prf"]
+NAMES += ["adapted-splade", "adapted-dense", "adapted-splade-idf"]
+VALUES = (0.3, 0.9, 0.4, 0.6, 0.9, 0.9, 0.1, 0.9, 0.0, 0.5)
 
 
 @pytest.fixture
@@ -149,8 +193,10 @@ def gathered(tmp_path: Path) -> Results:
 
     make(layout.collection, "beir", **counts)
     make(layout.vectors(parse_system("splade"), "documents", "test"), "encode", vectors=9, nonzeros=18)
-    make(layout.impacts(parse_system("splade")), "impact", loss={})
-    for system, value in zip(systems, (0.3, 0.9, 0.4, 0.6, 0.9, 0.9, 0.1), strict=True):
+    make(layout.adapted, "adapt", decision=["as it was"])
+    for index in ("splade", "adapted-splade", "adapted-splade-idf"):
+        make(layout.impacts(parse_system(index)), "impact", loss={})
+    for system, value in zip(systems, VALUES, strict=True):
         make(layout.run(system), "search", ms_per_query=1.0)
         per_query = {"q1": value, "q2": 0.2, "q3": 0.2}
         values = dict.fromkeys(("nDCG@10", "R@100", "RR@10"), per_query)
@@ -171,6 +217,14 @@ def test_feedback_is_compared_with_the_same_system_by_the_number_of_relevant_doc
     assert (gain.queries, gain.many_queries) == (3, 1)  # a grade of 0 is not relevant
     assert gain.p == pytest.approx(0.4226, abs=1e-4)  # of differences 0.3, 0 and 0: t = 1
     assert gathered.feedback["splade-doc-prf"].many == pytest.approx(-0.3)
+
+
+def test_an_adapted_system_is_compared_with_the_same_before(gathered: Results) -> None:
+    assert list(gathered.gains) == ["adapted-splade", "adapted-dense"]  # the third has nothing to compare with
+    assert [gain["difference"] for gain in gathered.gains.values()] == pytest.approx([0.1, -0.3])
+    assert [gain["p"] for gain in gathered.gains.values()] == pytest.approx([2 * 0.4226] * 2, abs=1e-4)
+    assert gathered.decision == ["as it was"]
+    assert gathered.nonzeros_per_document == 2  # before adaptation
 
 
 def config(**expected: dict[str, float]) -> IndexConfig:

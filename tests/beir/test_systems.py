@@ -12,6 +12,7 @@ from cai_pyserini.beir.systems import (
     NAMES,
     SINGLE,
     System,
+    adapted,
     all_systems,
     default_systems,
     parse_system,
@@ -37,6 +38,8 @@ CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
 
 
 JOINT = System("joint-splade-idf", "splade", idf=True, joint=True)
+ADAPTED_SPLADE = System("adapted-splade-idf", "splade", idf=True, adapted=True)
+ADAPTED_DENSE = System("adapted-dense", "dense", adapted=True)
 SMOOTH = System("splade-idf-smooth", "splade", idf=True, smooth=True)
 FEEDBACK = System("splade-idf-prf", "splade", idf=True, feedback=True)
 JOINT_ALL = System(
@@ -86,6 +89,15 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False)
         fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
         fused("fused-splade-idf-dense-exact", SPLADE_IDF, DENSE, exact=True),
         fused("fused-bm25-joint-splade-doc-idf-smooth-prf", BM25, JOINT_ALL),
+        ADAPTED_SPLADE,
+        ADAPTED_DENSE,
+        replace(JOINT_ALL, name=f"adapted-{JOINT_ALL.name}", adapted=True),
+        replace(
+            hybrid("adapted-hybrid-splade-idf-dense-zscore-exact", ADAPTED_SPLADE, ADAPTED_DENSE, fusion="zscore"),
+            exact=True,
+            adapted=True,
+        ),
+        replace(fused("adapted-fused-cross-encoder-dense", CROSS_ENCODER, ADAPTED_DENSE), adapted=True),
     ],
     ids=lambda system: system.name,
 )
@@ -147,6 +159,27 @@ def test_other_names_are_refused(name: str) -> None:
     assert str(error.value) == f"no system {name!r}; systems are {NAMES}"
 
 
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("adapted-bm25", "bm25 has no SPLADE or dense encoder to adapt"),
+        ("adapted-doct5query", "doct5query has no SPLADE or dense encoder to adapt"),
+        ("adapted-cross-encoder", "cross-encoder has no SPLADE or dense encoder to adapt"),
+        ("adapted-hybrid-cross-encoder", "hybrid-cross-encoder has no SPLADE or dense encoder to adapt"),
+        ("adapted-adapted-splade", "adapted-splade is adapted already"),
+    ],
+)
+def test_a_system_that_cannot_be_adapted_is_refused(name: str, message: str) -> None:
+    with pytest.raises(CaiError, match=f"^no system '{name}': {message}$"):
+        parse_system(name)
+
+
+@pytest.mark.parametrize("name", ["adapted", "adapted-", "adapted-splade-rrf", "hybrid-adapted-splade"])
+def test_adapted_comes_before_a_whole_name(name: str) -> None:
+    with pytest.raises(CaiError, match="systems are bm25, doct5query"):
+        parse_system(name)
+
+
 @pytest.mark.parametrize("name", ["hybrid-joint-splade-idf", "hybrid-dense-joint-splade-doc-minmax-exact"])
 def test_bm25_counts_once(name: str) -> None:
     with pytest.raises(CaiError, match=f"^{name}: a joint system has bm25 in it already"):
@@ -157,7 +190,7 @@ def test_names_are_shown_with_every_fusion() -> None:
     assert NAMES == (
         "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth][-prf], dense[-idf], cross-encoder, "
         "hybrid-<one or more of the others>[-minmax|-rrf|-product|-zscore][-exact], "
-        "fused-<two or more>[…], which leaves bm25 out"
+        "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
     )
 
 
@@ -192,6 +225,8 @@ def test_the_index_of_a_system(name: str) -> None:
     # The index depends on the documents alone.
     expected = name.replace("splade-doc", "splade").removesuffix("-prf")
     assert SINGLE[name].index == expected
+    if SINGLE[name].adaptable:
+        assert adapted(SINGLE[name]).index == f"adapted-{expected}"
     assert SINGLE[name].searches_text == (name in ("bm25", "doct5query"))
 
 
@@ -208,8 +243,8 @@ def test_parts_come_first_and_once() -> None:
 
 
 def test_systems_with_other_settings_are_other_systems() -> None:
-    settings = ("idf", "bow", "exact", "joint", "smooth", "feedback")
-    assert len({SPLADE, *(replace(SPLADE, **{setting: True}) for setting in settings)}) == 7
+    settings = ("idf", "bow", "exact", "joint", "smooth", "feedback", "adapted")
+    assert len({SPLADE, *(replace(SPLADE, **{setting: True}) for setting in settings)}) == 8
 
 
 @pytest.mark.parametrize(
@@ -219,6 +254,7 @@ def test_systems_with_other_settings_are_other_systems() -> None:
         ("joint-splade-doc-idf-smooth", set()),
         ("hybrid-splade-doc-minmax", set()),
         ("joint-splade-idf", {"splade"}),
+        ("adapted-hybrid-splade-idf-dense", {"splade", "dense"}),
         ("hybrid-splade-doc-dense-zscore", {"dense"}),
         ("fused-splade-prf-dense-cross-encoder", {"splade", "dense", "cross-encoder"}),
     ],
@@ -231,6 +267,7 @@ def test_models_at_query_time(name: str, models: set[str]) -> None:
     "name, weights",
     [
         ("hybrid-splade-idf-dense-zscore", (2, 1, 2)),
+        ("adapted-hybrid-splade-idf-dense-zscore", (2, 1, 2)),
         ("hybrid-splade-doc-smooth-dense-idf-zscore-exact", (2, 1, 2)),
         ("hybrid-dense-splade-idf-zscore", None),
         ("hybrid-splade-idf-dense-minmax", None),
@@ -271,10 +308,24 @@ def test_default_systems_are_those_the_encoder_is_made_for() -> None:
     assert sparse_systems(without_idf.replace(query="bow")) == ["splade-doc"]
 
 
+def test_with_adaptation_the_systems_before_and_after() -> None:
+    assert default_systems(CONFIG, set(), adapt=True) == [
+        *DEFAULTS,
+        *(f"adapted-{name}" for name in ("splade", "splade-doc", "splade-idf", "splade-doc-idf")),
+        *("adapted-hybrid-splade-idf-minmax", "adapted-hybrid-splade-doc-idf-minmax"),
+        *("adapted-joint-splade-idf", "adapted-joint-splade-doc-idf"),
+    ]
+    assert {
+        *("adapted-dense", "adapted-hybrid-dense-minmax", "adapted-joint-splade-doc-idf-smooth"),
+        "adapted-hybrid-splade-idf-dense-zscore",
+    } < set(default_systems(CONFIG, {"dense"}, adapt=True))
+
+
+@pytest.mark.parametrize("adapt", [False, True])
 @pytest.mark.parametrize("kinds", [set(), {"dense"}, {"dense", "cross-encoder", "doct5query"}])
 @pytest.mark.parametrize("settings", [{}, {"query": "bow"}, {"idf_power": 0.0}])
-def test_all_systems_are_systems(kinds: set[str], settings: dict) -> None:
-    names = all_systems(CONFIG.replace(**settings), kinds)
+def test_all_systems_are_systems(kinds: set[str], settings: dict, adapt: bool) -> None:
+    names = all_systems(CONFIG.replace(**settings), kinds, adapt)
     assert len(set(names)) == len(names) and names[0] == "bm25"
     assert {part.kind for part in with_parts(map(parse_system, names))} == {"bm25", "splade", "hybrid"} | kinds
-    assert set(default_systems(CONFIG.replace(**settings), kinds)) <= set(names)
+    assert set(default_systems(CONFIG.replace(**settings), kinds, adapt)) <= set(names)
