@@ -43,8 +43,9 @@ class Encoder:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of the checkpoint."""
-        return checkpoint_digest(self.checkpoint)
+        """A digest of the checkpoint, and of the projection if there is one."""
+        digest = checkpoint_digest(self.checkpoint)
+        return artifact.digest([digest, artifact.file_digest(self._projection)]) if self._projection else digest
 
     def precision(self, role: Role) -> Precision:
         """The precision for documents or queries."""
@@ -67,7 +68,7 @@ class Encoder:
             "overlap": self.overlap(role),
             "precision": self.precision(role),
             "idf": [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None,
-        } | ({"projection": artifact.file_digest(self._projection)} if self._projection else {})
+        }
 
     @property
     def _idf(self) -> Path | None:

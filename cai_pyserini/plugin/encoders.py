@@ -62,7 +62,7 @@ class CaiQueryEncoder(QueryEncoder):
     def require_same_checkpoint(self, index: str | Path) -> None:
         """Raise CaiError if one of our indexes was built with another checkpoint. Other indexes are not checked."""
         if artifact.read_manifest(Path(index)):
-            require_same_checkpoint(Path(index), self._encoder.checkpoint)
+            require_same_checkpoint(Path(index), self._encoder)
 
 
 class CaiDocumentEncoder(DocumentEncoder):

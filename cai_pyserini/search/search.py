@@ -17,7 +17,6 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_run
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, WordQueries
-from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.search.faiss import FaissSearcher
 from cai_pyserini.search.feedback import Feedback
 from cai_pyserini.search.lucene import LuceneSearcher
@@ -61,7 +60,7 @@ def search(
     """
     manifest = artifact.require(index, "index")
     if queries.encoder:
-        require_same_checkpoint(index, queries.encoder.checkpoint)
+        require_same_checkpoint(index, queries.encoder)
     if feedback and not feedback.suits(manifest):
         raise CaiError(
             f"feedback takes the raw SPLADE vectors that {index} was made from, which {feedback.vectors} is not"
@@ -145,17 +144,17 @@ def timed_search(
     return run_of(found), seconds
 
 
-def require_same_checkpoint(index: Path, checkpoint: Path) -> None:
-    """Raise CaiError if an index was built with another checkpoint than `checkpoint`, which encodes the queries."""
+def require_same_checkpoint(index: Path, encoder: Encoder) -> None:
+    """Raise CaiError if an index was built with another checkpoint, or projection, than the queries' encoder has."""
     stats = artifact.require(index, "index").stats
     if "checkpoint" not in stats:
         raise CaiError(
             f"{index} was not built with an encoder of ours; build an index with `python -m cai_pyserini.index impact`"
         )
-    if stats["checkpoint"] != checkpoint_digest(checkpoint):
+    if stats["checkpoint"] != encoder.digest:
         raise CaiError(
-            f"{index} was built with another checkpoint than {checkpoint}: search it with --encoder {index}, "
-            "or encode and index the documents with this one"
+            f"{index} was built with another checkpoint or projection than {encoder.checkpoint}: search it with "
+            f"--encoder {index}, or encode and index the documents with this one"
         )
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
@@ -110,16 +112,27 @@ def test_an_index_of_another_checkpoint_is_refused(
     other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
     encoder = Encoder(EncoderConfig(name="other", checkpoint=str(other), kind="dense"), "cpu")
-    with pytest.raises(CaiError, match=f"{index} was built with another checkpoint than {other}: search it with"):
+    with pytest.raises(
+        CaiError, match=f"{index} was built with another checkpoint or projection than {other}: search it with"
+    ):
         search(index, Queries(queries.topics, encoder), tmp_path / "run.trec")
     assert not (tmp_path / "run.trec").exists()
-    require_same_checkpoint(index, checkpoint)
+    require_same_checkpoint(index, queries.encoder)
 
 
-def test_an_index_without_an_encoder_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_an_index_of_another_projection_is_refused(index: Path, checkpoint: Path, tmp_path: Path) -> None:
+    save_file({"weight": torch.eye(128)}, tmp_path / "p.safetensors")
+    config = EncoderConfig(
+        name="x", checkpoint=str(checkpoint), kind="dense", projection=str(tmp_path / "p.safetensors")
+    )
+    with pytest.raises(CaiError, match="was built with another checkpoint or projection than"):
+        require_same_checkpoint(index, Encoder(config, "cpu"))
+
+
+def test_an_index_without_an_encoder_is_refused(queries: Queries, tmp_path: Path) -> None:
     index = artifact.make(tmp_path / "index", {"stage": "index", "kind": "bm25"}, lambda folder: {"documents": 1})
     with pytest.raises(CaiError, match="index was not built with an encoder of ours"):
-        require_same_checkpoint(index, checkpoint)
+        require_same_checkpoint(index, queries.encoder)
 
 
 def test_a_dense_index_does_not_name_an_encoder(index: Path, checkpoint: Path) -> None:
