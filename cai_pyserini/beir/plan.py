@@ -148,7 +148,7 @@ def run(experiment: Experiment, names: Sequence[str]) -> Results:
                 raise CaiError(f"{label} is unfinished: another process has yet to encode its shards")
             seconds[label] = manifest.stats["seconds"]
             if manifest.created >= started:
-                print(f"{label:<36} {seconds[label]:8.1f} s", file=sys.stderr)
+                print(f"{label:<52} {seconds[label]:8.1f} s", file=sys.stderr)
         results = gather(experiment, systems, inputs.qrels, seconds)
         write(results, layout)
     return results
