@@ -19,8 +19,11 @@ from typing import NamedTuple
 
 from transformers import AutoTokenizer
 
-from cai_pyserini.adapt import estimate, pseudo_queries
-from cai_pyserini.adapt.pseudo_queries import NEGATIVES, PseudoQueries
+from cai_pyserini.adapt import estimate, material
+from cai_pyserini.adapt.choice import Choice
+from cai_pyserini.adapt.examples import NEGATIVES, Examples
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.projection import project
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
@@ -32,7 +35,6 @@ from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.cross_encoder import CrossEncoder
-from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
 from cai_pyserini.trainer.callbacks import duration
@@ -52,10 +54,11 @@ from cai_pyserini.trainer.settings import (
 from cai_pyserini.trainer.splade import SpladeTraining
 
 STAGE = "adapt"
-SHORT = {"batch_size": 24, "warmup_steps": 50}
-CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 400}
-DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 1200, "lambda_q": 0.01, "lambda_d": 0.01}
-WEIGHTS = {1: 0.6, 2: 0.8}  # of the new weights in the mean: of one training, of two
+SHORT = {"batch_size": 24, "warmup_steps": 50, "max_document_length": 96, "dropout": 0.0}
+CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 300}
+DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 500, "lambda_q": 0.01, "lambda_d": 0.01}
+WEIGHTS = {1: 0.6, 2: 0.8}  # of the new weights in the mean: of one training, of two; at most
+CANDIDATES = (0.5, 1.0)  # of that weight: what is tried, besides the old weights
 
 
 class Step(NamedTuple):
@@ -105,16 +108,18 @@ class Adaptation:
             self.distil = load_step(SpladeSettings, settings.distil, fixed, DISTIL)
         self.trained = [step for step in (self.splade, self.distil) if step]
         self.weight = 1.0 if settings.data else settings.weight or WEIGHTS[len(self.trained)]
-        self.pseudo = PseudoQueries(
+        self.dense = load_encoder(settings.dense).replace(kind="dense") if settings.dense else None
+        self.material = Material(
             self.config,
             self.base,
-            self.folder / "examples.jsonl",
+            self.dense,
+            settings.vectors or self.folder / "vectors",
             settings.queries,
             settings.seed,
             settings.device,
             self.generate.output if self.generate else None,
-            load_encoder(settings.dense) if settings.dense else None,
         )
+        self.examples = Examples(self.material, self.folder / "examples.jsonl")
 
     def recipe(self) -> artifact.Recipe:
         """What the adapted checkpoint depends on; the steps need not exist."""
@@ -169,9 +174,9 @@ class Adaptation:
         if not self.settings.data:
             yield Step(
                 "pseudo queries",
-                f"at most {self.pseudo.queries:,}, with {NEGATIVES} negatives each, from {self.size:,} documents",
-                self.pseudo.write,
-                lambda: artifact.is_up_to_date(self.pseudo.output, self.pseudo.recipe()),
+                f"at most {self.settings.queries:,}, with {NEGATIVES} negatives each, from {self.size:,} documents",
+                self.examples.write,
+                lambda: artifact.is_up_to_date(self.examples.output, self.examples.recipe()),
                 self._pseudo_seconds,
             )
         if scored := self.score:
@@ -203,7 +208,7 @@ class Adaptation:
         """The number of examples to train on; before pseudo queries are made, their largest number."""
         if self.settings.data:
             return sum(1 for _ in self._examples(settings))
-        return self.pseudo.queries * NEGATIVES // max(1, settings.negatives)
+        return self.settings.queries * NEGATIVES // max(1, settings.negatives)
 
     def _examples(self, settings: SpladeSettings) -> Iterator[Example]:
         return examples(settings.data, settings.loss == "margin-mse", settings.negatives)
@@ -231,7 +236,7 @@ class Adaptation:
 
     @property
     def _scored_pairs(self) -> int:
-        return self.pseudo.queries * (1 + NEGATIVES)
+        return self.settings.queries * (1 + NEGATIVES)
 
     def _pretrain_seconds(self, settings: PretrainSettings) -> float:
         steps, seconds = pretrain.measure(settings.replace(base=self.settings.base), self.sample, self.size)
@@ -248,17 +253,13 @@ class Adaptation:
 
     def _pseudo_seconds(self) -> float:
         """Encoding takes nearly all of the time."""
-        encoders: list[tuple[Splade | Dense, int]] = [
-            (Splade(checkpoint_folder(self.base), self.settings.device), self.base.max_document_length)
-        ]
-        if teacher := self.pseudo.teacher:
-            dense = Dense(checkpoint_folder(teacher), self.settings.device)
-            encoders.append((dense, teacher.max_document_length))
         per_text = sum(
-            estimate.seconds_per_text(partial(encoder.encode, max_length=length), self.sample)
-            for encoder, length in encoders
+            estimate.seconds_per_text(
+                partial(encoder.load("documents").encode, max_length=encoder.config.max_document_length), self.sample
+            )
+            for encoder in self.material.encoders
         )
-        return min(self.size, pseudo_queries.SAMPLE) * per_text
+        return min(self.size, material.SAMPLE) * per_text
 
     def _score_seconds(self, settings: ScoreSettings) -> float:
         model = CrossEncoder(checkpoint_folder(load_encoder(settings.cross_encoder)), settings.device)
@@ -285,12 +286,38 @@ def adapt(settings: AdaptSettings) -> Path:
 
     def write(folder: Path) -> artifact.Stats:
         trained = [step.output for step in adaptation.trained]
-        mean_of_weights(checkpoint_folder(load_encoder(adaptation.start)), trained, adaptation.weight, folder)
+        encoder = load_encoder(str(trained[0])) if settings.data else adaptation.base
+        old, weight = checkpoint_folder(load_encoder(adaptation.start)), adaptation.weight
+        decision: list[str] = []
+        if not (settings.data or settings.weight):
+            weight, decision = _choose(adaptation, old, trained)
+            if not weight:
+                old, trained = checkpoint_folder(adaptation.base), [checkpoint_folder(adaptation.base)]
+        mean_of_weights(old, trained, weight, folder)
         compute(adaptation.collection, folder, folder / "idf")
-        write_encoder(load_encoder(str(trained[0])), folder, folder / "idf")
-        return {"weight": adaptation.weight}
+        write_encoder(encoder, folder, folder / "idf")
+        if adaptation.dense:
+            decision.append(project(adaptation.material, folder / "dense"))
+        say("\n".join(decision))
+        return {"weight": weight, "decision": decision}
 
     return artifact.make(settings.output, recipe, write)
+
+
+def _choose(adaptation: Adaptation, old: Path, trained: Sequence[Path]) -> tuple[float, list[str]]:
+    """The weight of the new checkpoints that the judges like best, and why."""
+    choice = Choice(adaptation.material)
+    device, work = adaptation.settings.device, adaptation.folder / "candidate"
+    found = {0.0: choice.splade(Splade(checkpoint_folder(adaptation.base), device))}
+    for weight in progress([share * adaptation.weight for share in CANDIDATES], len(CANDIDATES), "choose", "weight"):
+        mean_of_weights(old, trained, weight, work)
+        found[weight] = choice.splade(Splade(work, device))
+    artifact.remove(work)
+    best = max(found, key=lambda weight: found[weight])
+    tried = ", ".join(f"{weight:.2g}: {value:.3f}" for weight, value in found.items())
+    chosen = f"weight {best:.2g} of the trained SPLADE" if best else "the old SPLADE is kept"
+    evidence = f"agreement with {choice.judge} on {len(choice.queries)} held-out queries by weight: {tried}"
+    return best, [f"{chosen} ({evidence})"]
 
 
 def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[Step]) -> None:
@@ -299,7 +326,11 @@ def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[S
     for number, step in enumerate(steps, 1):
         say(f"{number}. {step.name}: {step.work}" + ("" if step in missing else " (done)"))
     new = adaptation.weight
-    say(f"{len(steps) + 1}. mean of weights, {1 - new:.2g} old and {new:.2g} new, and IDF")
+    fixed = adaptation.settings.data or adaptation.settings.weight
+    shares = f"{1 - new:.2g} old and {new:.2g} new" if fixed else f"at most {new:.2g} new, as held-out queries decide"
+    say(
+        f"{len(steps) + 1}. mean of weights, {shares}; IDF" + "; a projection of dense vectors" * bool(adaptation.dense)
+    )
     seconds = {step.name: step.seconds() for step in missing if step.seconds}
     if seconds:
         shares = ", ".join(f"{duration(value)} {name}" for name, value in seconds.items())

@@ -43,6 +43,9 @@ class AdaptSettings(Settings):
     generate: AnyPath | None = flag(None, "YAML file with settings for query generation")
     splade: AnyPath | None = flag(None, "YAML file with settings for the SPLADE training")
     distil: AnyPath | None = flag(None, "YAML file with settings for the training with a teacher")
+    vectors: AnyPath | None = flag(
+        None, "folder for the vectors of the documents before adaptation (default: in <output>.steps)"
+    )
     seed: int = flag(42, "random seed", ge=0)
     device: Literal["auto", "cpu"] = DEVICE
 

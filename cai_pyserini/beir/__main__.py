@@ -88,6 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             base=settings.encoder,
             dense=settings.dense,
             output=Layout(output).adapted,
+            vectors=output / "vectors",
             device="cpu" if settings.device == "cpu" else "auto",
         )
     experiment = Experiment(

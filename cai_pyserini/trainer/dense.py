@@ -29,6 +29,7 @@ class DenseTraining(PairTraining):
 
     def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
         model = training.rebuilt(load_transformer(checkpoint))
+        training.set_dropout(model, self.settings.dropout)
         idf = torch.ones(model.config.vocab_size) if weights is None else torch.from_numpy(weights).float()
         return DenseTrainer(model, *arguments, settings=self.settings, token_weights=idf)
 

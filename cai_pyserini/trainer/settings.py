@@ -62,6 +62,7 @@ class TrainingSettings(Settings):
     max_steps: int = flag(0, "number of steps, instead of epochs (default: 0, as many as --epochs takes)", ge=0)
     warmup_steps: int = flag(1000, "steps during which the learning rate rises linearly from 0", ge=0)
     weight_decay: float = flag(0.0, "weight decay of AdamW (default: 0)", ge=0)
+    dropout: float | None = flag(None, "dropout probability (default: the checkpoint's)", ge=0, lt=1)
     accumulate: int = flag(1, "batches per step and device (gradient accumulation)", ge=1)
     seed: int = flag(42, "random seed for the order of examples, dropout and masks", ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION

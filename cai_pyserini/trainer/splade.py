@@ -38,6 +38,7 @@ class SpladeTraining(PairTraining):
 
     def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
         model = training.load_model(checkpoint)
+        training.set_dropout(model, self.settings.dropout)
         decoder = bypass_decoder(model)
         idf = None
         if weights is not None:

@@ -55,6 +55,13 @@ def load_model(checkpoint: Path) -> Any:
     return rebuilt(model)
 
 
+def set_dropout(model: Any, probability: float | None) -> None:
+    """Set the dropout of all modules; None: leave it as it is."""
+    for module in model.modules():
+        if probability is not None and isinstance(module, torch.nn.Dropout):
+            module.p = probability
+
+
 def rebuilt(loaded: Any) -> Any:
     """Rebuild a model so that checkpoints use current parameter names.
 
@@ -107,6 +114,7 @@ def arguments(settings: TrainingSettings, work: Path) -> Any:
         ddp_broadcast_buffers=False,
         ddp_find_unused_parameters=False,
         disable_tqdm=True,
+        optim="adamw_torch_fused",
     )
 
 

@@ -1,6 +1,7 @@
 """adapt on the tiny collection, with few steps: what it says and makes, the mean of weights, and interruptions."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 from scipy.sparse import diags_array
 
 from cai_pyserini.adapt.__main__ import main
-from cai_pyserini.adapt.pseudo_queries import PseudoQueries
+from cai_pyserini.adapt.examples import Examples
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
@@ -54,27 +55,32 @@ def adapted(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
 
 @pytest.mark.slow
 def test_it_says_what_it_does_and_how_long_it_takes(adapted: Adapted, tiny: Path) -> None:
-    *plan, estimate, end = adapted.printed.splitlines()  # type: ignore[attr-defined]
+    *plan, estimate, weight, projection, end = adapted.printed.splitlines()  # type: ignore[attr-defined]
     assert plan == [
         f"adapt splade-tiny to tiny, steps in {adapted.output}.steps:",
         "1. pseudo queries: at most 5,000, with 4 negatives each, from 12 documents",
         "2. contrast 1/2: 4 steps with 4 queries each",
         "3. distillation 2/2: 4 steps with 4 queries each",
-        "4. mean of weights, 0.2 old and 0.8 new, and IDF",
+        "4. mean of weights, at most 0.8 new, as held-out queries decide; IDF; a projection of dense vectors",
     ]
+    decided = r"(weight 0\.\d of the trained SPLADE|the old SPLADE is kept) \(agreement with the mixture on \d+ held-out "
+    assert re.match(decided + r"queries by weight: 0: [\d.]+, 0\.4: [\d.]+, 0\.8: [\d.]+\)", weight)
+    assert re.match(r"(a projection of dense vectors|dense vectors stay as they are) \(agreement", projection)
+    assert artifact.require(adapted.output, "adapt").stats["decision"] == [weight, projection]
     assert estimate.startswith("about ") and estimate.endswith("seconds distillation 2/2")
     assert end == f"{adapted.output}: ./run_beir.sh {tiny} --encoder {adapted.output}"
 
 
 @pytest.mark.slow
 def test_weights_are_the_mean_of_old_and_new(adapted: Adapted, checkpoint: Path) -> None:
+    new_weight = artifact.require(adapted.output, "adapt").stats["weight"]
     steps = adapted.folder / "model.steps"
     folders = (checkpoint, steps / "contrast", steps / "distilled", adapted.output)
     old, contrast, distilled, mean = (load_model(folder).state_dict() for folder in folders)
     for new in (contrast, distilled):
         assert any(not torch.equal(old[name], new[name]) for name in old)
     for name in old:
-        torch.testing.assert_close(mean[name], 0.2 * old[name] + 0.4 * contrast[name] + 0.4 * distilled[name])
+        torch.testing.assert_close(mean[name], (1 - new_weight) * old[name] + new_weight / 2 * (contrast[name] + distilled[name]))
 
 
 @pytest.mark.slow
@@ -82,7 +88,7 @@ def test_it_is_an_encoder_with_the_idf_of_the_collection(adapted: Adapted, tiny:
     """Its weighted vectors rank a relevant document first, except for q4 and d8, which share no word with one."""
     config = load_encoder(str(adapted.output))
     assert {path.name for path in adapted.output.iterdir()} == {
-        "config.json", "encoder.yaml", "idf", "manifest.json", "model.safetensors", "tokenizer.json",
+        "config.json", "dense", "encoder.yaml", "idf", "manifest.json", "model.safetensors", "tokenizer.json",
         "tokenizer_config.json",
     }  # fmt: skip
     idf = Idf.load(Path(config.idf or ""))
@@ -116,7 +122,8 @@ def test_another_weight_trains_nothing_again(adapted: Adapted, capsys: pytest.Ca
         (adapted.folder / "other.steps").rename(steps)
     assert {path: path.stat().st_mtime_ns for path in steps.rglob("*")} == before
     out = capsys.readouterr().out
-    assert out.count("(done)") == 3 and "about" not in out and "0.5 old and 0.5 new" in out
+    assert out.count("(done)") == 3 and "about" not in out and "0.5 old and 0.5 new;" in out
+    assert "held-out queries by weight" not in out  # nothing is to be decided
     assert artifact.require(other, "adapt").stats["weight"] == 0.5
     name = "bert.embeddings.word_embeddings.weight"
     assert not torch.equal(weights(other)[name], weights(adapted.output)[name])
@@ -148,16 +155,16 @@ def test_killed_in_its_second_training_it_continues_there(adapted: Adapted, tiny
 def test_the_plan_and_the_estimate_come_before_the_work(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: PseudoQueries) -> None:
+    def interrupt(self: Examples) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr(PseudoQueries, "write", interrupt)
+    monkeypatch.setattr(Examples, "write", interrupt)
     (tmp_path / "splade.yaml").write_text("batch_size: 4\n")
     flags = ["--collection", str(tiny), "--base", "splade-tiny", "--splade", str(tmp_path / "splade.yaml")]
     with pytest.raises(InterruptedError):
         main([*flags, "--output", str(tmp_path / "model")])
     plan = capsys.readouterr().out
-    assert "2. contrast: 400 steps with 4 queries each\n3. mean of weights, 0.4 old and 0.6 new, and IDF\n" in plan
+    assert "2. contrast: 300 steps with 4 queries each\n3. mean of weights, at most 0.6 new, as held-out" in plan
     assert "about " in plan.splitlines()[-1] and plan.endswith(" contrast\n")
 
 
@@ -198,7 +205,7 @@ def test_the_papers_recipe_from_a_training_file(
         "1. vocabulary: in increments of 20 tokens",
         "2. pretraining: 3 steps with 4 sequences of 32 tokens each",
         "3. splade: 3 steps with 4 queries each",  # a quarter of 48 examples
-        "4. mean of weights, 0 old and 1 new, and IDF",
+        "4. mean of weights, 0 old and 1 new; IDF",
     ]
     steps = tmp_path / "model.steps"
     assert len(weights(steps / "vocabulary")["bert.embeddings.word_embeddings.weight"]) == 30522 + 20

@@ -1,50 +1,47 @@
-"""Pseudo queries and their negatives, with real encoders."""
+"""Pseudo queries: their kinds, and their bounds."""
 
 import random
-from pathlib import Path
+from collections import Counter
 
-import numpy as np
-import pytest
+from cai_pyserini.adapt.pseudo_queries import pseudo_queries
 
-from cai_pyserini.adapt.pseudo_queries import PseudoQueries, margins, pseudo_queries
-from cai_pyserini.core.config import IndexConfig, load_encoder, load_index_config
-from cai_pyserini.core.errors import CaiError
-from tests.conftest import json_lines
+WORDS = [f"word{number}" for number in range(60)]
 
 
-def test_pseudo_queries_are_titles_and_sentences() -> None:
-    titles = ["A title", "", "Other"]
-    texts = ["Too short. One sentence of five words. Nor this.", "Another sentence of five words?", ""]
-    found = list(pseudo_queries(titles, texts, random.Random(0)))
-    assert found == [
-        (0, "A title"), (0, "One sentence of five words."), (1, "Another sentence of five words?"), (2, "Other")
-    ]  # fmt: skip
+def test_each_document_makes_queries_of_every_kind() -> None:
+    titles = ["Three word title"] * 50
+    found = list(pseudo_queries(titles, [f"Three word title {' '.join(WORDS)}"] * 50, random.Random(1)))
+    kinds = Counter(query.kind for query in found)
+    assert kinds["title"] == kinds["span"] == kinds["phrases"] == 50
+    assert 30 < kinds["dropped"] < 50  # now and then nothing is dropped
+    assert {query.text for query in found if query.kind == "title"} == {"Three word title"}
+    assert all(5 <= len(query.text.split()) <= 12 for query in found if query.kind == "span")
+    assert all(2 <= len(query.text.split()) <= 5 for query in found if query.kind == "phrases")
 
 
-@pytest.mark.slow
-def test_examples_have_their_document_and_others(tiny: Path, tmp_path: Path) -> None:
-    config, encoder = load_index_config(str(tiny)), load_encoder("splade-tiny")
-    lines = json_lines(PseudoQueries(config, encoder, tmp_path / "x.jsonl", 100, 1, "cpu").write())
-    assert len(lines) > 10
-    for line in lines:
-        assert line["query"] in line["positive"]
-        assert len({line["positive"], *line["negatives"]}) == 5
-    again = PseudoQueries(config, encoder, tmp_path / "y.jsonl", 100, 1, "cpu").write()
-    assert json_lines(again) == lines
-    other = PseudoQueries(config, encoder, tmp_path / "z.jsonl", 3, 2, "cpu").write()
-    assert len(json_lines(other)) <= 3
+def test_a_query_is_at_most_a_third_of_its_document() -> None:
+    """Without titles and punctuation, too, where a sentence would be the whole document."""
+    documents = [" ".join(WORDS[:length]) for length in range(31)]
+    for query in pseudo_queries([""] * 31, documents, random.Random(1)):
+        assert 1 <= 3 * len(query.text.split()) <= query.document
+        assert query.kind != "title"
 
 
-def test_a_collection_without_sentences_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "three words only"}\n')
-    config = IndexConfig(name="short", source=str(tmp_path))
-    with pytest.raises(CaiError, match="collection short makes no training examples: it has no title"):
-        PseudoQueries(config, load_encoder("splade-tiny"), tmp_path / "x.jsonl", 9, 1, "cpu").write()
+def test_a_title_that_is_most_of_its_document_is_no_query() -> None:
+    found = list(pseudo_queries(["all of it"], ["all of it and more"], random.Random(1)))
+    assert "title" not in {query.kind for query in found}
 
 
-def test_the_margin_of_a_teacher_is_of_standardized_scores() -> None:
-    """Two found documents: scores 1 and 3 are -1 and 1 deviation from their mean, whatever their scale."""
-    scores = [np.array([1.0, 3.0, 99.0]), np.array([10.0, 30.0, 0.0]), np.array([0.3, 0.1, 0.0])]
-    # of document 1 less document 0: 2 + 2 from BM25 and SPLADE, 2 * -2 from the teacher
-    assert margins(scores, [0, 1], 1, [0]) == [pytest.approx(0, abs=1e-4)]
-    assert margins([*scores[:2], -scores[2]], [0, 1], 1, [0]) == [pytest.approx(3 * 8, abs=1e-4)]
+def test_phrases_are_rare_words_in_the_order_of_the_document() -> None:
+    common = ["the", "of", "and", "in", "with", "for"]
+    documents = [" ".join(common * 3 + [f"rare{number}", f"seldom{number}"]) for number in range(40)]
+    found = [query for query in pseudo_queries([""] * 40, documents, random.Random(1)) if query.kind == "phrases"]
+    rare = sum(word not in common for query in found for word in query.text.split())
+    assert rare > 30  # of 2 words in 20, where chance would draw about 14
+    for query in found:
+        both = [word for word in query.text.split() if word not in common]
+        assert both == sorted(both)
+
+
+def test_no_query_is_blank() -> None:
+    assert list(pseudo_queries(["", " "], ["", "one two"], random.Random(1))) == []

@@ -1,0 +1,72 @@
+"""The training file of pseudo queries.
+
+The positive of a query is its source; the negatives are drawn from the best documents of every system of the mixture.
+With a dense encoder, the margins are the mixture's, on the scale of SPLADE's scores without IDF.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.trainer import generate
+from cai_pyserini.trainer.settings import inherited
+
+STAGE = "adapt: pseudo queries"
+DEPTH = 50  # a negative is among this many best documents of one of the systems
+NEGATIVES = 4  # per pseudo query; each makes an example of its own
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A training file made from the material of an adaptation."""
+
+    material: Material
+    output: Path
+
+    def recipe(self) -> artifact.Recipe:
+        """What the training file depends on."""
+        material = self.material
+        generated = material.generated
+        return {
+            "stage": STAGE,
+            "documents": open_collection(material.collection).fingerprint("documents"),
+            "encoders": [[encoder.digest, inherited(encoder.config)] for encoder in material.encoders],
+            "generated": generated and artifact.require(generated, generate.STAGE).digest,
+            "settings": {"queries": material.queries, "negatives": NEGATIVES, "seed": material.seed},
+        }
+
+    def write(self) -> Path:
+        """Write the training file. Raises CaiError for a collection that makes no example."""
+
+        def write(path: Path) -> artifact.Stats:
+            return {"examples": jsonl.write(path, self._examples())}
+
+        return artifact.make(self.output, self.recipe(), write, folder=False)
+
+    def _examples(self) -> Iterator[dict[str, Any]]:
+        material, mixture = self.material, self.material.mixture
+        draw = np.random.default_rng(material.seed)
+        scale = material.spread if material.dense else None
+        for number in progress(material.train, len(material.train), "negatives", "query"):
+            query = material.pseudo_queries[number]
+            found = np.setdiff1d(mixture.best[:-1, number, :DEPTH], [query.document])
+            if len(found) < NEGATIVES:
+                continue
+            negatives = draw.choice(found, NEGATIVES, replace=False)
+            example: dict[str, Any] = {
+                "query": query.text,
+                "kind": query.kind,
+                "positive": material.contents[query.document],
+                "negatives": [material.contents[other] for other in negatives],
+            }
+            if scale:
+                scores = mixture.standardized(np.array([number]), np.array([query.document, *negatives]))[0]
+                example["margins"] = [round(scale * float(scores[0] - other), 4) for other in scores[1:]]
+            yield example

@@ -1,0 +1,169 @@
+"""What an adaptation works with: documents, their vectors before it, pseudo queries, and the mixture that judges them.
+
+Documents are encoded once, by the encode stage. Of a large collection, a sample stands for the whole.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_matrix, diags_array, vstack
+
+from cai_pyserini.adapt.mixture import TINY, Bm25, Mixture, Products, Scorer
+from cai_pyserini.adapt.pseudo_queries import PseudoQuery, pseudo_queries
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.contract import Collection
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.idf.idf import Idf
+
+SAMPLE = 100_000  # documents: more would need much memory and teach little more
+HELD_OUT = 200  # documents whose queries judge, and do not train
+WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # of the mixture with a dense encoder, as in hybrid-…-zscore
+SPREAD = 300  # pseudo queries to measure the spread of scores with
+FOUND = 10  # a pseudo query is kept if the mixture has its source among this many best documents
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the material is made from."""
+
+    collection: IndexConfig
+    splade: EncoderConfig
+    dense: EncoderConfig | None
+    folder: Path  # for the sample, and for vectors
+    queries: int  # at most, to train
+    seed: int
+    device: str
+    generated: Path | None = None  # BEIR folder of generated queries, used instead of parts of documents
+
+    @cached_property
+    def documents(self) -> Collection:
+        """The collection, or a BEIR folder with a sample of it."""
+        whole = open_collection(self.collection)
+        recipe = {"stage": "adapt: sample", "documents": whole.fingerprint("documents"), "size": SAMPLE}
+
+        def write(folder: Path) -> artifact.Stats:
+            draw = random.Random(self.seed)
+            kept: list[dict[str, str]] = []
+            count = 0
+            for count, record in enumerate(whole.records(), 1):  # reservoir sampling
+                place = len(kept) if count <= SAMPLE else draw.randrange(count)
+                if place < SAMPLE:
+                    kept[place : place + 1] = [{"_id": record.id, "title": record.title, "text": record.text}]
+            jsonl.write(folder / "corpus.jsonl", kept)
+            return {"documents": count}
+
+        if whole.size is not None and whole.size <= SAMPLE:
+            return whole
+        return BeirFolder(artifact.make(self.folder / "sample", recipe, write), whole.name, whole.fields)
+
+    def encode(self, encoder: Encoder) -> Path:
+        """Encode the documents, unless that has been done."""
+        name = "dense-documents" if encoder.config.kind == "dense" else "documents"
+        return encode(self.documents, encoder, self.folder / name)
+
+    @cached_property
+    def encoders(self) -> list[Encoder]:
+        """The SPLADE encoder, and the dense one if there is one."""
+        return [Encoder(config, self.device) for config in (self.splade, self.dense) if config]
+
+    @cached_property
+    def contents(self) -> list[str]:
+        return [document.contents for document in self.documents.documents()]
+
+    @cached_property
+    def _drawn(self) -> tuple[list[PseudoQuery], int]:
+        """Pseudo queries in random order, those that are held out first, and how many these are."""
+        draw = random.Random(self.seed)
+        found = self._generated() if self.generated else list(self._own(draw))
+        draw.shuffle(found)
+        sources = list(dict.fromkeys(query.document for query in found))
+        held = set(sources[: min(HELD_OUT, len(sources) // 10)])
+        held_out = [query for query in found if query.document in held]
+        train = [query for query in found if query.document not in held]
+        return held_out + train[: self.queries], len(held_out)
+
+    def _own(self, draw: random.Random) -> Sequence[PseudoQuery]:
+        titles = [record.title for record in self.documents.records()]
+        return list(pseudo_queries(titles, self.contents, draw))
+
+    def _generated(self) -> list[PseudoQuery]:
+        collection = open_collection(load_index_config(str(self.generated)))
+        numbers = {document.id: number for number, document in enumerate(self.documents.documents())}
+        topics, qrels = collection.topics("train"), collection.qrels("train")
+        pairs = ((numbers.get(id), topics[query]) for query, judged in qrels.items() for id in judged)
+        return [PseudoQuery(number, text, "generated") for number, text in pairs if number is not None]
+
+    @property
+    def pseudo_queries(self) -> list[PseudoQuery]:
+        """Those that are held out, and then those that train."""
+        return self._drawn[0]
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """BM25, SPLADE with IDF, and dense retrieval if there is a dense encoder, for all pseudo queries."""
+        texts = [query.text for query in self.pseudo_queries]
+        systems: list[Scorer] = [
+            Bm25(self.contents, texts),
+            *(self.products(encoder, texts) for encoder in self.encoders),
+        ]
+        weights = [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values())
+        return Mixture(systems, weights, len(texts), len(self.contents))
+
+    def products(self, encoder: Encoder, texts: Sequence[str]) -> Products:
+        """An encoder's vectors of texts and of the documents; SPLADE's documents are weighted with IDF."""
+        queries = encoder.load("queries").encode(texts, encoder.config.max_query_length)
+        return Products(queries, self.vectors(encoder))
+
+    def vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
+        """The vectors of all documents; SPLADE's are weighted with IDF."""
+        parts = [shard.vectors for shard in Vectors(self.encode(encoder))]
+        if encoder.config.kind == "dense":
+            return np.concatenate(parts)
+        return vstack(parts, format="csr") @ diags_array(self.idf)
+
+    @cached_property
+    def spread(self) -> float:
+        """The mean deviation of SPLADE's best scores without IDF."""
+        queries = np.arange(min(SPREAD, len(self.pseudo_queries)))
+        weighted = self.mixture.systems[1]
+        if not isinstance(weighted, Products):
+            raise TypeError(type(weighted))
+        plain = Products(weighted.queries, weighted.documents @ diags_array(1 / np.maximum(self.idf, TINY)))
+        return float(Mixture([plain], [1.0], len(queries), len(self.contents)).spread[0])
+
+    @cached_property
+    def idf(self) -> np.ndarray:
+        """IDF of the tokens of the SPLADE encoder."""
+        return Idf.of(self.contents, self.encoders[0].tokenizer).weights(self.splade.idf_power)
+
+    @cached_property
+    def found(self) -> np.ndarray:
+        """Whether the mixture finds the source of each pseudo query, (queries,)."""
+        sources = np.array([query.document for query in self.pseudo_queries])
+        found: np.ndarray = (self.mixture.best[-1, :, :FOUND] == sources[:, None]).any(1)
+        return found
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """The numbers of the pseudo queries that judge."""
+        return np.flatnonzero(self.found[: self._drawn[1]])
+
+    @property
+    def train(self) -> np.ndarray:
+        """The numbers of the pseudo queries that train."""
+        numbers = self._drawn[1] + np.flatnonzero(self.found[self._drawn[1] :])
+        if not len(numbers):
+            raise CaiError(
+                f"collection {self.collection.name} makes no training examples: its documents are too few or too short"
+            )
+        return numbers

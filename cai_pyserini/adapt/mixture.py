@@ -1,0 +1,119 @@
+"""A mixture of retrieval systems, which teaches and judges each of them.
+
+    score = sum over systems s of w_s * (score_s - mean_s) / deviation_s
+
+mean_s and deviation_s are those of the query's BEST best scores by system s, as in the fusion `zscore`.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import bm25s
+import numpy as np
+import Stemmer
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core.terminal import progress
+
+BEST = 100  # documents per query
+CHUNK = 64  # queries that are scored together
+TINY = 1e-9
+
+
+class Scorer(Protocol):
+    """A retrieval system that scores numbered documents for numbered queries."""
+
+    def scores(self, queries: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
+        """Scores (queries, documents), float32, of the queries and documents with these numbers; None: of all."""
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products of query vectors (queries, dimensions) and document vectors (documents, dimensions)."""
+
+    queries: csr_matrix | np.ndarray
+    documents: csr_matrix | np.ndarray
+
+    def scores(self, queries: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
+        product = self.queries[queries] @ (self.documents if documents is None else self.documents[documents]).T
+        return np.asarray(product if isinstance(product, np.ndarray) else product.toarray(), np.float32)
+
+
+class Bm25:
+    """BM25, without Java."""
+
+    def __init__(self, documents: Sequence[str], queries: Sequence[str]):
+        logging.getLogger("bm25s").setLevel(logging.WARNING)
+        self._documents = len(documents)
+        self._index = bm25s.BM25(k1=0.9, b=0.4)
+        self._index.index(_words(documents), show_progress=False)
+        self._queries = _words(queries)
+
+    def scores(self, queries: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
+        found = np.zeros((len(queries), self._documents), np.float32)
+        for row, query in enumerate(queries):
+            if words := self._queries[query]:
+                found[row] = self._index.get_scores(words)
+        return found if documents is None else found[:, documents]
+
+
+def _words(texts: Sequence[str]) -> list[list[str]]:
+    stemmer = Stemmer.Stemmer("english")
+    words: list[list[str]] = bm25s.tokenize(
+        list(texts), stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False
+    )
+    return words
+
+
+class Mixture:
+    """Systems for the same queries and documents.
+
+    `best` (systems + 1, queries, BEST) are the numbers of the best documents of each system, and last of the mixture,
+    best first; `spread` (systems + 1,) the mean deviation of their scores.
+    """
+
+    def __init__(self, systems: Sequence[Scorer], weights: Sequence[float], queries: int, documents: int):
+        self.systems = systems
+        self._weights = weights
+        depth = min(BEST, documents)
+        self._means = np.zeros((len(systems), queries, 1), np.float32)
+        self._deviations = np.zeros((len(systems) + 1, queries, 1), np.float32)
+        self.best = np.zeros((len(systems) + 1, queries, depth), np.int32)
+        for chunk in progress(list(chunks(queries)), None, "score queries", "batch"):
+            mixed = np.zeros((len(chunk), documents), np.float32)
+            for number, system in enumerate(systems):
+                scores = system.scores(chunk)
+                top = self._keep(number, chunk, scores, depth)
+                self._means[number, chunk] = top.mean(1, keepdims=True)
+                mixed += weights[number] * (scores - self._means[number, chunk]) / self._deviations[number, chunk]
+            self._keep(len(systems), chunk, mixed, depth)
+        self.spread = self._deviations.mean((1, 2))
+
+    def _keep(self, number: int, chunk: np.ndarray, scores: np.ndarray, depth: int) -> np.ndarray:
+        """Note a system's best documents; return their scores."""
+        best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
+        top: np.ndarray = np.take_along_axis(scores, best, axis=1)
+        order = np.argsort(-top, axis=1, kind="stable")
+        self.best[number, chunk] = np.take_along_axis(best, order, axis=1)
+        self._deviations[number, chunk] = np.maximum(top.std(1, keepdims=True), TINY)
+        return top
+
+    def scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """Scores of the mixture (queries, documents), float32, for the queries and documents with these numbers."""
+        mixed = np.zeros((len(queries), len(documents)), np.float32)
+        for number, system in enumerate(self.systems):
+            standardized = system.scores(queries, documents) - self._means[number, queries]
+            mixed += self._weights[number] * standardized / self._deviations[number, queries]
+        return mixed
+
+    def standardized(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """`scores` in units of the deviation of the query's best scores."""
+        return self.scores(queries, documents) / self._deviations[-1, queries]
+
+
+def chunks(count: int) -> Iterator[np.ndarray]:
+    """The numbers below `count`, in chunks."""
+    for start in range(0, count, CHUNK):
+        yield np.arange(start, min(start + CHUNK, count))

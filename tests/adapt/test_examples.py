@@ -1,0 +1,67 @@
+"""Examples and what they are made from, with real encoders."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini.adapt.examples import Examples
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import IndexConfig, load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
+from tests.conftest import json_lines
+
+
+def material(collection: IndexConfig, folder: Path, queries: int = 100, seed: int = 1, dense: bool = False) -> Material:
+    teacher = load_encoder("minilm") if dense else None
+    return Material(collection, load_encoder("splade-tiny"), teacher, folder, queries, seed, "cpu")
+
+
+@pytest.mark.slow
+def test_examples_have_their_source_and_others(tiny: Path, tmp_path: Path) -> None:
+    config = load_index_config(str(tiny))
+    lines = json_lines(Examples(material(config, tmp_path / "vectors"), tmp_path / "x.jsonl").write())
+    assert len(lines) > 10
+    for line in lines:
+        assert set(line["query"].split()) <= set(line["positive"].replace(",", "").replace(".", "").split()) | set(
+            line["positive"].split()
+        )
+        assert len({line["positive"], *line["negatives"]}) == 5
+        assert "margins" not in line
+    again = Examples(material(config, tmp_path / "vectors"), tmp_path / "y.jsonl").write()
+    assert json_lines(again) == lines
+    other = Examples(material(config, tmp_path / "vectors", 3, 2), tmp_path / "z.jsonl").write()
+    assert 1 <= len(json_lines(other)) <= 3
+
+
+@pytest.mark.slow
+def test_margins_are_the_mixtures_on_the_scale_of_splade(tiny: Path, tmp_path: Path) -> None:
+    made = material(load_index_config(str(tiny)), tmp_path / "vectors", dense=True)
+    first = json_lines(Examples(made, tmp_path / "x.jsonl").write())[0]
+    number = next(n for n in made.train if made.pseudo_queries[n].text == first["query"])
+    rows = [made.contents.index(text) for text in (first["positive"], *first["negatives"])]
+    scores = made.mixture.standardized(np.array([number]), np.array(rows))[0]
+    np.testing.assert_allclose(first["margins"], made.spread * (scores[0] - scores[1:]), atol=1e-3)
+
+
+@pytest.mark.slow
+def test_held_out_sources_train_nothing(tiny: Path, tmp_path: Path) -> None:
+    made = material(load_index_config(str(tiny)), tmp_path / "vectors")
+    sources = [{made.pseudo_queries[number].document for number in numbers} for numbers in (made.held_out, made.train)]
+    assert sources[0] and not sources[0] & sources[1]
+
+
+@pytest.mark.slow
+def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cai_pyserini.adapt.material.SAMPLE", 7)
+    made = material(load_index_config(str(tiny)), tmp_path / "vectors")
+    assert len(made.contents) == 7 and made.mixture.best.max() < 7
+    assert artifact.require(tmp_path / "vectors" / "sample", "adapt: sample").stats == {"documents": 12}
+
+
+def test_a_collection_without_queries_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "two words"}\n{"_id": "2", "text": "more words"}\n')
+    made = material(IndexConfig(name="short", source=str(tmp_path)), tmp_path / "vectors")
+    with pytest.raises(CaiError, match="collection short makes no training examples"):
+        Examples(made, tmp_path / "x.jsonl").write()

@@ -1,0 +1,42 @@
+"""The mixture of systems: standardized scores, worked out by hand and against plain NumPy."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.adapt.mixture import Bm25, Mixture, Products
+
+
+def test_scores_are_standardized_and_weighted() -> None:
+    """Two systems that score three documents 1, 2, 3 and 30, 20, 10: deviations of the mean are -1, 0, 1 times 1.2247."""
+    first = Products(np.ones((1, 1), np.float32), np.array([[1.0], [2.0], [3.0]], np.float32))
+    second = Products(csr_matrix([[10.0]], dtype=np.float32), csr_matrix([[3.0], [2.0], [1.0]], dtype=np.float32))
+    mixture = Mixture([first, second], [2.0, 1.0], 1, 3)
+    every = np.arange(3)
+    np.testing.assert_allclose(mixture.scores(np.array([0]), every), [[-1.2247, 0, 1.2247]], atol=1e-3)
+    np.testing.assert_allclose(mixture.standardized(np.array([0]), every), [[-1.2247, 0, 1.2247]], atol=1e-3)
+    assert mixture.best[:, 0].tolist() == [[2, 1, 0], [0, 1, 2], [2, 1, 0]]
+    np.testing.assert_allclose(mixture.spread, [0.8165, 8.165, 1.0], atol=1e-3)
+
+
+def test_many_queries_and_documents_are_as_in_plain_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more documents than the best, which alone set mean and deviation, and several chunks of queries."""
+    draw = np.random.default_rng(1)
+    systems = [Products(*(draw.normal(size=(n, 8)).astype(np.float32) for n in (150, 300))) for _ in range(2)]
+    mixture = Mixture(systems, [1.0, 3.0], 150, 300)
+    expected = np.zeros((150, 300))
+    for weight, system in zip((1.0, 3.0), systems, strict=True):
+        scores = system.queries @ system.documents.T
+        best = np.sort(scores, axis=1)[:, -100:]
+        expected += weight * (scores - best.mean(1, keepdims=True)) / best.std(1, keepdims=True)
+    queries, documents = np.array([3, 149, 70]), np.array([0, 299, 17])
+    np.testing.assert_allclose(mixture.scores(queries, documents), expected[np.ix_(queries, documents)], atol=1e-3)
+    assert (mixture.best[-1] == np.argsort(-expected, axis=1)[:, :100]).mean() > 0.999  # but for rounding
+
+
+def test_bm25_finds_words_and_scores_nothing_without_them() -> None:
+    bm25 = Bm25(["infections of the kidney", "a broken bone", "kidney stones and kidney pain"], ["kidneys", "the"])
+    scores = bm25.scores(np.array([0, 1]))
+    assert scores[0].argmax() == 2 and scores[0, 1] == 0 and scores[0, 0] > 0
+    assert not scores[1].any()  # a stop word alone
+    np.testing.assert_array_equal(bm25.scores(np.array([0]), np.array([2, 0])), scores[:1, [2, 0]])

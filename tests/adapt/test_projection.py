@@ -1,0 +1,36 @@
+"""The projection of dense vectors: it learns what a mixture knows."""
+
+import numpy as np
+
+from cai_pyserini.adapt.mixture import Mixture, Products
+from cai_pyserini.adapt.projection import learn_projection, projected
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_it_learns_which_dimensions_matter() -> None:
+    """Vectors are half signal, half noise; the other system sees the signal alone."""
+    draw = np.random.default_rng(1)
+    signal, noise = draw.normal(size=(700, 8)), draw.normal(size=(700, 8))
+    both = unit(np.hstack([signal, noise]))
+    dense, clean = Products(both[:200], both[200:]), Products(unit(signal[:200]), unit(signal[200:]))
+    mixture = Mixture([clean, dense], [2.0, 1.0], 200, 500)
+    projection = learn_projection(mixture, 1, np.arange(100), seed=1)
+
+    def agreement(queries: np.ndarray, documents: np.ndarray) -> float:
+        """The share of the cleanly nearest ten that are among the ten nearest, for queries that did not train."""
+        near, truly = (np.argsort(-scores, axis=1)[100:, :10] for scores in (queries @ documents.T, clean_scores))
+        return float(np.mean([len(set(a) & set(b)) for a, b in zip(near, truly, strict=True)]) / 10)
+
+    clean_scores = clean.scores(np.arange(200))
+    before = agreement(both[:200], both[200:])
+    after = agreement(projected(both[:200], projection), projected(both[200:], projection))
+    assert after > before + 0.1
+    np.testing.assert_array_equal(projection, learn_projection(mixture, 1, np.arange(100), seed=1))
+
+
+def test_projected_vectors_have_length_one_or_zero() -> None:
+    vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
+    np.testing.assert_allclose(projected(vectors, np.eye(2, dtype=np.float32)), [[0.6, 0.8], [0, 0]])
