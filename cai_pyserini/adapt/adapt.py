@@ -23,7 +23,7 @@ from cai_pyserini.adapt import estimate, material
 from cai_pyserini.adapt.choice import Choice
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.projection import project
+from cai_pyserini.adapt.projection import adapt_dense
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
@@ -54,9 +54,9 @@ from cai_pyserini.trainer.settings import (
 from cai_pyserini.trainer.splade import SpladeTraining
 
 STAGE = "adapt"
-SHORT = {"batch_size": 24, "warmup_steps": 50, "max_document_length": 96, "dropout": 0.0}
-CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 300}
-DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 500, "lambda_q": 0.01, "lambda_d": 0.01}
+SHORT = {"batch_size": 24, "warmup_steps": 50, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
+CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200}
+DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "lambda_q": 0.01, "lambda_d": 0.01}
 WEIGHTS = {1: 0.6, 2: 0.8}  # of the new weights in the mean: of one training, of two; at most
 CANDIDATES = (0.5, 1.0)  # of that weight: what is tried, besides the old weights
 
@@ -258,6 +258,7 @@ class Adaptation:
                 partial(encoder.load("documents").encode, max_length=encoder.config.max_document_length), self.sample
             )
             for encoder in self.material.encoders
+            if artifact.read_manifest(self.material.folder_of(encoder)) is None  # else they are encoded already
         )
         return min(self.size, material.SAMPLE) * per_text
 
@@ -297,7 +298,7 @@ def adapt(settings: AdaptSettings) -> Path:
         compute(adaptation.collection, folder, folder / "idf")
         write_encoder(encoder, folder, folder / "idf")
         if adaptation.dense:
-            decision.append(project(adaptation.material, folder / "dense"))
+            decision.append(adapt_dense(adaptation.material, folder / "dense"))
         say("\n".join(decision))
         return {"weight": weight, "decision": decision}
 

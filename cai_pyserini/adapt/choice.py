@@ -19,7 +19,7 @@ from cai_pyserini.models.splade import Splade
 
 GRADES = np.arange(10, 0, -1)
 DISCOUNTS = 1 / np.log2(np.arange(2, 12))
-POOL = 30  # the best documents of every system for every judge: what is ranked
+POOL = 20  # the best documents of every system for every judge: what is ranked
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
-HELD_OUT = 200  # documents whose queries judge, and do not train
+HELD_OUT = 100  # documents whose queries judge, and do not train
 WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # of the mixture with a dense encoder, as in hybrid-…-zscore
 SPREAD = 300  # pseudo queries to measure the spread of scores with
 FOUND = 10  # a pseudo query is kept if the mixture has its source among this many best documents
@@ -46,9 +46,13 @@ class Material:
     generated: Path | None = None  # BEIR folder of generated queries, used instead of parts of documents
 
     @cached_property
+    def _whole(self) -> Collection:
+        return open_collection(self.collection)
+
+    @cached_property
     def documents(self) -> Collection:
         """The collection, or a BEIR folder with a sample of it."""
-        whole = open_collection(self.collection)
+        whole = self._whole
         recipe = {"stage": "adapt: sample", "documents": whole.fingerprint("documents"), "size": SAMPLE}
 
         def write(folder: Path) -> artifact.Stats:
@@ -66,10 +70,10 @@ class Material:
             return whole
         return BeirFolder(artifact.make(self.folder / "sample", recipe, write), whole.name, whole.fields)
 
-    def encode(self, encoder: Encoder) -> Path:
-        """Encode the documents, unless that has been done."""
+    def folder_of(self, encoder: Encoder) -> Path:
+        """The folder of an encoder's vectors, named as in a run folder, where they are of the whole collection."""
         name = "dense-documents" if encoder.config.kind == "dense" else "documents"
-        return encode(self.documents, encoder, self.folder / name)
+        return self.folder / f"{'sample-' * (self.documents is not self._whole)}{name}"
 
     @cached_property
     def encoders(self) -> list[Encoder]:
@@ -126,7 +130,7 @@ class Material:
 
     def vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
         """The vectors of all documents; SPLADE's are weighted with IDF."""
-        parts = [shard.vectors for shard in Vectors(self.encode(encoder))]
+        parts = [shard.vectors for shard in Vectors(encode(self.documents, encoder, self.folder_of(encoder)))]
         if encoder.config.kind == "dense":
             return np.concatenate(parts)
         return vstack(parts, format="csr") @ diags_array(self.idf)

@@ -20,6 +20,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import Mixture, Products
 from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import encoder_yaml
+from cai_pyserini.models.dense import project
 
 STEPS = 100
 QUERIES = 48  # per step
@@ -29,14 +30,14 @@ LEARNING_RATE = 1e-3  # decreases linearly to 0
 WEIGHT = 0.5  # of W in the result: as of new weights in their mean with the old ones
 
 
-def project(material: Material, output: Path) -> str:
+def adapt_dense(material: Material, output: Path) -> str:
     """Write the adapted dense encoder of the material, or its old one if the judges like that better, as a folder with
     an encoder.yaml. Returns what was decided, and why."""
     mixture, choice, dense = material.mixture, Choice(material), len(material.mixture.systems) - 1
     system = _products(mixture, dense)
     projection = learn_projection(mixture, dense, material.train, material.seed)
     before = choice.dense(system.queries, system.documents)
-    after = choice.dense(projected(system.queries, projection), projected(system.documents, projection))
+    after = choice.dense(project(system.queries, projection), project(system.documents, projection))
     config, file = material.encoders[-1].config.replace(name=""), output / "projection.safetensors"
     output.mkdir()
     if after > before:
@@ -80,9 +81,3 @@ def learn_projection(mixture: Mixture, dense: int, train: np.ndarray, seed: int)
 def _project(vectors: np.ndarray, learned: torch.Tensor) -> torch.Tensor:
     plain = torch.from_numpy(vectors)
     return F.normalize(plain + plain @ learned)
-
-
-def projected(vectors: np.ndarray, projection: np.ndarray) -> np.ndarray:
-    """Vectors (texts, width) as an encoder with this projection makes them."""
-    product: np.ndarray = vectors @ projection
-    return product / np.maximum(np.linalg.norm(product, axis=1, keepdims=True), 1e-12)

@@ -26,6 +26,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder, Role
+from cai_pyserini.encode.projection import project_vectors
 from cai_pyserini.encode.queries import Queries, WordQueries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import evaluate
@@ -267,6 +268,10 @@ def _idf(inputs: Inputs, system: System) -> Path:
 
 def _encode(inputs: Inputs, system: System, role: Role) -> Path:
     split, batch_size = inputs.experiment.split, inputs.experiment.batch_size
+    config = inputs.encoder(system).config
+    if role == "documents" and config.projection and not config.idf and config.overlap is None:
+        plain = _encode(inputs, SINGLE["dense"], role)
+        return project_vectors(Vectors(plain), inputs.encoder(system), inputs.vectors(system, role))
     return encode(inputs.collection, inputs.encoder(system), inputs.vectors(system, role), role, split, batch_size)
 
 

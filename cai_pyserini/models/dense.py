@@ -102,6 +102,12 @@ def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(sums, dim=-1)
 
 
+def project(vectors: np.ndarray, projection: np.ndarray) -> np.ndarray:
+    """Vectors (texts, width) times a projection (width, width), scaled to length 1; zero ones stay zero."""
+    product: np.ndarray = vectors @ projection
+    return product / np.maximum(np.linalg.norm(product, axis=1, keepdims=True), 1e-12)
+
+
 def load_projection(path: Path, width: int) -> torch.Tensor:
     """The tensor `weight`, float32 (width, width), of a safetensors file. Raises CaiError if it is not there."""
     try:

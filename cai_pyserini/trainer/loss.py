@@ -48,9 +48,10 @@ def ranking(
     return in_batch_negatives(queries, documents, gather(batch["document_ids"]))
 
 
-def flops(weights: torch.Tensor) -> torch.Tensor:
-    """The FLOPS regularizer (Paria et al. 2020) of non-negative weights (texts, vocabulary)."""
-    return weights.mean(0).square().sum()
+def flops(weights: torch.Tensor, stands_for: torch.Tensor | float = 1.0) -> torch.Tensor:
+    """The FLOPS regularizer (Paria et al. 2020) of non-negative weights (texts, vocabulary), or of a sample of columns,
+    each of which stands for as many as `stands_for` (columns,) says."""
+    return (weights.mean(0).square() * stands_for).sum()
 
 
 def gather(rows: torch.Tensor) -> torch.Tensor:

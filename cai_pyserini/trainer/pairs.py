@@ -21,7 +21,7 @@ from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import Collator, Example, examples
 from cai_pyserini.trainer.settings import PairSettings, inherited, recorded
 
-CHUNK = {"cpu": 16, "cuda": 256}  # texts that go through the model together
+CHUNK = {"cpu": 4_608, "cuda": 65_536}  # tokens that go through the model together
 MEASURED = 3  # batches, for an estimate
 
 
@@ -81,7 +81,7 @@ class PairTraining(ABC):
         if self.settings.idf:
             weights = load_weights(self.settings.idf, self.encoder.idf_power, len(tokenizer))
         lengths = self.encoder.max_query_length, self.encoder.max_document_length
-        collator = Collator(tokenizer, *lengths, CHUNK[arguments.device.type])
+        collator = Collator(tokenizer, *lengths, max(1, CHUNK[arguments.device.type] // lengths[1]))
         return self.trainer(checkpoint, weights, arguments, collator, data), tokenizer
 
     def step_seconds(self, pool: Sequence[Example]) -> float:

@@ -135,6 +135,12 @@ class SpladeSettings(PairSettings):
     max_document_length: int | None = flag(
         None, "tokens read of each document (default: the encoder's, usually 256)", ge=3
     )
+    sampled_terms: int = flag(
+        0,
+        "of documents, compute only the terms of the batch's queries and a sample of at least this many others, for "
+        "the regularizer: faster (default: 0, all terms)",
+        ge=0,
+    )
     batch_size: int = flag(40, "queries per device in each batch", ge=1)
 
 

@@ -21,6 +21,8 @@ from cai_pyserini.trainer import loss, training
 from cai_pyserini.trainer.pairs import PairTraining
 from cai_pyserini.trainer.settings import SpladeSettings
 
+EAGER = 128  # tokens, up to which plain attention trains faster than fused on a CPU
+COLUMNS = 1024  # the number of computed terms is a multiple of it
 LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, of queries and documents
 
 
@@ -39,6 +41,8 @@ class SpladeTraining(PairTraining):
     def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
         model = training.load_model(checkpoint)
         training.set_dropout(model, self.settings.dropout)
+        if not torch.cuda.is_available() and self.encoder.max_document_length <= EAGER:
+            model.set_attn_implementation("eager")
         decoder = bypass_decoder(model)
         idf = None
         if weights is not None:
@@ -62,25 +66,45 @@ class SpladeTrainer(training.Trainer):
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> torch.Tensor:
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
-            queries, documents = (self._weights(model, inputs[side]) for side in ("queries", "documents"))
-        documents = documents.unflatten(0, (-1, len(queries))).transpose(0, 1)  # (texts, 1 + negatives, vocabulary)
+            queries = self._weights(model, inputs["queries"])
+            columns, stands_for = self._columns(queries)
+            documents = self._weights(model, inputs["documents"], columns)
+        documents = documents.unflatten(0, (-1, len(queries))).transpose(0, 1)  # (texts, 1 + negatives, columns)
         queries, documents = loss.gather(queries), loss.gather(documents)
-        scored = documents if self._idf is None else documents * self._idf.to(documents)
-        ranking = loss.ranking(self._settings.loss, queries, scored, inputs)
-        flops_q, flops_d = loss.flops(queries), loss.flops(documents.flatten(0, 1))
+        scored = documents if self._idf is None else documents * self._idf.to(documents)[columns]
+        ranking = loss.ranking(self._settings.loss, queries[:, columns], scored, inputs)
+        flops_q, flops_d = loss.flops(queries), loss.flops(documents.flatten(0, 1), stands_for)
         self._record(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
         self._record(queries_active=(queries > 0).sum(-1).float().mean())
-        self._record(documents_active=(documents > 0).sum(-1).float().mean())
+        self._record(documents_active=((documents > 0) * stands_for).sum(-1).mean())
         warmup = self._settings.flops_warmup
         rise = min(1.0, self.state.global_step / warmup) ** 2 if warmup else 1.0
         return loss.scale_for_ddp(ranking + rise * (self._lambda_q * flops_q + self._lambda_d * flops_d))
 
-    def _weights(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
-        """SPLADE vectors of a side of a batch, (texts, vocabulary)."""
+    def _columns(self, queries: torch.Tensor) -> tuple[torch.Tensor | slice, torch.Tensor]:
+        """The entries of documents that a step computes, and how many entries each stands for in FLOPS.
+
+        With the setting `sampled_terms`, these are the terms of the batch's queries (texts, vocabulary), of which
+        scores are made, and a random sample of the others. Several processes compute all entries.
+        """
+        size, count = queries.shape[1], self._settings.sampled_terms
+        used = (queries > 0).any(0)
+        if not count or self.args.world_size > 1 or int(used.sum()) + count >= size:
+            return slice(None), queries.new_ones(size)
+        others = (~used).nonzero().ravel()
+        total = -(-(int(used.sum()) + count) // COLUMNS) * COLUMNS  # every new shape costs the compilation of kernels
+        sample = others[torch.randperm(len(others))[: total - int(used.sum())].to(others.device)]
+        terms = used.nonzero().ravel()
+        weight = queries.new_full((len(sample),), len(others) / len(sample))
+        return torch.cat([terms, sample]), torch.cat([queries.new_ones(len(terms)), weight])
+
+    def _weights(self, model: Any, texts: dict[str, Any], columns: torch.Tensor | slice = slice(None)) -> torch.Tensor:
+        """These columns of the SPLADE vectors of a side of a batch, (texts, columns)."""
         decoder = self._decoder
         bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
+        weight, bias = decoder.weight[columns], bias[columns]  # type: ignore[assignment]
         chunks = [
-            splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), decoder.weight, bias)
+            splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), weight, bias)
             for chunk in texts["chunks"]
         ]
         return torch.cat(chunks)[texts["positions"]]

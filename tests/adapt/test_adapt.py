@@ -63,7 +63,9 @@ def test_it_says_what_it_does_and_how_long_it_takes(adapted: Adapted, tiny: Path
         "3. distillation 2/2: 4 steps with 4 queries each",
         "4. mean of weights, at most 0.8 new, as held-out queries decide; IDF; a projection of dense vectors",
     ]
-    decided = r"(weight 0\.\d of the trained SPLADE|the old SPLADE is kept) \(agreement with the mixture on \d+ held-out "
+    decided = (
+        r"(weight 0\.\d of the trained SPLADE|the old SPLADE is kept) \(agreement with the mixture on \d+ held-out "
+    )
     assert re.match(decided + r"queries by weight: 0: [\d.]+, 0\.4: [\d.]+, 0\.8: [\d.]+\)", weight)
     assert re.match(r"(a projection of dense vectors|dense vectors stay as they are) \(agreement", projection)
     assert artifact.require(adapted.output, "adapt").stats["decision"] == [weight, projection]
@@ -80,7 +82,9 @@ def test_weights_are_the_mean_of_old_and_new(adapted: Adapted, checkpoint: Path)
     for new in (contrast, distilled):
         assert any(not torch.equal(old[name], new[name]) for name in old)
     for name in old:
-        torch.testing.assert_close(mean[name], (1 - new_weight) * old[name] + new_weight / 2 * (contrast[name] + distilled[name]))
+        torch.testing.assert_close(
+            mean[name], (1 - new_weight) * old[name] + new_weight / 2 * (contrast[name] + distilled[name])
+        )
 
 
 @pytest.mark.slow
@@ -164,7 +168,7 @@ def test_the_plan_and_the_estimate_come_before_the_work(
     with pytest.raises(InterruptedError):
         main([*flags, "--output", str(tmp_path / "model")])
     plan = capsys.readouterr().out
-    assert "2. contrast: 300 steps with 4 queries each\n3. mean of weights, at most 0.6 new, as held-out" in plan
+    assert "2. contrast: 200 steps with 4 queries each\n3. mean of weights, at most 0.6 new, as held-out" in plan
     assert "about " in plan.splitlines()[-1] and plan.endswith(" contrast\n")
 
 

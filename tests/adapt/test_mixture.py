@@ -8,7 +8,7 @@ from cai_pyserini.adapt.mixture import Bm25, Mixture, Products
 
 
 def test_scores_are_standardized_and_weighted() -> None:
-    """Two systems that score three documents 1, 2, 3 and 30, 20, 10: deviations of the mean are -1, 0, 1 times 1.2247."""
+    """Two systems score three documents 1, 2, 3 and 30, 20, 10; a deviation is 1.2247 times the difference."""
     first = Products(np.ones((1, 1), np.float32), np.array([[1.0], [2.0], [3.0]], np.float32))
     second = Products(csr_matrix([[10.0]], dtype=np.float32), csr_matrix([[3.0], [2.0], [1.0]], dtype=np.float32))
     mixture = Mixture([first, second], [2.0, 1.0], 1, 3)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from cai_pyserini.adapt.mixture import Mixture, Products
-from cai_pyserini.adapt.projection import learn_projection, projected
+from cai_pyserini.adapt.projection import learn_projection
+from cai_pyserini.models.dense import project
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -26,11 +27,11 @@ def test_it_learns_which_dimensions_matter() -> None:
 
     clean_scores = clean.scores(np.arange(200))
     before = agreement(both[:200], both[200:])
-    after = agreement(projected(both[:200], projection), projected(both[200:], projection))
+    after = agreement(project(both[:200], projection), project(both[200:], projection))
     assert after > before + 0.1
     np.testing.assert_array_equal(projection, learn_projection(mixture, 1, np.arange(100), seed=1))
 
 
 def test_projected_vectors_have_length_one_or_zero() -> None:
     vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
-    np.testing.assert_allclose(projected(vectors, np.eye(2, dtype=np.float32)), [[0.6, 0.8], [0, 0]])
+    np.testing.assert_allclose(project(vectors, np.eye(2, dtype=np.float32)), np.array([[0.6, 0.8], [0, 0]]))

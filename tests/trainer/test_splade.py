@@ -164,6 +164,31 @@ def test_an_idf_weights_the_documents_of_the_score(splade_settings: MakeSettings
     torch.testing.assert_close(with_twos, 4 * without)
 
 
+@pytest.mark.slow
+def test_a_sample_of_terms_keeps_the_scores_and_estimates_the_regularizer(
+    splade_settings: MakeSettings, steady: Path, tmp_path: Path
+) -> None:
+    """The ranking loss is that of all terms; the mean of the estimates of FLOPS nears the whole."""
+    settings = splade_settings(tmp_path, dropout=0.0, precision="float32")
+    collator = Collator(AutoTokenizer.from_pretrained(steady), 256, 256, 16)
+    batch = collator(list(islice(examples(settings.data, True, 1), 4)))
+
+    def terms(sampled: int, repeats: int) -> dict[str, float]:
+        some = settings.replace(sampled_terms=sampled)
+        arguments = training.arguments(some, tmp_path)
+        trainer = SpladeTraining(some).trainer(steady, None, arguments, collator, None)
+        for _ in range(repeats):
+            trainer.compute_loss(trainer.model, batch)
+        return {name: float(torch.stack(values).mean()) for name, values in trainer._terms.items()}
+
+    torch.manual_seed(1)
+    whole, estimate = terms(0, 1), terms(3000, 30)
+    assert estimate["ranking_loss"] == pytest.approx(whole["ranking_loss"], rel=1e-4)
+    assert estimate["flops_q_loss"] == pytest.approx(whole["flops_q_loss"], rel=1e-4)
+    assert estimate["flops_d_loss"] == pytest.approx(whole["flops_d_loss"], rel=0.2)
+    assert estimate["documents_active"] == pytest.approx(whole["documents_active"], rel=0.2)
+
+
 def test_collapse_is_refused() -> None:
     with pytest.raises(CaiError, match=r"the documents have 0.2 active dimensions: collapse. Lower the lambdas"):
         check_sparsity(0.2, 30, 30522, warm=False)

@@ -1,0 +1,27 @@
+"""The vectors of a dense encoder with a projection, from those without it: nothing is encoded again."""
+
+from pathlib import Path
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Shard, Vectors, shard_path, write_shard
+from cai_pyserini.models.dense import load_projection, project
+
+
+def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
+    """Write the document vectors that `encoder`, which has a projection, would make: those of the same encoder without
+    it, in a folder written by the encode stage, times the projection. They differ from encoded ones only by rounding,
+    and their recipe is the same."""
+    recipe = vectors.manifest.recipe | encoder.recipe("documents")
+    digest = artifact.digest(recipe)
+
+    def write(folder: Path) -> artifact.Stats:
+        projection = load_projection(Path(encoder.config.projection or ""), vectors.width).numpy()
+        for number, shard in enumerate(progress(vectors, vectors.shards, "project", "shard")):
+            write_shard(
+                shard_path(folder, number), Shard(shard.ids, project(shard.vectors, projection)), digest, 0.0, 1
+            )
+        return {key: value for key, value in vectors.manifest.stats.items() if key != "seconds"}
+
+    return artifact.make(output, recipe, write)
