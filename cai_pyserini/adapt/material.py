@@ -116,6 +116,8 @@ class Material:
     def mixture(self) -> Mixture:
         """BM25, SPLADE with IDF, and dense retrieval if there is a dense encoder, for all pseudo queries."""
         texts = [query.text for query in self.pseudo_queries]
+        if not texts:
+            raise self._too_small()
         systems: list[Scorer] = [
             Bm25(self.contents, texts),
             *(self.products(encoder, texts) for encoder in self.encoders),
@@ -167,7 +169,9 @@ class Material:
         """The numbers of the pseudo queries that train."""
         numbers = self._drawn[1] + np.flatnonzero(self.found[self._drawn[1] :])
         if not len(numbers):
-            raise CaiError(
-                f"collection {self.collection.name} makes no training examples: its documents are too few or too short"
-            )
+            raise self._too_small()
         return numbers
+
+    def _too_small(self) -> CaiError:
+        name = self.collection.name
+        return CaiError(f"collection {name} makes no training examples: its documents are too few or too short")

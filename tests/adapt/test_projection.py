@@ -12,23 +12,22 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 def test_it_learns_which_dimensions_matter() -> None:
-    """Vectors are half signal, half noise; the other system sees the signal alone."""
+    """Vectors are half signal, half noise, in 256 dimensions; the other system sees the signal alone."""
     draw = np.random.default_rng(1)
-    signal, noise = draw.normal(size=(700, 8)), draw.normal(size=(700, 8))
+    signal, noise = draw.normal(size=(700, 128)), draw.normal(size=(700, 128))
     both = unit(np.hstack([signal, noise]))
     dense, clean = Products(both[:200], both[200:]), Products(unit(signal[:200]), unit(signal[200:]))
     mixture = Mixture([clean, dense], [2.0, 1.0], 200, 500)
     projection = learn_projection(mixture, 1, np.arange(100), seed=1)
 
     def agreement(queries: np.ndarray, documents: np.ndarray) -> float:
-        """The share of the cleanly nearest ten that are among the ten nearest, for queries that did not train."""
-        near, truly = (np.argsort(-scores, axis=1)[100:, :10] for scores in (queries @ documents.T, clean_scores))
-        return float(np.mean([len(set(a) & set(b)) for a, b in zip(near, truly, strict=True)]) / 10)
+        """The mean correlation with the clean scores, for queries that did not train."""
+        pairs = zip((queries @ documents.T)[100:], clean.scores(np.arange(100, 200)), strict=True)
+        return float(np.mean([np.corrcoef(one, other)[0, 1] for one, other in pairs]))
 
-    clean_scores = clean.scores(np.arange(200))
     before = agreement(both[:200], both[200:])
     after = agreement(project(both[:200], projection), project(both[200:], projection))
-    assert after > before + 0.1
+    assert after > before + 0.01
     np.testing.assert_array_equal(projection, learn_projection(mixture, 1, np.arange(100), seed=1))
 
 
