@@ -20,7 +20,7 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.shards import Vectors
 
-NAMES = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax"]
+NAMES = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]
 SYSTEMS = [*NAMES, *(f"adapted-{name}" for name in NAMES[1:])]
 
 
@@ -38,6 +38,8 @@ def experiment(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Experime
         output=output / "adapted",
         splade=steps,
         distil=steps,
+        vectors=output / "vectors",
+        weight=0.5,
         device="cpu",
     )
     config = load_index_config(str(tiny))
@@ -54,10 +56,12 @@ def test_systems_before_and_after_are_in_one_table(experiment: Experiment) -> No
     assert list(results.systems) == SYSTEMS
     assert list(results.gains) == SYSTEMS[len(NAMES) :]
     assert results.index_bytes.keys() == {
-        *("bm25", "splade", "splade-idf", "joint-splade-idf-smooth"),
+        *("bm25", "splade", "splade-idf", "joint-splade-idf-smooth", "dense", "adapted-dense"),
         *("adapted-splade", "adapted-splade-idf", "adapted-joint-splade-idf-smooth"),
     }
     assert results.alpha.keys() == {"joint-splade-idf-smooth", "adapted-joint-splade-idf-smooth"}
+    (decision,) = results.decision
+    assert "agreement with the mixture" in decision
     report = experiment.layout.report.read_text()
     assert report == markdown(results) and "\n## Adaptation\n" in report
     assert load_encoder(str(experiment.layout.index(parse_system("adapted-splade-idf")))).name == "adapted"
@@ -108,7 +112,12 @@ def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monk
     with pytest.raises(InterruptedError, match="adapted-hybrid-splade-idf-dense-zscore"):
         main(flags)
     assert made[0].adapt == AdaptSettings(
-        collection=str(tiny), base="splade-tiny", dense="minilm", output=tmp_path / "run" / "adapted", device="cpu"
+        collection=str(tiny),
+        base="splade-tiny",
+        dense="minilm",
+        output=tmp_path / "run" / "adapted",
+        vectors=tmp_path / "run" / "vectors",
+        device="cpu",
     )
     with pytest.raises(InterruptedError):
         main(flags[:1])
