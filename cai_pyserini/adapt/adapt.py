@@ -36,6 +36,7 @@ from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.splade import Splade
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
 from cai_pyserini.trainer.callbacks import duration
 from cai_pyserini.trainer.examples import Example, examples
@@ -108,11 +109,10 @@ class Adaptation:
             self.distil = load_step(SpladeSettings, settings.distil, fixed, DISTIL)
         self.trained = [step for step in (self.splade, self.distil) if step]
         self.weight = 1.0 if settings.data else settings.weight or WEIGHTS[len(self.trained)]
-        self.dense = load_encoder(settings.dense).replace(kind="dense") if settings.dense else None
         self.material = Material(
             self.config,
             self.base,
-            self.dense,
+            load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
             settings.vectors or self.folder / "vectors",
             settings.queries,
             settings.seed,
@@ -289,30 +289,33 @@ def adapt(settings: AdaptSettings) -> Path:
         trained = [step.output for step in adaptation.trained]
         encoder = load_encoder(str(trained[0])) if settings.data else adaptation.base
         old, weight = checkpoint_folder(load_encoder(adaptation.start)), adaptation.weight
+        choice = Choice(adaptation.material)
         decision: list[str] = []
         if not (settings.data or settings.weight):
-            weight, decision = _choose(adaptation, old, trained)
+            weight, decision = _choose(adaptation, choice, old, trained)
             if not weight:
                 old, trained = checkpoint_folder(adaptation.base), [checkpoint_folder(adaptation.base)]
         mean_of_weights(old, trained, weight, folder)
         compute(adaptation.collection, folder, folder / "idf")
         write_encoder(encoder, folder, folder / "idf")
-        if adaptation.dense:
-            decision.append(adapt_dense(adaptation.material, folder / "dense"))
+        if adaptation.material.dense:
+            decision.append(adapt_dense(choice, folder / "dense"))
         say("\n".join(decision))
         return {"weight": weight, "decision": decision}
 
     return artifact.make(settings.output, recipe, write)
 
 
-def _choose(adaptation: Adaptation, old: Path, trained: Sequence[Path]) -> tuple[float, list[str]]:
+def _choose(adaptation: Adaptation, choice: Choice, old: Path, trained: Sequence[Path]) -> tuple[float, list[str]]:
     """The weight of the new checkpoints that the judges like best, and why."""
-    choice = Choice(adaptation.material)
     device, work = adaptation.settings.device, adaptation.folder / "candidate"
-    found = {0.0: choice.splade(Splade(checkpoint_folder(adaptation.base), device))}
+    idf = choice.material.idf
+    found = {0.0: choice.splade(Splade(checkpoint_folder(adaptation.base), device), idf)}
+    if adaptation.vocabulary:  # the trained checkpoints have other tokens
+        idf = choice.material.idf_of(Tokenizer(old))
     for weight in progress([share * adaptation.weight for share in CANDIDATES], len(CANDIDATES), "choose", "weight"):
         mean_of_weights(old, trained, weight, work)
-        found[weight] = choice.splade(Splade(work, device))
+        found[weight] = choice.splade(Splade(work, device), idf)
     artifact.remove(work)
     best = max(found, key=lambda weight: found[weight])
     tried = ", ".join(f"{weight:.2g}: {value:.3f}" for weight, value in found.items())
@@ -330,7 +333,8 @@ def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[S
     fixed = adaptation.settings.data or adaptation.settings.weight
     shares = f"{1 - new:.2g} old and {new:.2g} new" if fixed else f"at most {new:.2g} new, as held-out queries decide"
     say(
-        f"{len(steps) + 1}. mean of weights, {shares}; IDF" + "; a projection of dense vectors" * bool(adaptation.dense)
+        f"{len(steps) + 1}. mean of weights, {shares}; IDF"
+        + "; a projection of dense vectors" * bool(adaptation.material.dense)
     )
     seconds = {step.name: step.seconds() for step in missing if step.seconds}
     if seconds:

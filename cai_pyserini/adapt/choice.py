@@ -13,8 +13,7 @@ import numpy as np
 from scipy.sparse import diags_array
 
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.mixture import BEST
-from cai_pyserini.idf.idf import Idf
+from cai_pyserini.adapt.mixture import BEST, TINY, Products
 from cai_pyserini.models.splade import Splade
 
 GRADES = np.arange(10, 0, -1)
@@ -66,17 +65,16 @@ class Choice:
         """The nDCG@10 of SPLADE's scores (queries, documents) and BM25's, balanced as in a joint index."""
         depth = min(BEST, splade.shape[1])
         spreads = [np.partition(scores, -depth, axis=1)[:, -depth:].std(1).mean() for scores in (self._bm25, splade)]
-        return self.ndcg(splade + self._bm25 * (spreads[1] / max(float(spreads[0]), 1e-9)))
+        return self.ndcg(splade + self._bm25 * (spreads[1] / max(float(spreads[0]), TINY)))
 
-    def dense(self, queries: np.ndarray, documents: np.ndarray) -> float:
+    def dense(self, products: Products) -> float:
         """The nDCG@10 of dense vectors of all pseudo queries and documents."""
-        return self.ndcg(queries[self.queries] @ documents[self.documents].T)
+        return self.ndcg(products.scores(self.queries, self.documents))
 
-    def splade(self, model: Splade) -> float:
-        """The nDCG@10 of a SPLADE model, jointly with BM25."""
+    def splade(self, model: Splade, idf: np.ndarray) -> float:
+        """The nDCG@10 of a SPLADE model, its documents weighted with `idf` (vocabulary,), jointly with BM25."""
         material, config = self.material, self.material.splade
         texts = [material.pseudo_queries[number].text for number in self.queries]
-        weights = Idf.of(material.contents, model.tokenizer).weights(config.idf_power)
         documents = model.encode([material.contents[number] for number in self.documents], config.max_document_length)
-        weighted = documents @ diags_array(weights)
+        weighted = documents @ diags_array(idf)
         return self.joint((model.encode(texts, config.max_query_length) @ weighted.T).toarray())

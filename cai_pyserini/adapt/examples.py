@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer import generate
@@ -36,7 +35,7 @@ class Examples:
         generated = material.generated
         return {
             "stage": STAGE,
-            "documents": open_collection(material.collection).fingerprint("documents"),
+            "documents": material.whole.fingerprint("documents"),
             "encoders": [[encoder.digest, inherited(encoder.config)] for encoder in material.encoders],
             "generated": generated and artifact.require(generated, generate.STAGE).digest,
             "settings": {"queries": material.queries, "negatives": NEGATIVES, "seed": material.seed},

@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.adapt.mixture import TINY, Bm25, Mixture, Products, Scorer
 from cai_pyserini.adapt.pseudo_queries import PseudoQuery, pseudo_queries
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.contract import Collection
+from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_index_config
@@ -24,6 +24,7 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf
+from cai_pyserini.models.tokenizer import Tokenizer
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
 HELD_OUT = 100  # documents whose queries judge, and do not train
@@ -46,13 +47,13 @@ class Material:
     generated: Path | None = None  # BEIR folder of generated queries, used instead of parts of documents
 
     @cached_property
-    def _whole(self) -> Collection:
+    def whole(self) -> Collection:
         return open_collection(self.collection)
 
     @cached_property
     def documents(self) -> Collection:
         """The collection, or a BEIR folder with a sample of it."""
-        whole = self._whole
+        whole = self.whole
         recipe = {"stage": "adapt: sample", "documents": whole.fingerprint("documents"), "size": SAMPLE}
 
         def write(folder: Path) -> artifact.Stats:
@@ -73,7 +74,7 @@ class Material:
     def folder_of(self, encoder: Encoder) -> Path:
         """The folder of an encoder's vectors, named as in a run folder, where they are of the whole collection."""
         name = "dense-documents" if encoder.config.kind == "dense" else "documents"
-        return self.folder / f"{'sample-' * (self.documents is not self._whole)}{name}"
+        return self.folder / f"{'sample-' * (self.documents is not self.whole)}{name}"
 
     @cached_property
     def encoders(self) -> list[Encoder]:
@@ -81,8 +82,12 @@ class Material:
         return [Encoder(config, self.device) for config in (self.splade, self.dense) if config]
 
     @cached_property
+    def _records(self) -> list[Record]:
+        return list(self.documents.records())
+
+    @cached_property
     def contents(self) -> list[str]:
-        return [document.contents for document in self.documents.documents()]
+        return [self.documents.contents_of(record) for record in self._records]
 
     @cached_property
     def _drawn(self) -> tuple[list[PseudoQuery], int]:
@@ -97,12 +102,12 @@ class Material:
         return held_out + train[: self.queries], len(held_out)
 
     def _own(self, draw: random.Random) -> Sequence[PseudoQuery]:
-        titles = [record.title for record in self.documents.records()]
+        titles = [record.title for record in self._records]
         return list(pseudo_queries(titles, self.contents, draw))
 
     def _generated(self) -> list[PseudoQuery]:
         collection = open_collection(load_index_config(str(self.generated)))
-        numbers = {document.id: number for number, document in enumerate(self.documents.documents())}
+        numbers = {record.id: number for number, record in enumerate(self._records)}
         topics, qrels = collection.topics("train"), collection.qrels("train")
         pairs = ((numbers.get(id), topics[query]) for query, judged in qrels.items() for id in judged)
         return [PseudoQuery(number, text, "generated") for number, text in pairs if number is not None]
@@ -118,19 +123,21 @@ class Material:
         texts = [query.text for query in self.pseudo_queries]
         if not texts:
             raise self._too_small()
-        systems: list[Scorer] = [
-            Bm25(self.contents, texts),
-            *(self.products(encoder, texts) for encoder in self.encoders),
-        ]
+        systems: list[Scorer] = [Bm25(self.contents, texts), *self.products]
         weights = [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values())
         return Mixture(systems, weights, len(texts), len(self.contents))
 
-    def products(self, encoder: Encoder, texts: Sequence[str]) -> Products:
-        """An encoder's vectors of texts and of the documents; SPLADE's documents are weighted with IDF."""
-        queries = encoder.load("queries").encode(texts, encoder.config.max_query_length)
-        return Products(queries, self.vectors(encoder))
+    @cached_property
+    def products(self) -> list[Products]:
+        """Each encoder's vectors of the pseudo queries and of the documents; SPLADE's documents are weighted with
+        IDF."""
+        texts = [query.text for query in self.pseudo_queries]
+        return [
+            Products(encoder.load("queries").encode(texts, encoder.config.max_query_length), self._vectors(encoder))
+            for encoder in self.encoders
+        ]
 
-    def vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
+    def _vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
         """The vectors of all documents; SPLADE's are weighted with IDF."""
         parts = [shard.vectors for shard in Vectors(encode(self.documents, encoder, self.folder_of(encoder)))]
         if encoder.config.kind == "dense":
@@ -141,16 +148,18 @@ class Material:
     def spread(self) -> float:
         """The mean deviation of SPLADE's best scores without IDF."""
         queries = np.arange(min(SPREAD, len(self.pseudo_queries)))
-        weighted = self.mixture.systems[1]
-        if not isinstance(weighted, Products):
-            raise TypeError(type(weighted))
+        weighted = self.products[0]
         plain = Products(weighted.queries, weighted.documents @ diags_array(1 / np.maximum(self.idf, TINY)))
         return float(Mixture([plain], [1.0], len(queries), len(self.contents)).spread[0])
 
     @cached_property
     def idf(self) -> np.ndarray:
         """IDF of the tokens of the SPLADE encoder."""
-        return Idf.of(self.contents, self.encoders[0].tokenizer).weights(self.splade.idf_power)
+        return self.idf_of(self.encoders[0].tokenizer)
+
+    def idf_of(self, tokenizer: Tokenizer) -> np.ndarray:
+        """IDF of the tokens of a tokenizer."""
+        return Idf.of(self.contents, tokenizer).weights(self.splade.idf_power)
 
     @cached_property
     def found(self) -> np.ndarray:

@@ -6,7 +6,7 @@ mean_s and deviation_s are those of the query's BEST best scores by system s, as
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,13 +81,14 @@ class Mixture:
         self._means = np.zeros((len(systems), queries, 1), np.float32)
         self._deviations = np.zeros((len(systems) + 1, queries, 1), np.float32)
         self.best = np.zeros((len(systems) + 1, queries, depth), np.int32)
-        for chunk in progress(list(chunks(queries)), None, "score queries", "batch"):
+        for start in progress(range(0, queries, CHUNK), None, "score queries", "batch"):
+            chunk = np.arange(start, min(start + CHUNK, queries))
             mixed = np.zeros((len(chunk), documents), np.float32)
             for number, system in enumerate(systems):
                 scores = system.scores(chunk)
                 top = self._keep(number, chunk, scores, depth)
                 self._means[number, chunk] = top.mean(1, keepdims=True)
-                mixed += weights[number] * (scores - self._means[number, chunk]) / self._deviations[number, chunk]
+                mixed += self._contribution(number, chunk, scores)
             self._keep(len(systems), chunk, mixed, depth)
         self.spread = self._deviations.mean((1, 2))
 
@@ -100,20 +101,18 @@ class Mixture:
         self._deviations[number, chunk] = np.maximum(top.std(1, keepdims=True), TINY)
         return top
 
+    def _contribution(self, number: int, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """A system's scores (queries, documents), standardized and weighted."""
+        standardized: np.ndarray = (scores - self._means[number, queries]) / self._deviations[number, queries]
+        return self._weights[number] * standardized
+
     def scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Scores of the mixture (queries, documents), float32, for the queries and documents with these numbers."""
         mixed = np.zeros((len(queries), len(documents)), np.float32)
         for number, system in enumerate(self.systems):
-            standardized = system.scores(queries, documents) - self._means[number, queries]
-            mixed += self._weights[number] * standardized / self._deviations[number, queries]
+            mixed += self._contribution(number, queries, system.scores(queries, documents))
         return mixed
 
     def standardized(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """`scores` in units of the deviation of the query's best scores."""
         return self.scores(queries, documents) / self._deviations[-1, queries]
-
-
-def chunks(count: int) -> Iterator[np.ndarray]:
-    """The numbers below `count`, in chunks."""
-    for start in range(0, count, CHUNK):
-        yield np.arange(start, min(start + CHUNK, count))

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from safetensors.numpy import save_file
 
 from cai_pyserini.adapt.choice import Choice
-from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import Mixture, Products
 from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import encoder_yaml
@@ -30,14 +29,13 @@ LEARNING_RATE = 1e-3  # decreases linearly to 0
 WEIGHT = 0.5  # of W in the result: as of new weights in their mean with the old ones
 
 
-def adapt_dense(material: Material, output: Path) -> str:
-    """Write the adapted dense encoder of the material, or its old one if the judges like that better, as a folder with
-    an encoder.yaml. Returns what was decided, and why."""
-    mixture, choice, dense = material.mixture, Choice(material), len(material.mixture.systems) - 1
-    system = _products(mixture, dense)
-    projection = learn_projection(mixture, dense, material.train, material.seed)
-    before = choice.dense(system.queries, system.documents)
-    after = choice.dense(project(system.queries, projection), project(system.documents, projection))
+def adapt_dense(choice: Choice, output: Path) -> str:
+    """Write the adapted dense encoder, or the old one if the judges like that better, as a folder with an encoder.yaml.
+    Returns what was decided, and why."""
+    material, dense = choice.material, choice.material.products[-1]
+    projection = learn_projection(material.mixture, dense, material.train, material.seed)
+    before = choice.dense(dense)
+    after = choice.dense(Products(project(dense.queries, projection), project(dense.documents, projection)))
     config, file = material.encoders[-1].config.replace(name=""), output / "projection.safetensors"
     output.mkdir()
     if after > before:
@@ -48,19 +46,12 @@ def adapt_dense(material: Material, output: Path) -> str:
     return f"{chosen} (agreement with {choice.judge}: {before:.3f} before, {after:.3f} after)"
 
 
-def _products(mixture: Mixture, dense: int) -> Products:
-    system = mixture.systems[dense]
-    if not isinstance(system, Products):
-        raise TypeError(type(system))
-    return system
-
-
-def learn_projection(mixture: Mixture, dense: int, train: np.ndarray, seed: int) -> np.ndarray:
-    """The projection I + WEIGHT * W, float32 (width, width), for the dense vectors of system number `dense` of the
+def learn_projection(mixture: Mixture, dense: Products, train: np.ndarray, seed: int) -> np.ndarray:
+    """The projection I + WEIGHT * W, float32 (width, width), for the vectors of `dense`, the last system of the
     mixture, learned from the queries with the numbers `train`."""
     draw = np.random.default_rng(seed)
-    system = _products(mixture, dense)
-    of_queries, of_documents = np.asarray(system.queries), np.asarray(system.documents)
+    of_queries, of_documents = np.asarray(dense.queries), np.asarray(dense.documents)
+    spread = float(mixture.spread[-2])  # the last is that of the mixture itself
     learned = torch.zeros(of_queries.shape[1], of_queries.shape[1], requires_grad=True)
     optimizer = torch.optim.AdamW([learned], LEARNING_RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
@@ -70,7 +61,7 @@ def learn_projection(mixture: Mixture, dense: int, train: np.ndarray, seed: int)
         documents = np.union1d(best, draw.integers(len(of_documents), size=RANDOM))
         teacher = torch.from_numpy(mixture.standardized(queries, documents))
         cosines = _project(of_queries[queries], learned) @ _project(of_documents[documents], learned).T
-        scores = F.log_softmax(cosines / float(mixture.spread[dense]), 1)
+        scores = F.log_softmax(cosines / spread, 1)
         F.kl_div(scores, F.softmax(teacher, 1), reduction="batchmean").backward()
         optimizer.step()
         schedule.step()

@@ -268,11 +268,11 @@ def _idf(inputs: Inputs, system: System) -> Path:
 
 def _encode(inputs: Inputs, system: System, role: Role) -> Path:
     split, batch_size = inputs.experiment.split, inputs.experiment.batch_size
-    config = inputs.encoder(system).config
-    if role == "documents" and config.projection and not config.idf and config.overlap is None:
+    encoder, output = inputs.encoder(system), inputs.vectors(system, role)
+    if role == "documents" and encoder.projection and not system.idf and encoder.config.overlap is None:
         plain = _encode(inputs, SINGLE["dense"], role)
-        return project_vectors(Vectors(plain), inputs.encoder(system), inputs.vectors(system, role))
-    return encode(inputs.collection, inputs.encoder(system), inputs.vectors(system, role), role, split, batch_size)
+        return project_vectors(Vectors(plain), encoder, encoder.projection, output)
+    return encode(inputs.collection, encoder, output, role, split, batch_size)
 
 
 def _smooth(inputs: Inputs, system: System) -> Path:

@@ -27,7 +27,7 @@ class Encoder:
     def __init__(self, config: EncoderConfig, device: str = "auto", precision: Precision = "auto"):
         self.config = config
         self.checkpoint = checkpoint_folder(config)
-        self._projection = require_projection(Path(config.projection)) if config.projection else None
+        self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
         self._precision = precision
         self._models: dict[str, Splade | Dense] = {}
@@ -45,7 +45,7 @@ class Encoder:
     def digest(self) -> str:
         """A digest of the checkpoint, and of the projection if there is one."""
         digest = checkpoint_digest(self.checkpoint)
-        return artifact.digest([digest, artifact.file_digest(self._projection)]) if self._projection else digest
+        return artifact.digest([digest, artifact.file_digest(self.projection)]) if self.projection else digest
 
     def precision(self, role: Role) -> Precision:
         """The precision for documents or queries."""
@@ -84,5 +84,5 @@ class Encoder:
                 self._models[precision] = Splade(self.checkpoint, self.device, precision)
             else:
                 weights = Idf.load(self._idf).weights(self.config.idf_power) if self._idf else None
-                self._models[precision] = Dense(self.checkpoint, self.device, precision, weights, self._projection)
+                self._models[precision] = Dense(self.checkpoint, self.device, precision, weights, self.projection)
         return self._models[precision]

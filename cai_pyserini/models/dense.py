@@ -50,7 +50,7 @@ class Dense:
         self._weights = chosen.to(self.transformer.device)
         self._projection = None
         if projection:
-            self._projection = load_projection(projection, self.width).to(self.transformer.device)
+            self._projection = load_projection(projection, self.width)
 
     def encode(
         self,
@@ -90,10 +90,8 @@ class Dense:
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
         hidden = self.transformer(ids, mask).last_hidden_state
-        vectors = pooled(hidden, self._weights[ids] * mask)
-        if self._projection is not None:
-            vectors = torch.nn.functional.normalize(vectors @ self._projection, dim=-1)
-        return vectors.numpy(force=True)
+        vectors = pooled(hidden, self._weights[ids] * mask).numpy(force=True)
+        return vectors if self._projection is None else project(vectors, self._projection)
 
 
 def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -108,7 +106,7 @@ def project(vectors: np.ndarray, projection: np.ndarray) -> np.ndarray:
     return product / np.maximum(np.linalg.norm(product, axis=1, keepdims=True), 1e-12)
 
 
-def load_projection(path: Path, width: int) -> torch.Tensor:
+def load_projection(path: Path, width: int) -> np.ndarray:
     """The tensor `weight`, float32 (width, width), of a safetensors file. Raises CaiError if it is not there."""
     try:
         weight = load_file(require_projection(path)).get("weight")
@@ -119,7 +117,7 @@ def load_projection(path: Path, width: int) -> torch.Tensor:
     if weight.dtype != torch.float32 or weight.shape != (width, width):
         found = f"{str(weight.dtype).removeprefix('torch.')} {tuple(weight.shape)}"
         raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {REMEDY}")
-    return weight
+    return weight.numpy()
 
 
 def require_projection(path: Path) -> Path:

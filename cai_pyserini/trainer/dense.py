@@ -28,8 +28,7 @@ class DenseTraining(PairTraining):
         super().__init__(settings, encoder.replace(kind="dense", max_document_length=settings.max_document_length))
 
     def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
-        model = training.rebuilt(load_transformer(checkpoint))
-        training.set_dropout(model, self.settings.dropout)
+        model = training.rebuilt(load_transformer(checkpoint), self.settings.dropout)
         idf = torch.ones(model.config.vocab_size) if weights is None else torch.from_numpy(weights).float()
         return DenseTrainer(model, *arguments, settings=self.settings, token_weights=idf)
 

@@ -42,8 +42,7 @@ def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:
         training.start(arguments, made_by)
         checkpoint = checkpoint_folder(encoder)
         tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-        model = training.load_model(checkpoint)
-        training.set_dropout(model, settings.dropout)
+        model = training.load_model(checkpoint, settings.dropout)
         values = {
             "tokenizer": tokenizer, "corpora": settings.corpus, "min_words": settings.min_words,
             "length": settings.max_length,
@@ -102,8 +101,7 @@ def measure(settings: PretrainSettings, sample: Sequence[str], size: int) -> tup
     per_epoch = ceil(sequences / settings.batch_size / settings.accumulate)
     with TemporaryDirectory() as folder:
         arguments = training.arguments(settings, Path(folder))
-        model = training.load_model(checkpoint)
-        training.set_dropout(model, settings.dropout)
+        model = training.load_model(checkpoint, settings.dropout)
         trainer = training.Trainer(model, arguments, collator(tokenizer, settings))
         batches = batched(_packed(tokenizer, cycle(sample), settings.max_length), settings.batch_size)
         measured = [trainer.data_collator(list(batch)) for batch in islice(batches, MEASURED)]

@@ -39,8 +39,7 @@ class SpladeTraining(PairTraining):
         super().__init__(settings, encoder)
 
     def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
-        model = training.load_model(checkpoint)
-        training.set_dropout(model, self.settings.dropout)
+        model = training.load_model(checkpoint, self.settings.dropout)
         if not torch.cuda.is_available() and self.encoder.max_document_length <= EAGER:
             model.set_attn_implementation("eager")
         decoder = bypass_decoder(model)
@@ -89,12 +88,11 @@ class SpladeTrainer(training.Trainer):
         """
         size, count = queries.shape[1], self._settings.sampled_terms
         used = (queries > 0).any(0)
-        if not count or self.args.world_size > 1 or int(used.sum()) + count >= size:
+        terms, others = used.nonzero().ravel(), (~used).nonzero().ravel()
+        if not count or self.args.world_size > 1 or count >= len(others):
             return slice(None), queries.new_ones(size)
-        others = (~used).nonzero().ravel()
-        total = -(-(int(used.sum()) + count) // COLUMNS) * COLUMNS  # every new shape costs the compilation of kernels
-        sample = others[torch.randperm(len(others))[: total - int(used.sum())].to(others.device)]
-        terms = used.nonzero().ravel()
+        total = -(-(len(terms) + count) // COLUMNS) * COLUMNS  # every new shape costs the compilation of kernels
+        sample = others[torch.randperm(len(others))[: total - len(terms)].to(others.device)]
         weight = queries.new_full((len(sample),), len(others) / len(sample))
         return torch.cat([terms, sample]), torch.cat([queries.new_ones(len(terms)), weight])
 

@@ -48,22 +48,15 @@ class Trainer(transformers.Trainer):
         return self.last_loss
 
 
-def load_model(checkpoint: Path) -> Any:
-    """A masked language model to train."""
+def load_model(checkpoint: Path, dropout: float | None = None) -> Any:
+    """A masked language model to train, with this dropout probability, or else the checkpoint's."""
     model, decoder = load_masked_lm(checkpoint)
     del decoder.forward
-    return rebuilt(model)
+    return rebuilt(model, dropout)
 
 
-def set_dropout(model: Any, probability: float | None) -> None:
-    """Set the dropout of all modules; None: leave it as it is."""
-    for module in model.modules():
-        if probability is not None and isinstance(module, torch.nn.Dropout):
-            module.p = probability
-
-
-def rebuilt(loaded: Any) -> Any:
-    """Rebuild a model so that checkpoints use current parameter names.
+def rebuilt(loaded: Any, dropout: float | None = None) -> Any:
+    """Rebuild a model so that checkpoints use current parameter names, and set its dropout probability if one is given.
 
     What from_pretrained has loaded is saved under the names of its own checkpoint, which can be old ones ("gamma"), and
     resuming a training would silently leave those out.
@@ -72,6 +65,10 @@ def rebuilt(loaded: Any) -> Any:
     if hasattr(model, "pooler"):
         model.pooler = loaded.pooler  # perhaps None
     model.load_state_dict(loaded.state_dict())
+    if dropout is not None:
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = dropout
     return model
 
 

@@ -18,7 +18,7 @@ def test_it_learns_which_dimensions_matter() -> None:
     both = unit(np.hstack([signal, noise]))
     dense, clean = Products(both[:200], both[200:]), Products(unit(signal[:200]), unit(signal[200:]))
     mixture = Mixture([clean, dense], [2.0, 1.0], 200, 500)
-    projection = learn_projection(mixture, 1, np.arange(100), seed=1)
+    projection = learn_projection(mixture, dense, np.arange(100), seed=1)
 
     def agreement(queries: np.ndarray, documents: np.ndarray) -> float:
         """The mean correlation with the clean scores, for queries that did not train."""
@@ -28,7 +28,7 @@ def test_it_learns_which_dimensions_matter() -> None:
     before = agreement(both[:200], both[200:])
     after = agreement(project(both[:200], projection), project(both[200:], projection))
     assert after > before + 0.01
-    np.testing.assert_array_equal(projection, learn_projection(mixture, 1, np.arange(100), seed=1))
+    np.testing.assert_array_equal(projection, learn_projection(mixture, dense, np.arange(100), seed=1))
 
 
 def test_projected_vectors_have_length_one_or_zero() -> None:
