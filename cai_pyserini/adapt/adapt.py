@@ -142,7 +142,7 @@ class Adaptation:
             "models": {name: checkpoint_digest(checkpoint_folder(load_encoder(spec))) for name, spec in models.items()},
             "data": settings.data and file_digest(settings.data),
             "steps": {name: values for name, values in steps.items() if values},
-            "settings": {"queries": settings.queries, "seed": settings.seed, "weight": self.weight},
+            "settings": {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight},
         }
 
     def steps(self) -> Iterator[Step]:

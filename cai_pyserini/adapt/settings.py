@@ -29,12 +29,13 @@ class AdaptSettings(Settings):
     dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm")
     cross_encoder: str | None = flag(None, f"use this model as teacher: {CROSS_ENCODER}")
     generator: str | None = flag(
-        None, f"write the pseudo queries with this model, {GENERATOR} (default: titles and sentences)"
+        None, f"write the pseudo queries with this model, {GENERATOR} (default: titles and parts of documents)"
     )
     queries: int = flag(5000, "number of pseudo queries, at most", ge=1)
     weight: float | None = flag(
         None,
-        "weight of the new checkpoints in their mean with the old one (default: 0.6, with a teacher 0.8)",
+        "weight of the new checkpoints in their mean with the old one (default: at most 0.6, with a teacher 0.8, as "
+        "held-out queries decide)",
         gt=0,
         le=1,
     )
