@@ -32,6 +32,7 @@ from cai_pyserini.core.artifact import file_digest
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress, say
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.cross_encoder import CrossEncoder
@@ -253,14 +254,20 @@ class Adaptation:
 
     def _pseudo_seconds(self) -> float:
         """Encoding takes nearly all of the time."""
-        per_text = sum(
-            estimate.seconds_per_text(
-                partial(encoder.load("documents").encode, max_length=encoder.config.max_document_length), self.sample
-            )
+        missing = (
+            encoder
             for encoder in self.material.encoders
             if artifact.read_manifest(self.material.folder_of(encoder)) is None  # else they are encoded already
         )
-        return min(self.size, material.SAMPLE) * per_text
+        return min(self.size, material.SAMPLE) * sum(map(self._seconds_per_document, missing))
+
+    def projection_seconds(self) -> float:
+        """To encode the sources of pseudo queries without them takes nearly all of the time."""
+        return min(self.settings.queries, 4 * self.size) * self._seconds_per_document(self.material.encoders[-1])
+
+    def _seconds_per_document(self, encoder: Encoder) -> float:
+        process = partial(encoder.load("documents").encode, max_length=encoder.config.max_document_length)
+        return estimate.seconds_per_text(process, self.sample)
 
     def _score_seconds(self, settings: ScoreSettings) -> float:
         model = CrossEncoder(checkpoint_folder(load_encoder(settings.cross_encoder)), settings.device)
@@ -310,18 +317,17 @@ def _choose(adaptation: Adaptation, choice: Choice, old: Path, trained: Sequence
     """The weight of the new checkpoints that the judges like best, and why."""
     device, work = adaptation.settings.device, adaptation.folder / "candidate"
     idf = choice.material.idf
-    found = {0.0: choice.splade(Splade(checkpoint_folder(adaptation.base), device), idf)}
+    queries, documents, remainders = choice.old_splade
+    found = {0.0: choice.splade(queries, documents[choice.documents], remainders)}
     if adaptation.vocabulary:  # the trained checkpoints have other tokens
         idf = choice.material.idf_of(Tokenizer(old))
     for weight in progress([share * adaptation.weight for share in CANDIDATES], len(CANDIDATES), "choose", "weight"):
         mean_of_weights(old, trained, weight, work)
-        found[weight] = choice.splade(Splade(work, device), idf)
+        found[weight] = choice.model(Splade(work, device), idf)
     artifact.remove(work)
     best = max(found, key=lambda weight: found[weight])
-    tried = ", ".join(f"{weight:.2g}: {value:.3f}" for weight, value in found.items())
     chosen = f"weight {best:.2g} of the trained SPLADE" if best else "the old SPLADE is kept"
-    evidence = f"agreement with {choice.judge} on {len(choice.queries)} held-out queries by weight: {tried}"
-    return best, [f"{chosen} ({evidence})"]
+    return best, [f"{chosen} ({choice.evidence(found)})"]
 
 
 def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[Step]) -> None:
@@ -337,6 +343,8 @@ def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[S
         + "; a projection of dense vectors" * bool(adaptation.material.dense)
     )
     seconds = {step.name: step.seconds() for step in missing if step.seconds}
+    if adaptation.material.dense:
+        seconds["projection"] = adaptation.projection_seconds()
     if seconds:
         shares = ", ".join(f"{duration(value)} {name}" for name, value in seconds.items())
         say(f"about {duration(sum(seconds.values()))}: {shares}")

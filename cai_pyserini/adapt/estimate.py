@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from cai_pyserini.collection.sample import Reservoir
 from cai_pyserini.trainer.examples import Example
 
 SAMPLE = 256  # documents
@@ -12,19 +13,14 @@ QUERY_WORDS = 8
 
 
 def sample(texts: Iterable[str], seed: int) -> tuple[int, list[str]]:
-    """The number of texts, and a random sample of those that are not blank (reservoir sampling)."""
-    draw = random.Random(seed)
-    count = full = 0
-    kept: list[str] = []
+    """The number of texts, and a random sample of those that are not blank."""
+    kept: Reservoir[str] = Reservoir(SAMPLE, random.Random(seed))
+    count = 0
     for text in texts:
         count += 1
         if text.strip():
-            full += 1
-            if len(kept) < SAMPLE:
-                kept.append(text)
-            elif (place := draw.randrange(full)) < SAMPLE:
-                kept[place] = text
-    return count, kept
+            kept.add(text)
+    return count, kept.items
 
 
 def as_examples(texts: Sequence[str], negatives: int, seed: int) -> list[Example]:

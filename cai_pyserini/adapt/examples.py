@@ -1,7 +1,8 @@
 """The training file of pseudo queries.
 
 The positive of a query is its source; the negatives are drawn from the best documents of every system of the mixture.
-With a dense encoder, the margins are the mixture's, on the scale of SPLADE's scores without IDF.
+With a dense encoder, the margins are those of the mixture with less BM25, which SPLADE's scores are added to in any
+case, on the scale of SPLADE's scores without IDF.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.mixture import TINY
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer import generate
@@ -20,6 +22,7 @@ from cai_pyserini.trainer.settings import inherited
 STAGE = "adapt: pseudo queries"
 DEPTH = 50  # a negative is among this many best documents of one of the systems
 NEGATIVES = 4  # per pseudo query; each makes an example of its own
+TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,12 @@ class Examples:
             "documents": material.whole.fingerprint("documents"),
             "encoders": [[encoder.digest, inherited(encoder.config)] for encoder in material.encoders],
             "generated": generated and artifact.require(generated, generate.STAGE).digest,
-            "settings": {"queries": material.queries, "negatives": NEGATIVES, "seed": material.seed},
+            "settings": {
+                "queries": material.queries,
+                "negatives": NEGATIVES,
+                "teacher": TEACHER,
+                "seed": material.seed,
+            },
         }
 
     def write(self) -> Path:
@@ -66,6 +74,9 @@ class Examples:
                 "negatives": [material.contents[other] for other in negatives],
             }
             if scale:
-                scores = mixture.standardized(np.array([number]), np.array([query.document, *negatives]))[0]
-                example["margins"] = [round(scale * float(scores[0] - other), 4) for other in scores[1:]]
+                best = mixture.best[-1, number]
+                documents = np.concatenate([best, [query.document], negatives])
+                scores = mixture.scores(np.array([number]), documents, list(TEACHER.values()))[0]
+                positive, *others = scale * scores[len(best) :] / max(float(scores[: len(best)].std()), TINY)
+                example["margins"] = [round(float(positive - other), 4) for other in others]
             yield example

@@ -12,14 +12,16 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
-from cai_pyserini.adapt.mixture import TINY, Bm25, Mixture, Products, Scorer
-from cai_pyserini.adapt.pseudo_queries import PseudoQuery, pseudo_queries
+from cai_pyserini.adapt.mixture import TINY, WEIGHTS, Bm25, Mixture, Products, Scorer, moments
+from cai_pyserini.adapt.pseudo_queries import PseudoQuery, pseudo_queries, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collection.sample import Reservoir
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Vectors
@@ -28,7 +30,6 @@ from cai_pyserini.models.tokenizer import Tokenizer
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
 HELD_OUT = 100  # documents whose queries judge, and do not train
-WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # of the mixture with a dense encoder, as in hybrid-…-zscore
 SPREAD = 300  # pseudo queries to measure the spread of scores with
 FOUND = 10  # a pseudo query is kept if the mixture has its source among this many best documents
 
@@ -57,15 +58,11 @@ class Material:
         recipe = {"stage": "adapt: sample", "documents": whole.fingerprint("documents"), "size": SAMPLE}
 
         def write(folder: Path) -> artifact.Stats:
-            draw = random.Random(self.seed)
-            kept: list[dict[str, str]] = []
-            count = 0
-            for count, record in enumerate(whole.records(), 1):  # reservoir sampling
-                place = len(kept) if count <= SAMPLE else draw.randrange(count)
-                if place < SAMPLE:
-                    kept[place : place + 1] = [{"_id": record.id, "title": record.title, "text": record.text}]
-            jsonl.write(folder / "corpus.jsonl", kept)
-            return {"documents": count}
+            kept: Reservoir[Record] = Reservoir(SAMPLE, random.Random(self.seed))
+            for record in whole.records():
+                kept.add(record)
+            lines = ({"_id": record.id, "title": record.title, "text": record.text} for record in kept.items)
+            return {"documents": jsonl.write(folder / "corpus.jsonl", lines), "of": kept.seen}
 
         if whole.size is not None and whole.size <= SAMPLE:
             return whole
@@ -137,6 +134,16 @@ class Material:
             for encoder in self.encoders
         ]
 
+    def remainders(self, numbers: np.ndarray) -> list[str]:
+        """What is left of the sources of the pseudo queries with these numbers without them."""
+        queries = [self.pseudo_queries[number] for number in numbers]
+        return [remainder(self.contents[query.document], query.text) for query in queries]
+
+    def encode(self, encoder: Encoder, texts: Sequence[str], label: str = "encode") -> csr_matrix | np.ndarray:
+        """Vectors of texts as documents, (texts, dimensions)."""
+        with progress(iter(texts), len(texts), label) as bar:
+            return encoder.load("documents").encode(texts, encoder.config.max_document_length, done=bar.update)
+
     def _vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
         """The vectors of all documents; SPLADE's are weighted with IDF."""
         parts = [shard.vectors for shard in Vectors(encode(self.documents, encoder, self.folder_of(encoder)))]
@@ -147,10 +154,9 @@ class Material:
     @cached_property
     def spread(self) -> float:
         """The mean deviation of SPLADE's best scores without IDF."""
-        queries = np.arange(min(SPREAD, len(self.pseudo_queries)))
-        weighted = self.products[0]
+        weighted, queries = self.products[0], np.arange(min(SPREAD, len(self.pseudo_queries)))
         plain = Products(weighted.queries, weighted.documents @ diags_array(1 / np.maximum(self.idf, TINY)))
-        return float(Mixture([plain], [1.0], len(queries), len(self.contents)).spread[0])
+        return float(moments(plain.scores(queries))[1].mean())
 
     @cached_property
     def idf(self) -> np.ndarray:
@@ -162,10 +168,14 @@ class Material:
         return Idf.of(self.contents, tokenizer).weights(self.splade.idf_power)
 
     @cached_property
+    def sources(self) -> np.ndarray:
+        """The number of the source of each pseudo query, (queries,)."""
+        return np.array([query.document for query in self.pseudo_queries])
+
+    @cached_property
     def found(self) -> np.ndarray:
         """Whether the mixture finds the source of each pseudo query, (queries,)."""
-        sources = np.array([query.document for query in self.pseudo_queries])
-        found: np.ndarray = (self.mixture.best[-1, :, :FOUND] == sources[:, None]).any(1)
+        found: np.ndarray = (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
         return found
 
     @property

@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.terminal import progress
 
+WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # of all three systems, as in hybrid-…-zscore
 BEST = 100  # documents per query
 CHUNK = 64  # queries that are scored together
 TINY = 1e-9
@@ -67,6 +68,13 @@ def _words(texts: Sequence[str]) -> list[list[str]]:
     return words
 
 
+def moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the deviation of each query's best scores, both (queries, 1), from scores (queries, documents)."""
+    depth = min(BEST, scores.shape[1])
+    best = -np.partition(-scores, depth - 1, axis=1)[:, :depth]
+    return best.mean(1, keepdims=True), np.maximum(best.std(1, keepdims=True), TINY)
+
+
 class Mixture:
     """Systems for the same queries and documents.
 
@@ -78,7 +86,7 @@ class Mixture:
         self.systems = systems
         self._weights = weights
         depth = min(BEST, documents)
-        self._means = np.zeros((len(systems), queries, 1), np.float32)
+        self._means = np.zeros((len(systems) + 1, queries, 1), np.float32)
         self._deviations = np.zeros((len(systems) + 1, queries, 1), np.float32)
         self.best = np.zeros((len(systems) + 1, queries, depth), np.int32)
         for start in progress(range(0, queries, CHUNK), None, "score queries", "batch"):
@@ -86,31 +94,30 @@ class Mixture:
             mixed = np.zeros((len(chunk), documents), np.float32)
             for number, system in enumerate(systems):
                 scores = system.scores(chunk)
-                top = self._keep(number, chunk, scores, depth)
-                self._means[number, chunk] = top.mean(1, keepdims=True)
-                mixed += self._contribution(number, chunk, scores)
-            self._keep(len(systems), chunk, mixed, depth)
+                self._note(number, chunk, scores, depth)
+                mixed += weights[number] * self._standardize(number, chunk, scores)
+            self._note(len(systems), chunk, mixed, depth)
         self.spread = self._deviations.mean((1, 2))
 
-    def _keep(self, number: int, chunk: np.ndarray, scores: np.ndarray, depth: int) -> np.ndarray:
-        """Note a system's best documents; return their scores."""
+    def _note(self, number: int, chunk: np.ndarray, scores: np.ndarray, depth: int) -> None:
+        """Note a system's best documents and the moments of their scores."""
         best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
         top: np.ndarray = np.take_along_axis(scores, best, axis=1)
         order = np.argsort(-top, axis=1, kind="stable")
         self.best[number, chunk] = np.take_along_axis(best, order, axis=1)
-        self._deviations[number, chunk] = np.maximum(top.std(1, keepdims=True), TINY)
-        return top
+        self._means[number, chunk], self._deviations[number, chunk] = moments(top)
 
-    def _contribution(self, number: int, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """A system's scores (queries, documents), standardized and weighted."""
+    def _standardize(self, number: int, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """A system's scores (queries, documents), standardized."""
         standardized: np.ndarray = (scores - self._means[number, queries]) / self._deviations[number, queries]
-        return self._weights[number] * standardized
+        return standardized
 
-    def scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """Scores of the mixture (queries, documents), float32, for the queries and documents with these numbers."""
+    def scores(self, queries: np.ndarray, documents: np.ndarray, weights: Sequence[float] | None = None) -> np.ndarray:
+        """Scores of the mixture (queries, documents), float32, for the queries and documents with these numbers;
+        `weights` replace its own."""
         mixed = np.zeros((len(queries), len(documents)), np.float32)
-        for number, system in enumerate(self.systems):
-            mixed += self._contribution(number, queries, system.scores(queries, documents))
+        for number, (system, weight) in enumerate(zip(self.systems, weights or self._weights, strict=True)):
+            mixed += weight * self._standardize(number, queries, system.scores(queries, documents))
         return mixed
 
     def standardized(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:

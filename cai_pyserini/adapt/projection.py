@@ -2,10 +2,14 @@
 
     d' = normalized(d (I + weight * W)),   and q' likewise
 
-W (width, width) starts at 0 and minimizes, over pseudo queries, the Kullback-Leibler divergence of the encoder's
-scores of a step's documents from those of a mixture (adapt.mixture). Both are in units of the deviation of the best
-scores: the mixture's for each query, the encoder's on average. Vectors are encoded once, so a step takes milliseconds,
-and so does everything that is tried with a projection afterwards.
+W (width, width) starts at 0 and minimizes the sum of two losses over pseudo queries, for the documents of a step:
+
+- the Kullback-Leibler divergence of the encoder's scores from those of a mixture (adapt.mixture), both in units of the
+  deviation of the best scores: the mixture's for each query, the encoder's on average. It learns what the others know.
+- half the cross-entropy of the query's source against the others, where the source is without the query (inverse cloze
+  task, Lee et al. 2019). It learns what the others cannot find, by words.
+
+Vectors are encoded once, so a step takes milliseconds. The weight is what the judges like best (adapt.choice).
 """
 
 from pathlib import Path
@@ -19,54 +23,78 @@ from cai_pyserini.adapt.choice import Choice
 from cai_pyserini.adapt.mixture import Mixture, Products
 from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import encoder_yaml
+from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.dense import project
 
-STEPS = 100
+STEPS = 200
 QUERIES = 48  # per step
 CANDIDATES = 20  # the best documents of each system for each of a step's queries
 RANDOM = 300  # further documents of a step
+TEMPERATURE = 0.05  # of cosines in the cross-entropy
+SHARE = 0.5  # weight of the cross-entropy
 LEARNING_RATE = 1e-3  # decreases linearly to 0
-WEIGHT = 0.5  # of W in the result: as of new weights in their mean with the old ones
+WEIGHTS = (0.25, 0.5, 0.75, 1.0)  # of W
 
 
 def adapt_dense(choice: Choice, output: Path) -> str:
     """Write the adapted dense encoder, or the old one if the judges like that better, as a folder with an encoder.yaml.
     Returns what was decided, and why."""
-    material, dense = choice.material, choice.material.products[-1]
-    projection = learn_projection(material.mixture, dense, material.train, material.seed)
-    before = choice.dense(dense)
-    after = choice.dense(Products(project(dense.queries, projection), project(dense.documents, projection)))
-    config, file = material.encoders[-1].config.replace(name=""), output / "projection.safetensors"
+    material, encoder = choice.material, choice.material.encoders[-1]
+    dense, judges = material.products[-1], choice.judges
+    queries, documents = np.asarray(dense.queries), np.asarray(dense.documents)
+    used = np.concatenate([judges, material.train])
+    remainders = np.zeros_like(queries)  # of all pseudo queries, by number
+    remainders[used] = material.encode(encoder, material.remainders(used), "remainders")
+    learned = learn_projection(material.mixture, dense, material.train, material.sources, remainders, material.seed)
+    found: dict[float, float] = {}
+    for weight in (0.0, *WEIGHTS):
+        projection = mixed(learned, weight)
+        found[weight] = choice.dense(
+            *(project(part, projection) for part in (queries[judges], documents, remainders[judges]))
+        )
+    best = max(found, key=lambda weight: found[weight])
+    config, file = encoder.config.replace(name=""), output / "projection.safetensors"
     output.mkdir()
-    if after > before:
-        save_file({"weight": projection}, file)
+    if best:
+        save_file({"weight": mixed(learned, best)}, file)
         config = config.replace(projection=str(file))
     write_text(output / "encoder.yaml", encoder_yaml(config, output))
-    chosen = "a projection of dense vectors" if after > before else "dense vectors stay as they are"
-    return f"{chosen} (agreement with {choice.judge}: {before:.3f} before, {after:.3f} after)"
+    chosen = f"a projection of dense vectors, weight {best:.2g}" if best else "dense vectors stay as they are"
+    return f"{chosen} ({choice.evidence(found)})"
 
 
-def learn_projection(mixture: Mixture, dense: Products, train: np.ndarray, seed: int) -> np.ndarray:
-    """The projection I + WEIGHT * W, float32 (width, width), for the vectors of `dense`, the last system of the
-    mixture, learned from the queries with the numbers `train`."""
+def mixed(learned: np.ndarray, weight: float) -> np.ndarray:
+    """The projection I + weight * W, float32 (width, width)."""
+    return np.eye(len(learned), dtype=np.float32) + np.float32(weight) * learned
+
+
+def learn_projection(
+    mixture: Mixture, dense: Products, train: np.ndarray, sources: np.ndarray, remainders: np.ndarray, seed: int
+) -> np.ndarray:
+    """W, float32 (width, width), for the vectors of `dense`, the last system of the mixture, learned from the queries
+    `train`. `sources` (queries,) are the numbers of documents, `remainders` (queries, width) are vectors."""
     draw = np.random.default_rng(seed)
-    of_queries, of_documents = np.asarray(dense.queries), np.asarray(dense.documents)
+    queries, documents = np.asarray(dense.queries), np.asarray(dense.documents)
     spread = float(mixture.spread[-2])  # the last is that of the mixture itself
-    learned = torch.zeros(of_queries.shape[1], of_queries.shape[1], requires_grad=True)
+    learned = torch.zeros(queries.shape[1], queries.shape[1], requires_grad=True)
     optimizer = torch.optim.AdamW([learned], LEARNING_RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
-    for _ in range(STEPS):
-        queries = draw.choice(train, min(QUERIES, len(train)), replace=False)
-        best = mixture.best[:-1, queries, :CANDIDATES]
-        documents = np.union1d(best, draw.integers(len(of_documents), size=RANDOM))
-        teacher = torch.from_numpy(mixture.standardized(queries, documents))
-        cosines = _project(of_queries[queries], learned) @ _project(of_documents[documents], learned).T
-        scores = F.log_softmax(cosines / spread, 1)
-        F.kl_div(scores, F.softmax(teacher, 1), reduction="batchmean").backward()
+    for _ in progress(range(STEPS), STEPS, "projection", "step"):
+        drawn = draw.choice(train, min(QUERIES, len(train)), replace=False)
+        best = np.union1d(mixture.best[:-1, drawn, :CANDIDATES], sources[drawn])
+        others = np.union1d(best, draw.integers(len(documents), size=RANDOM))
+        teacher = F.softmax(torch.from_numpy(mixture.standardized(drawn, others)), 1)
+        of_queries = _project(queries[drawn], learned)
+        cosines = of_queries @ _project(documents[others], learned).T
+        places = torch.from_numpy(np.searchsorted(others, sources[drawn]))
+        of_sources = (of_queries * _project(remainders[drawn], learned)).sum(1, keepdim=True)
+        hidden = cosines.scatter(1, places[:, None], of_sources)
+        divergence = F.kl_div(F.log_softmax(cosines / spread, 1), teacher, reduction="batchmean")
+        (divergence + SHARE * F.cross_entropy(hidden / TEMPERATURE, places)).backward()
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    return np.eye(len(learned), dtype=np.float32) + WEIGHT * learned.detach().numpy()
+    return learned.detach().numpy()
 
 
 def _project(vectors: np.ndarray, learned: torch.Tensor) -> torch.Tensor:

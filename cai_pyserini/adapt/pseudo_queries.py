@@ -7,8 +7,8 @@ span      5 to 12 consecutive words, at most a third of the document, wherever i
 phrases   2 to 5 rare words of the document, in its order
 dropped   a title or a span without some of its words
 
-The document that a query was made of is its source. It keeps the query's words: SPLADE matches words, and a training in
-which it cannot unlearns that.
+The document that a query was made of is its source. For SPLADE it keeps the query's words: SPLADE matches words, and a
+training in which it cannot unlearns that. What it is without them, its remainder, teaches a dense encoder and judges.
 """
 
 import random
@@ -47,6 +47,18 @@ def pseudo_queries(titles: Sequence[str], contents: Sequence[str], draw: random.
         for kind, query in queries.items():
             if query.strip():
                 yield PseudoQuery(number, query, kind)
+
+
+def remainder(text: str, query: str) -> str:
+    """A text without a query: without that passage, or if the query is none, without its words."""
+    if query in text:
+        return text.replace(query, " ", 1)
+    words = {_plain(word) for word in query.split()}
+    return " ".join(word for word in text.split() if _plain(word) not in words)
+
+
+def _plain(word: str) -> str:
+    return word.strip(PUNCTUATION).casefold()
 
 
 def _phrases(words: Sequence[str], frequencies: Counter[str], draw: random.Random) -> str:

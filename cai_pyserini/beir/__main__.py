@@ -55,6 +55,7 @@ class BeirSettings(Settings):
         "for adapted systems: first adapt SPLADE to the collection; the encoder of --dense is its teacher, and is "
         "adapted too. Prints how long it will take",
     )
+    seed: int = flag(42, "random seed of the adaptation", ge=0)
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
         "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
@@ -89,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             dense=settings.dense,
             output=Layout(output).adapted,
             vectors=output / "vectors",
+            seed=settings.seed,
             device="cpu" if settings.device == "cpu" else "auto",
         )
     experiment = Experiment(

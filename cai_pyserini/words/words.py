@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.contract import Collection, Document
+from cai_pyserini.collection.sample import Reservoir
 from cai_pyserini.collection.spans import random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
@@ -34,8 +35,8 @@ def count_words(collection: Collection, output: Path) -> Path:
         analyzer = Analyzer()
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
-        spans: list[str] = []
-        seen = documents = shards = nonzeros = 0
+        spans: Reservoir[str] = Reservoir(SPANS, draw)
+        documents = shards = nonzeros = 0
         bar = progress(collection.documents(), collection.size, "words")
         for shards, slice_ in enumerate(batched(bar, SHARD), 1):
             counts = _count(slice_, analyzer, columns)
@@ -44,15 +45,11 @@ def count_words(collection: Collection, output: Path) -> Path:
             )
             documents += len(slice_)
             nonzeros += counts.nnz
-            for document in slice_:  # a random sample of those that have a span (reservoir sampling)
+            for document in slice_:
                 if span := random_span(document.contents, draw):
-                    seen += 1
-                    if len(spans) < SPANS:
-                        spans.append(span)
-                    elif (place := draw.randrange(seen)) < SPANS:
-                        spans[place] = span
+                    spans.add(span)
         artifact.write_text(folder / "words.txt", "".join(f"{word}\n" for word in columns))
-        jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans))
+        jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans.items))
         return {"vectors": documents, "shards": shards, "nonzeros": nonzeros, "words": len(columns)}
 
     return artifact.make(output, recipe, write)

@@ -1,47 +1,72 @@
-"""What judges candidates: agreement with the mixture, or with the sources of queries."""
+"""What judges candidates: how well what is served of them finds the sources of queries, and their remainders."""
 
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.adapt.choice import Choice
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.mixture import Mixture, Products
+from cai_pyserini.adapt.mixture import Bm25, Mixture, Products
+
+TEXTS = [f"plant leaf{number} stem{number} root{number} green{number}" for number in range(30)]
+QUERIES = [SimpleNamespace(document=number, text=f"leaf{number}") for number in (3, 8)]
+SOURCES = [3, 8]
 
 
-def choice(dense: bool) -> Choice:
-    """Two judges and fourteen documents, which BM25 scores 1 to 14 and, for the second judge, 14 to 1."""
-    scores = np.array([np.arange(1.0, 15), np.arange(14.0, 0, -1)], np.float32)
-    mixture = Mixture([Products(scores, np.eye(14, dtype=np.float32))], [1.0], 2, 14)
-    queries = [SimpleNamespace(document=13, text="a"), SimpleNamespace(document=2, text="b")]
+@pytest.fixture
+def judges() -> Choice:
+    """Two judges, each a word that only its source has; SPLADE and dense vectors are of as many dimensions as there are
+    documents, and score nothing."""
+    texts, nothing = [query.text for query in QUERIES], np.zeros((2, 30), np.float32)
+    products = [Products(csr_matrix(nothing), csr_matrix(np.eye(30))), Products(nothing, np.eye(30, dtype=np.float32))]
     material = SimpleNamespace(
-        mixture=mixture, dense=dense or None, pseudo_queries=queries, held_out=np.array([0, 1]), contents=[""] * 14
+        mixture=Mixture([Bm25(TEXTS, texts), *products], [2.0, 1.0, 2.0], 2, 30),
+        pseudo_queries=QUERIES,
+        sources=np.array(SOURCES),
+        held_out=np.array([0, 1]),
+        contents=TEXTS,
+        remainders=lambda numbers: [TEXTS[number].replace(f"leaf{number}", "") for number in SOURCES],
+        products=products,
+        encoders=[None],
+        idf=np.ones(30),
+        encode=lambda encoder, texts: csr_matrix(np.zeros((len(texts), 30))),
     )
     return Choice(cast(Material, cast(Any, material)))
 
 
-def test_the_mixtures_own_ranking_agrees_and_its_reverse_does_not() -> None:
-    judges = choice(dense=True)
-    scores = judges.material.mixture.systems[0].scores(judges.queries, judges.documents)
-    assert judges.ndcg(scores) == pytest.approx(1)
-    # of the reverse, the first four have no grade, then come grades 1 to 6
-    grades, discounts = np.arange(10, 0, -1), 1 / np.log2(np.arange(2, 12))
-    reverse = (np.arange(1, 7) * discounts[4:]).sum() / (grades * discounts).sum()
-    assert judges.ndcg(-scores) == pytest.approx(reverse)
+def sparse(queries: np.ndarray) -> csr_matrix:
+    return csr_matrix(queries.astype(np.float32))
 
 
-def test_without_a_dense_encoder_only_sources_count() -> None:
-    """They are first for the first judge, and third for the second."""
-    judges = choice(dense=False)
-    scores = judges.material.mixture.systems[0].scores(judges.queries, judges.documents)
-    assert judges.ndcg(scores) == pytest.approx((1 + 1 / np.log2(4)) / 2)
+def test_bm25_finds_a_word_but_not_where_it_is_not(judges: Choice) -> None:
+    """So with SPLADE that knows nothing, sources are first and remainders are not found: the mean of 1 and 0."""
+    documents = np.eye(30)[judges.documents]
+    nothing = np.zeros((2, 30))
+    assert judges.splade(sparse(nothing), sparse(documents), sparse(nothing)) == pytest.approx(0.5)
 
 
-def test_a_joint_score_balances_both() -> None:
-    """SPLADE that scores nothing leaves BM25's ranking; SPLADE on another scale weighs as much as BM25."""
-    judges = choice(dense=True)
-    bm25 = judges.material.mixture.systems[0].scores(judges.queries, judges.documents)
-    assert judges.joint(1000 * bm25) == pytest.approx(1)
-    assert judges.joint(-1000 * bm25 + 1e-3 * np.arange(14)) < 1
+def test_the_value_of_splade_counts_remainders(judges: Choice) -> None:
+    """The first judge's SPLADE knows the remainder, the second's does not; balanced BM25 finds both sources."""
+    queries = np.random.default_rng(1).random((2, 30))
+    remainders = np.zeros((2, 30))
+    remainders[0] = 100
+    value = judges.splade(sparse(queries), sparse(np.eye(30)[judges.documents]), sparse(remainders))
+    assert value == pytest.approx((1 + 1 + 1 + 0) / 4)
+
+
+def test_dense_vectors_are_judged_in_the_mixture(judges: Choice) -> None:
+    """BM25 finds both sources, SPLADE says nothing; dense vectors find the remainder of one of them."""
+    queries = np.eye(30, dtype=np.float32)[SOURCES]
+    documents, remainders = np.eye(30, dtype=np.float32), np.eye(30, dtype=np.float32)[[3, 0]]
+    blind = judges.dense(queries, documents, np.zeros((2, 30), np.float32))
+    assert blind == pytest.approx(0.5)
+    assert judges.dense(queries, documents, remainders) > blind + 0.2
+
+
+def test_evidence_is_one_line(judges: Choice) -> None:
+    assert judges.evidence({0.0: 0.5, 0.4: 0.61234}) == (
+        "sources of 2 held-out queries found with and without their words, by weight: 0: 0.500, 0.4: 0.612"
+    )

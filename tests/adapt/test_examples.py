@@ -41,8 +41,9 @@ def test_margins_are_the_mixtures_on_the_scale_of_splade(tiny: Path, tmp_path: P
     first = json_lines(Examples(made, tmp_path / "x.jsonl").write())[0]
     number = next(n for n in made.train if made.pseudo_queries[n].text == first["query"])
     rows = [made.contents.index(text) for text in (first["positive"], *first["negatives"])]
-    scores = made.mixture.standardized(np.array([number]), np.array(rows))[0]
-    np.testing.assert_allclose(first["margins"], made.spread * (scores[0] - scores[1:]), atol=1e-3)
+    best = made.mixture.best[-1, number]
+    scores, of_best = (made.mixture.scores(np.array([number]), documents, [0.5, 1, 2])[0] for documents in (rows, best))
+    np.testing.assert_allclose(first["margins"], made.spread * (scores[0] - scores[1:]) / of_best.std(), atol=1e-3)
 
 
 @pytest.mark.slow
@@ -57,7 +58,7 @@ def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monk
     monkeypatch.setattr("cai_pyserini.adapt.material.SAMPLE", 7)
     made = material(load_index_config(str(tiny)), tmp_path / "vectors")
     assert len(made.contents) == 7 and made.mixture.best.max() < 7
-    assert artifact.require(tmp_path / "vectors" / "sample", "adapt: sample").stats["documents"] == 12
+    assert artifact.require(tmp_path / "vectors" / "sample", "adapt: sample").stats == {"documents": 7, "of": 12}
 
 
 def test_a_collection_without_queries_is_refused(tmp_path: Path) -> None:

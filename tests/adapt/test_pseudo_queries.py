@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from cai_pyserini.adapt.pseudo_queries import pseudo_queries
+from cai_pyserini.adapt.pseudo_queries import pseudo_queries, remainder
 
 WORDS = [f"word{number}" for number in range(60)]
 
@@ -45,3 +45,10 @@ def test_phrases_are_rare_words_in_the_order_of_the_document() -> None:
 
 def test_no_query_is_blank() -> None:
     assert list(pseudo_queries(["", " "], ["", "one two"], random.Random(1))) == []
+
+
+def test_a_remainder_is_a_document_without_the_query() -> None:
+    text = "Shortness of breath. Breath is short (very short)."
+    assert remainder(text, "Breath is short") == "Shortness of breath.   (very short)."  # the passage, once
+    assert remainder(text, "short breath") == "Shortness of is (very"  # or the words, wherever they are
+    assert remainder(text, "nothing of it") == "Shortness breath. Breath is short (very short)."

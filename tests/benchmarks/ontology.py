@@ -6,11 +6,12 @@ are of anatomy, MONDO's of diseases. Unlike the demo's, the synonyms are of all 
 """
 
 import argparse
-import json
 import random
 from pathlib import Path
 
-from cai_pyserini.core import artifact
+import folders
+
+from cai_pyserini.collection.contract import Record
 
 QUERIES = 2000
 SEED = 42
@@ -32,13 +33,10 @@ def write(ontology: str, output: Path) -> tuple[int, int]:
             if synonym.casefold() not in names:
                 bearers.setdefault(synonym, {})[id] = None
     queries = random.Random(SEED).sample(sorted(bearers), QUERIES)
-    corpus = [{"_id": id, "title": term["label"], "text": term["description"]} for id, term in documents.items()]
-    topics = [{"_id": f"q{number}", "text": query} for number, query in enumerate(queries, 1)]
-    judged = [f"q{number}\t{id}\t1" for number, query in enumerate(queries, 1) for id in bearers[query]]
-    for name, rows in (("corpus", corpus), ("queries", topics)):
-        artifact.write_text(output / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    artifact.write_text(output / "qrels" / "test.tsv", "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n")
-    return len(documents), len(queries)
+    records = [Record("", id, term["label"], term["description"]) for id, term in documents.items()]
+    topics = {f"q{number}": query for number, query in enumerate(queries, 1)}
+    qrels = {id: dict.fromkeys(bearers[query], 1) for id, query in topics.items()}
+    return folders.write(output, records, topics, {"test": qrels}), len(queries)
 
 
 def main() -> None:

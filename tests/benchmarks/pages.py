@@ -10,18 +10,18 @@ Links, copies and very short pages are left out; of families such as git-* a sam
 """
 
 import argparse
-import json
 import os
 import random
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from cai_pyserini.core import artifact
+import folders
+
+from cai_pyserini.collection.contract import Qrels, Record
 
 MAN = Path("/usr/share/man")
 SECTIONS = ("man1", "man2", "man3", "man5", "man7", "man8")
@@ -60,17 +60,14 @@ def write(output: Path) -> tuple[int, int]:
         "passage": {text: [name] for name, text in taken.items()},
     }
     texts = {page.name: "\n".join(page.paragraphs).replace(taken.get(page.name, "\0"), "") for page in pages}
-    documents = [{"_id": name, "title": name.split(".")[0], "text": text} for name, text in texts.items()]
-    topics = []
+    records = [Record("", name, name.split(".")[0], text) for name, text in texts.items()]
+    topics: dict[str, str] = {}
+    splits: dict[str, Qrels] = {}
     for split, relevant in queries.items():
-        rows = ["query-id\tcorpus-id\tscore"]
-        for number, (text, names) in enumerate(relevant.items(), 1):
-            topics.append({"_id": f"{split}{number}", "text": text})
-            rows += [f"{split}{number}\t{name}\t1" for name in names]
-        _write_lines(output / "qrels" / f"{split}.tsv", rows)
-    _write_lines(output / "corpus.jsonl", map(json.dumps, documents))
-    _write_lines(output / "queries.jsonl", map(json.dumps, topics))
-    return len(documents), len(topics)
+        ids = {text: f"{split}{number}" for number, text in enumerate(relevant, 1)}
+        topics |= {id: text for text, id in ids.items()}
+        splits[split] = {ids[text]: dict.fromkeys(names, 1) for text, names in relevant.items()}
+    return folders.write(output, records, topics, splits), len(topics)
 
 
 def _sample(draw: random.Random) -> list[Path]:
@@ -106,10 +103,6 @@ def _sentences(paragraph: str) -> list[str]:
     """The sentences of a paragraph that can be queries."""
     found = re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph)
     return [text for text in found if len(text.split()) in SENTENCE and text[0].isupper() and text.endswith(".")]
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    artifact.write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def main() -> None:

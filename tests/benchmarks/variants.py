@@ -7,9 +7,9 @@ import argparse
 import re
 from pathlib import Path
 
+import folders
+
 from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core import jsonl
-from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import load_index_config
 
 PUNCTUATION = re.compile(r"[^\w\s]+")
@@ -25,16 +25,11 @@ def write(spec: str, without: set[str], output: Path) -> int:
         return text.lower() if "case" in without else text
 
     records = (
-        {"_id": r.id, "title": "" if "titles" in without else changed(r.title), "text": changed(r.text)}
-        for r in collection.records()
+        record._replace(title="" if "titles" in without else changed(record.title), text=changed(record.text))
+        for record in collection.records()
     )
-    output.mkdir(parents=True, exist_ok=True)
-    count = jsonl.write(output / "corpus.jsonl", records)
     topics, qrels = collection.topics(config.split), collection.qrels(config.split)
-    jsonl.write(output / "queries.jsonl", ({"_id": id, "text": text} for id, text in topics.items()))
-    lines = [f"{query}\t{id}\t{grade}" for query, judged in qrels.items() for id, grade in judged.items()]
-    write_text(output / "qrels" / "test.tsv", "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
-    return count
+    return folders.write(output, records, topics, {"test": qrels})
 
 
 def main() -> None:
