@@ -11,6 +11,7 @@ pretraining on the collection, SPLADE training with Margin-MSE.
 Both end with the collection's IDF and an encoder.yaml that names it.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import batched, dropwhile, islice
@@ -127,7 +128,7 @@ class Adaptation:
         settings = self.settings
         if settings.data and not settings.data.is_file():
             raise CaiError(f"no file {settings.data}")
-        models = {name: spec for name in ("dense", "cross_encoder", "generator") if (spec := getattr(settings, name))}
+        models = {name: spec for name in ("cross_encoder", "generator") if (spec := getattr(settings, name))}
         steps = {
             "vocabulary": self.vocabulary and recorded(self.vocabulary, "corpus", "base"),
             "pretrain": self.pretrain and recorded(self.pretrain, "corpus", "base"),
@@ -140,6 +141,7 @@ class Adaptation:
             "documents": self.collection.fingerprint("documents"),
             "checkpoint": checkpoint_digest(checkpoint_folder(self.base)),
             "encoder": inherited(self.base),
+            "dense": self.material.dense and self.material.encoders[-1].recipe("documents"),
             "models": {name: checkpoint_digest(checkpoint_folder(load_encoder(spec))) for name, spec in models.items()},
             "data": settings.data and file_digest(settings.data),
             "steps": {name: values for name, values in steps.items() if values},
@@ -289,10 +291,10 @@ def adapt(settings: AdaptSettings) -> Path:
     steps = list(adaptation.steps())
     missing = list(dropwhile(lambda step: step.is_done(), steps))
     _announce(adaptation, steps, missing)
-    for step in steps:
-        step.run()
+    made = [artifact.read_manifest(step.run()) for step in steps]
 
     def write(folder: Path) -> artifact.Stats:
+        start = time.perf_counter()
         trained = [step.output for step in adaptation.trained]
         encoder = load_encoder(str(trained[0])) if settings.data else adaptation.base
         old, weight = checkpoint_folder(load_encoder(adaptation.start)), adaptation.weight
@@ -308,7 +310,8 @@ def adapt(settings: AdaptSettings) -> Path:
         if adaptation.material.dense:
             decision.append(adapt_dense(choice, folder / "dense"))
         say("\n".join(decision))
-        return {"weight": weight, "decision": decision}
+        seconds = time.perf_counter() - start + sum(manifest.stats["seconds"] for manifest in made if manifest)
+        return {"seconds": round(seconds, 3), "weight": weight, "decision": decision}
 
     return artifact.make(settings.output, recipe, write)
 

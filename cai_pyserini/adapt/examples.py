@@ -39,7 +39,7 @@ class Examples:
         return {
             "stage": STAGE,
             "documents": material.whole.fingerprint("documents"),
-            "encoders": [[encoder.digest, inherited(encoder.config)] for encoder in material.encoders],
+            "encoders": [[encoder.recipe("documents"), inherited(encoder.config)] for encoder in material.encoders],
             "generated": generated and artifact.require(generated, generate.STAGE).digest,
             "settings": {
                 "queries": material.queries,

@@ -29,7 +29,7 @@ from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
-HELD_OUT = 100  # documents whose queries judge, and do not train
+HELD_OUT = 200  # documents whose queries judge, and do not train
 SPREAD = 300  # pseudo queries to measure the spread of scores with
 FOUND = 10  # a pseudo query is kept if the mixture has its source among this many best documents
 

@@ -33,7 +33,7 @@ RANDOM = 300  # further documents of a step
 TEMPERATURE = 0.05  # of cosines in the cross-entropy
 SHARE = 0.5  # weight of the cross-entropy
 LEARNING_RATE = 1e-3  # decreases linearly to 0
-WEIGHTS = (0.25, 0.5, 0.75, 1.0)  # of W
+WEIGHTS = (0.25, 0.5)  # of W, which alone would forget what the encoder knew
 
 
 def adapt_dense(choice: Choice, output: Path) -> str:

@@ -40,7 +40,8 @@ class SpladeTraining(PairTraining):
 
     def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
         model = training.load_model(checkpoint, self.settings.dropout)
-        if not torch.cuda.is_available() and self.encoder.max_document_length <= EAGER:
+        on_cpu = self.settings.device == "cpu" or not torch.cuda.is_available()
+        if on_cpu and self.encoder.max_document_length <= EAGER:
             model.set_attn_implementation("eager")
         decoder = bypass_decoder(model)
         idf = None
