@@ -20,11 +20,10 @@ from typing import NamedTuple
 
 from transformers import AutoTokenizer
 
-from cai_pyserini.adapt import estimate, material
+from cai_pyserini.adapt import estimate, material, projection
 from cai_pyserini.adapt.choice import Choice
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.projection import adapt_dense
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
@@ -122,6 +121,7 @@ class Adaptation:
             self.generate.output if self.generate else None,
         )
         self.examples = Examples(self.material, self.folder / "examples.jsonl")
+        self.projection = self.folder / "projection.safetensors"
 
     def recipe(self) -> artifact.Recipe:
         """What the adapted checkpoint depends on; the steps need not exist."""
@@ -189,6 +189,14 @@ class Adaptation:
                 lambda: score.score(scored),
                 lambda: artifact.is_up_to_date(scored.output, score.recipe(scored)),
                 lambda: self._score_seconds(scored),
+            )
+        if self.material.dense:
+            yield Step(
+                "projection",
+                f"of dense vectors, {projection.STEPS} steps with {projection.QUERIES} queries each",
+                lambda: projection.learn(self.examples, self.projection),
+                lambda: artifact.is_up_to_date(self.projection, projection.recipe(self.examples)),
+                self._projection_seconds,
             )
         names = ["splade"] if self.settings.data else ["contrast", "distillation"]
         for number, (name, step) in enumerate(zip(names, self.trained, strict=False), 1):
@@ -263,7 +271,7 @@ class Adaptation:
         )
         return min(self.size, material.SAMPLE) * sum(map(self._seconds_per_document, missing))
 
-    def projection_seconds(self) -> float:
+    def _projection_seconds(self) -> float:
         """To encode the sources of pseudo queries without them takes nearly all of the time."""
         return min(self.settings.queries, 4 * self.size) * self._seconds_per_document(self.material.encoders[-1])
 
@@ -308,7 +316,7 @@ def adapt(settings: AdaptSettings) -> Path:
         compute(adaptation.collection, folder, folder / "idf")
         write_encoder(encoder, folder, folder / "idf")
         if adaptation.material.dense:
-            decision.append(adapt_dense(choice, folder / "dense"))
+            decision.append(projection.adapt_dense(choice, adaptation.projection, folder / "dense"))
         say("\n".join(decision))
         seconds = time.perf_counter() - start + sum(manifest.stats["seconds"] for manifest in made if manifest)
         return {"seconds": round(seconds, 3), "weight": weight, "decision": decision}
@@ -341,13 +349,8 @@ def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[S
     new = adaptation.weight
     fixed = adaptation.settings.data or adaptation.settings.weight
     shares = f"{1 - new:.2g} old and {new:.2g} new" if fixed else f"at most {new:.2g} new, as held-out queries decide"
-    say(
-        f"{len(steps) + 1}. mean of weights, {shares}; IDF"
-        + "; a projection of dense vectors" * bool(adaptation.material.dense)
-    )
+    say(f"{len(steps) + 1}. mean of weights, {shares}; IDF")
     seconds = {step.name: step.seconds() for step in missing if step.seconds}
-    if adaptation.material.dense:
-        seconds["projection"] = adaptation.projection_seconds()
     if seconds:
         shares = ", ".join(f"{duration(value)} {name}" for name, value in seconds.items())
         say(f"about {duration(sum(seconds.values()))}: {shares}")

@@ -16,7 +16,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, moments
 from cai_pyserini.models.splade import Splade
 
-POOL = 20  # the best documents of every system for every judge: what SPLADE's candidates rank
+POOL = 10  # the best documents of every system for every judge: what SPLADE's candidates rank
 CUTOFF = 10  # of nDCG
 
 

@@ -17,15 +17,17 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from cai_pyserini.adapt.choice import Choice
+from cai_pyserini.adapt.examples import Examples
 from cai_pyserini.adapt.mixture import Mixture, Products
-from cai_pyserini.core.artifact import write_text
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import encoder_yaml
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.dense import project
 
+STAGE = "adapt: projection"
 STEPS = 200
 QUERIES = 48  # per step
 CANDIDATES = 20  # the best documents of each system for each of a step's queries
@@ -36,29 +38,45 @@ LEARNING_RATE = 1e-3  # decreases linearly to 0
 WEIGHTS = (0.25, 0.5)  # of W, which alone would forget what the encoder knew
 
 
-def adapt_dense(choice: Choice, output: Path) -> str:
-    """Write the adapted dense encoder, or the old one if the judges like that better, as a folder with an encoder.yaml.
-    Returns what was decided, and why."""
-    material, encoder = choice.material, choice.material.encoders[-1]
-    dense, judges = material.products[-1], choice.judges
-    queries, documents = np.asarray(dense.queries), np.asarray(dense.documents)
-    used = np.concatenate([judges, material.train])
-    remainders = np.zeros_like(queries)  # of all pseudo queries, by number
-    remainders[used] = material.encode(encoder, material.remainders(used), "remainders")
-    learned = learn_projection(material.mixture, dense, material.train, material.sources, remainders, material.seed)
+def recipe(examples: Examples) -> artifact.Recipe:
+    """What W depends on."""
+    return examples.recipe() | {"stage": STAGE, "steps": STEPS, "share": SHARE}
+
+
+def learn(examples: Examples, output: Path) -> Path:
+    """Write W as a safetensors file, learned from the pseudo queries of a training file."""
+    material = examples.material
+    dense, train = material.products[-1], material.train
+
+    def write(path: Path) -> artifact.Stats:
+        remainders = np.zeros((len(material.sources), dense.documents.shape[1]), np.float32)  # by pseudo query
+        remainders[train] = material.encode(material.encoders[-1], material.remainders(train), "remainders")
+        learned = learn_projection(material.mixture, dense, train, material.sources, remainders, material.seed)
+        save_file({"weight": learned}, path)
+        return {"queries": len(train)}
+
+    return artifact.make(output, recipe(examples), write, folder=False)
+
+
+def adapt_dense(choice: Choice, learned: Path, output: Path) -> str:
+    """Write the adapted dense encoder, with the weight of W that the judges like best, as a folder with an
+    encoder.yaml. Returns what was decided, and why."""
+    material, dense = choice.material, choice.material.products[-1]
+    encoder = material.encoders[-1]
+    vectors = [np.asarray(dense.queries)[choice.judges], np.asarray(dense.documents)]
+    vectors.append(material.encode(encoder, material.remainders(choice.judges)))
+    change = load_file(learned)["weight"]
     found: dict[float, float] = {}
     for weight in (0.0, *WEIGHTS):
-        projection = mixed(learned, weight)
-        found[weight] = choice.dense(
-            *(project(part, projection) for part in (queries[judges], documents, remainders[judges]))
-        )
+        projection = mixed(change, weight)
+        found[weight] = choice.dense(*(project(part, projection) for part in vectors))
     best = max(found, key=lambda weight: found[weight])
     config, file = encoder.config.replace(name=""), output / "projection.safetensors"
     output.mkdir()
     if best:
-        save_file({"weight": mixed(learned, best)}, file)
+        save_file({"weight": mixed(change, best)}, file)
         config = config.replace(projection=str(file))
-    write_text(output / "encoder.yaml", encoder_yaml(config, output))
+    artifact.write_text(output / "encoder.yaml", encoder_yaml(config, output))
     chosen = f"a projection of dense vectors, weight {best:.2g}" if best else "dense vectors stay as they are"
     return f"{chosen} ({choice.evidence(found)})"
 

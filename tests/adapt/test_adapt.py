@@ -59,9 +59,10 @@ def test_it_says_what_it_does_and_how_long_it_takes(adapted: Adapted, tiny: Path
     assert plan == [
         f"adapt splade-tiny to tiny, steps in {adapted.output}.steps:",
         "1. pseudo queries: at most 5,000, with 4 negatives each, from 12 documents",
-        "2. contrast 1/2: 4 steps with 4 queries each",
-        "3. distillation 2/2: 4 steps with 4 queries each",
-        "4. mean of weights, at most 0.8 new, as held-out queries decide; IDF; a projection of dense vectors",
+        "2. projection: of dense vectors, 200 steps with 48 queries each",
+        "3. contrast 1/2: 4 steps with 4 queries each",
+        "4. distillation 2/2: 4 steps with 4 queries each",
+        "5. mean of weights, at most 0.8 new, as held-out queries decide; IDF",
     ]
     found = r" \(sources of \d+ held-out queries found with and without their words, by weight: 0: [\d.]+"
     assert re.match(
@@ -71,7 +72,7 @@ def test_it_says_what_it_does_and_how_long_it_takes(adapted: Adapted, tiny: Path
         r"(a projection of dense vectors, weight [\d.]+|dense vectors stay as they are)" + found, projection
     )
     assert artifact.require(adapted.output, "adapt").stats["decision"] == [weight, projection]
-    assert estimate.startswith("about ") and estimate.endswith("seconds projection")
+    assert estimate.startswith("about ") and estimate.endswith("seconds distillation 2/2")
     assert end == f"{adapted.output}: ./run_beir.sh {tiny} --encoder {adapted.output}"
 
 
@@ -128,8 +129,8 @@ def test_another_weight_trains_nothing_again(adapted: Adapted, capsys: pytest.Ca
         (adapted.folder / "other.steps").rename(steps)
     assert {path: path.stat().st_mtime_ns for path in steps.rglob("*")} == before
     out = capsys.readouterr().out
-    assert out.count("(done)") == 3 and "about" not in out and "0.5 old and 0.5 new;" in out
-    assert "held-out queries by weight" not in out  # nothing is to be decided
+    assert out.count("(done)") == 4 and "about" not in out and "0.5 old and 0.5 new;" in out
+    assert "the trained SPLADE" not in out and "the old SPLADE" not in out  # nothing is to be decided
     assert artifact.require(other, "adapt").stats["weight"] == 0.5
     name = "bert.embeddings.word_embeddings.weight"
     assert not torch.equal(weights(other)[name], weights(adapted.output)[name])
@@ -150,7 +151,7 @@ def test_killed_in_its_second_training_it_continues_there(adapted: Adapted, tiny
     finished = [steps / "examples.jsonl", steps / "contrast" / "manifest.json"]
     made = [path.stat().st_mtime_ns for path in finished]
     printed = killed.run()
-    assert printed.count("(done)") == 2 and "contrast" not in printed.splitlines()[-2]  # the estimate
+    assert printed.count("(done)") == 3 and "contrast" not in printed.splitlines()[-2]  # the estimate
     assert [path.stat().st_mtime_ns for path in finished] == made
     one, other = weights(killed.output), weights(adapted.output)
     assert all(torch.equal(one[name], other[name]) for name in other)

@@ -17,9 +17,10 @@ SOURCES = [3, 8]
 
 
 @pytest.fixture
-def judges() -> Choice:
+def judges(monkeypatch: pytest.MonkeyPatch) -> Choice:
     """Two judges, each a word that only its source has; SPLADE and dense vectors are of as many dimensions as there are
     documents, and score nothing."""
+    monkeypatch.setattr("cai_pyserini.adapt.choice.POOL", 30)
     texts, nothing = [query.text for query in QUERIES], np.zeros((2, 30), np.float32)
     products = [Products(csr_matrix(nothing), csr_matrix(np.eye(30))), Products(nothing, np.eye(30, dtype=np.float32))]
     material = SimpleNamespace(
