@@ -272,7 +272,8 @@ class Adaptation:
         return min(self.size, material.SAMPLE) * sum(map(self._seconds_per_document, missing))
 
     def _projection_seconds(self) -> float:
-        """To encode the sources of pseudo queries without them takes nearly all of the time."""
+        """To encode the remainders takes nearly all of the time; a document makes at most one query of each of the four
+        kinds."""
         return min(self.settings.queries, 4 * self.size) * self._seconds_per_document(self.material.encoders[-1])
 
     def _seconds_per_document(self, encoder: Encoder) -> float:
@@ -309,7 +310,8 @@ def adapt(settings: AdaptSettings) -> Path:
         choice = Choice(adaptation.material)
         decision: list[str] = []
         if not (settings.data or settings.weight):
-            weight, decision = _choose(adaptation, choice, old, trained)
+            weight, chosen = _choose(adaptation, choice, old, trained)
+            decision.append(chosen)
             if not weight:
                 old, trained = checkpoint_folder(adaptation.base), [checkpoint_folder(adaptation.base)]
         mean_of_weights(old, trained, weight, folder)
@@ -324,7 +326,7 @@ def adapt(settings: AdaptSettings) -> Path:
     return artifact.make(settings.output, recipe, write)
 
 
-def _choose(adaptation: Adaptation, choice: Choice, old: Path, trained: Sequence[Path]) -> tuple[float, list[str]]:
+def _choose(adaptation: Adaptation, choice: Choice, old: Path, trained: Sequence[Path]) -> tuple[float, str]:
     """The weight of the new checkpoints that the judges like best, and why."""
     device, work = adaptation.settings.device, adaptation.folder / "candidate"
     idf = choice.material.idf
@@ -336,9 +338,9 @@ def _choose(adaptation: Adaptation, choice: Choice, old: Path, trained: Sequence
         mean_of_weights(old, trained, weight, work)
         found[weight] = choice.model(Splade(work, device), idf)
     artifact.remove(work)
-    best = max(found, key=lambda weight: found[weight])
+    best, evidence = choice.best(found)
     chosen = f"weight {best:.2g} of the trained SPLADE" if best else "the old SPLADE is kept"
-    return best, [f"{chosen} ({choice.evidence(found)})"]
+    return best, f"{chosen} ({evidence})"
 
 
 def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[Step]) -> None:

@@ -46,9 +46,9 @@ def recipe(examples: Examples) -> artifact.Recipe:
 def learn(examples: Examples, output: Path) -> Path:
     """Write W as a safetensors file, learned from the pseudo queries of a training file."""
     material = examples.material
-    dense, train = material.products[-1], material.train
 
     def write(path: Path) -> artifact.Stats:
+        dense, train = material.products[-1], material.train
         remainders = np.zeros((len(material.sources), dense.documents.shape[1]), np.float32)  # by pseudo query
         remainders[train] = material.encode(material.encoders[-1], material.remainders(train), "remainders")
         learned = learn_projection(material.mixture, dense, train, material.sources, remainders, material.seed)
@@ -64,13 +64,13 @@ def adapt_dense(choice: Choice, learned: Path, output: Path) -> str:
     material, dense = choice.material, choice.material.products[-1]
     encoder = material.encoders[-1]
     vectors = [np.asarray(dense.queries)[choice.judges], np.asarray(dense.documents)]
-    vectors.append(material.encode(encoder, material.remainders(choice.judges)))
+    vectors.append(material.encode(encoder, choice.remainders))
     change = load_file(learned)["weight"]
     found: dict[float, float] = {}
     for weight in (0.0, *WEIGHTS):
         projection = mixed(change, weight)
         found[weight] = choice.dense(*(project(part, projection) for part in vectors))
-    best = max(found, key=lambda weight: found[weight])
+    best, evidence = choice.best(found)
     config, file = encoder.config.replace(name=""), output / "projection.safetensors"
     output.mkdir()
     if best:
@@ -78,7 +78,7 @@ def adapt_dense(choice: Choice, learned: Path, output: Path) -> str:
         config = config.replace(projection=str(file))
     artifact.write_text(output / "encoder.yaml", encoder_yaml(config, output))
     chosen = f"a projection of dense vectors, weight {best:.2g}" if best else "dense vectors stay as they are"
-    return f"{chosen} ({choice.evidence(found)})"
+    return f"{chosen} ({evidence})"
 
 
 def mixed(learned: np.ndarray, weight: float) -> np.ndarray:

@@ -17,6 +17,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.splade import bypass_decoder
+from cai_pyserini.models.transformer import resolve_device
 from cai_pyserini.trainer import loss, training
 from cai_pyserini.trainer.pairs import PairTraining
 from cai_pyserini.trainer.settings import SpladeSettings
@@ -40,7 +41,7 @@ class SpladeTraining(PairTraining):
 
     def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
         model = training.load_model(checkpoint, self.settings.dropout)
-        on_cpu = self.settings.device == "cpu" or not torch.cuda.is_available()
+        on_cpu = resolve_device(self.settings.device).type == "cpu"
         if on_cpu and self.encoder.max_document_length <= EAGER:
             model.set_attn_implementation("eager")
         decoder = bypass_decoder(model)

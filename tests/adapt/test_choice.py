@@ -68,6 +68,7 @@ def test_dense_vectors_are_judged_in_the_mixture(judges: Choice) -> None:
 
 
 def test_evidence_is_one_line(judges: Choice) -> None:
-    assert judges.evidence({0.0: 0.5, 0.4: 0.61234}) == (
-        "sources of 2 held-out queries found with and without their words, by weight: 0: 0.500, 0.4: 0.612"
+    assert judges.best({0.0: 0.5, 0.4: 0.61234}) == (
+        0.4,
+        "sources of 2 held-out queries found with and without their words, by weight: 0: 0.500, 0.4: 0.612",
     )

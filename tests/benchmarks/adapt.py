@@ -2,8 +2,8 @@
 collection, on two CPU cores.
 
 `python -m cai_pyserini.adapt` is run as a process of its own, from nothing: it also encodes all documents, which a run
-folder has anyway, and measures how long it will take. Parts without a line of their own are the choice of weights and
-the projection.
+folder has anyway, and measures how long it will take. The time of examples.jsonl includes that of the vectors; the line
+of the result, adapted/manifest.json, is the sum of the steps and of the choice of weights.
 """
 
 import json
@@ -32,9 +32,8 @@ def main() -> None:
     arguments.add_argument("--dense", default="minilm", help="the teacher: a name in encoders/, or a checkpoint folder")
     arguments.add_argument("--minutes", type=float, default=4.0, help="the target")
     args = arguments.parse_args()
-    results = harness.rounds(args.repeats, {"adapt": partial(adapt, args.collection, args.encoder, args.dense)})[
-        "adapt"
-    ]
+    measure = partial(adapt, args.collection, args.encoder, args.dense)
+    results = harness.rounds(args.repeats, {"adapt": measure})["adapt"]
     minutes = harness.middle(results, "seconds") / 60
     steps = [[name, f"{harness.middle([r['steps'] for r in results], name):.0f}"] for name in results[0]["steps"]]
     harness.show(
