@@ -1,6 +1,7 @@
 """The training file of pseudo queries.
 
 The positive of a query is its source; the negatives are drawn from the best documents of every system of the mixture.
+Of each, the file has the passage that has most of the query's words.
 With a dense encoder, the margins are those of the mixture with less BM25, which SPLADE's scores are added to in any
 case, on the scale of SPLADE's scores without IDF.
 """
@@ -14,6 +15,7 @@ import numpy as np
 
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import TINY
+from cai_pyserini.adapt.pseudo_queries import PASSAGE, passage
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer import generate
@@ -44,6 +46,7 @@ class Examples:
             "settings": {
                 "queries": material.queries,
                 "negatives": NEGATIVES,
+                "passage": PASSAGE,
                 "teacher": TEACHER,
                 "seed": material.seed,
             },
@@ -70,8 +73,8 @@ class Examples:
             example: dict[str, Any] = {
                 "query": query.text,
                 "kind": query.kind,
-                "positive": material.contents[query.document],
-                "negatives": [material.contents[other] for other in negatives],
+                "positive": passage(material.contents[query.document], query.text),
+                "negatives": [passage(material.contents[other], query.text) for other in negatives],
             }
             if scale:
                 best = mixture.best[-1, number]

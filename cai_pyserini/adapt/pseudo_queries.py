@@ -8,7 +8,8 @@ phrases   2 to 5 rare words of the document, in its order
 dropped   a title or a span without some of its words
 
 The document that a query was made of is its source. For SPLADE it keeps the query's words: SPLADE matches words, and a
-training in which it cannot unlearns that. What it is without them, its remainder, teaches a dense encoder and judges.
+training in which it cannot unlearns that. For the same reason, of a long document SPLADE learns from the passage that
+has most of the query's words. What a source is without them, its remainder, teaches a dense encoder and judges.
 """
 
 import random
@@ -21,6 +22,7 @@ from cai_pyserini.collection.spans import SHARE, random_span
 PHRASES = (2, 5)  # words
 CHOICE = 4  # the rarest of this many times as many words become phrases
 KEPT = 0.7  # of the words of a query, where some are dropped
+PASSAGE, STRIDE = 70, 35  # words: of a passage, and between the starts of two
 PUNCTUATION = ".,;:!?()[]{}\"'"
 
 
@@ -55,6 +57,14 @@ def remainder(text: str, query: str) -> str:
         return text.replace(query, " ", 1)
     words = {_plain(word) for word in query.split()}
     return " ".join(word for word in text.split() if _plain(word) not in words)
+
+
+def passage(text: str, query: str) -> str:
+    """The 70 words of a text that have most of a query's words; the first of several such passages."""
+    words, wanted = text.split(), {_plain(word) for word in query.split()}
+    starts = range(0, max(len(words) - PASSAGE, 0) + STRIDE, STRIDE)
+    best = max(starts, key=lambda start: len(wanted.intersection(map(_plain, words[start : start + PASSAGE]))))
+    return " ".join(words[best : best + PASSAGE])
 
 
 def _plain(word: str) -> str:

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from cai_pyserini.adapt.pseudo_queries import pseudo_queries, remainder
+from cai_pyserini.adapt.pseudo_queries import passage, pseudo_queries, remainder
 
 WORDS = [f"word{number}" for number in range(60)]
 
@@ -52,3 +52,12 @@ def test_a_remainder_is_a_document_without_the_query() -> None:
     assert remainder(text, "Breath is short") == "Shortness of breath.   (very short)."  # the passage, once
     assert remainder(text, "short breath") == "Shortness of is (very"  # or the words, wherever they are
     assert remainder(text, "nothing of it") == "Shortness breath. Breath is short (very short)."
+
+
+def test_a_passage_has_most_of_the_words_of_the_query() -> None:
+    long = " ".join(f"word{number}" for number in range(300))
+    assert passage(long, "word200 Word210.").split() == [f"word{number}" for number in range(175, 245)]
+    assert passage(long, "word299").split()[-1] == "word299"  # the last words are in a passage, too
+    assert passage(long, "word5 word250").split()[0] == "word0"  # the first of equal ones
+    assert passage("a short text", "words of another") == "a short text"
+    assert passage("", "word") == ""
