@@ -24,6 +24,7 @@ from cai_pyserini.adapt import estimate, material, projection
 from cai_pyserini.adapt.choice import Choice
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.pseudo_queries import passage
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
@@ -269,16 +270,18 @@ class Adaptation:
             for encoder in self.material.encoders
             if artifact.read_manifest(self.material.folder_of(encoder)) is None  # else they are encoded already
         )
-        return min(self.size, material.SAMPLE) * sum(map(self._seconds_per_document, missing))
+        seconds = sum(self._seconds_per_text(encoder, self.sample) for encoder in missing)
+        return min(self.size, material.SAMPLE) * seconds
 
     def _projection_seconds(self) -> float:
         """To encode the remainders takes nearly all of the time; a document makes at most one query of each of the four
         kinds."""
-        return min(self.settings.queries, 4 * self.size) * self._seconds_per_document(self.material.encoders[-1])
+        passages = [passage(text, "") for text in self.sample]
+        return min(self.settings.queries, 4 * self.size) * self._seconds_per_text(self.material.encoders[-1], passages)
 
-    def _seconds_per_document(self, encoder: Encoder) -> float:
+    def _seconds_per_text(self, encoder: Encoder, texts: Sequence[str]) -> float:
         process = partial(encoder.load("documents").encode, max_length=encoder.config.max_document_length)
-        return estimate.seconds_per_text(process, self.sample)
+        return estimate.seconds_per_text(process, texts)
 
     def _score_seconds(self, settings: ScoreSettings) -> float:
         model = CrossEncoder(checkpoint_folder(load_encoder(settings.cross_encoder)), settings.device)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.adapt.mixture import TINY, WEIGHTS, Bm25, Mixture, Products, Scorer, moments
-from cai_pyserini.adapt.pseudo_queries import PseudoQuery, pseudo_queries, remainder
+from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
@@ -134,10 +134,14 @@ class Material:
             for encoder in self.encoders
         ]
 
-    def remainders(self, numbers: np.ndarray) -> list[str]:
-        """What is left of the sources of the pseudo queries with these numbers without them."""
+    def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
+        """What is left of the sources of the pseudo queries with these numbers without them: of whole sources, or of
+        their passages."""
         queries = [self.pseudo_queries[number] for number in numbers]
-        return [remainder(self.contents[query.document], query.text) for query in queries]
+        texts = [self.contents[query.document] for query in queries]
+        if not whole:
+            texts = [passage(text, query.text) for text, query in zip(texts, queries, strict=True)]
+        return [remainder(text, query.text) for text, query in zip(texts, queries, strict=True)]
 
     def encode(self, encoder: Encoder, texts: Sequence[str], label: str = "encode") -> csr_matrix | np.ndarray:
         """Vectors of texts as documents, (texts, dimensions)."""

@@ -6,8 +6,8 @@ W (width, width) starts at 0 and minimizes the sum of two losses over pseudo que
 
 - the Kullback-Leibler divergence of the encoder's scores from those of a mixture (adapt.mixture), both in units of the
   deviation of the best scores: the mixture's for each query, the encoder's on average. It learns what the others know.
-- half the cross-entropy of the query's source against the others, where the source is without the query (inverse cloze
-  task, Lee et al. 2019). It learns what the others cannot find, by words.
+- half the cross-entropy of the query's source against the others, where the source is the passage around the query
+  without the query (inverse cloze task, Lee et al. 2019). It learns what the others cannot find, by words.
 
 Vectors are encoded once, so a step takes milliseconds. The weight is what the judges like best (adapt.choice).
 """
@@ -49,8 +49,9 @@ def learn(examples: Examples, output: Path) -> Path:
 
     def write(path: Path) -> artifact.Stats:
         dense, train = material.products[-1], material.train
+        texts = material.remainders(train, whole=False)
         remainders = np.zeros((len(material.sources), dense.documents.shape[1]), np.float32)  # by pseudo query
-        remainders[train] = material.encode(material.encoders[-1], material.remainders(train), "remainders")
+        remainders[train] = material.encode(material.encoders[-1], texts, "remainders")
         learned = learn_projection(material.mixture, dense, train, material.sources, remainders, material.seed)
         save_file({"weight": learned}, path)
         return {"queries": len(train)}
