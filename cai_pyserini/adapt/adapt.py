@@ -229,7 +229,7 @@ class Adaptation:
         """Examples to measure a training with."""
         if self.settings.data:
             return list(islice(self._examples(settings), estimate.SAMPLE))
-        return estimate.as_examples(self.sample, settings.negatives, settings.seed)
+        return estimate.as_examples(self.passages, settings.negatives, settings.seed)
 
     @cached_property
     def _sampled(self) -> tuple[int, list[str]]:
@@ -245,6 +245,11 @@ class Adaptation:
     def sample(self) -> list[str]:
         """The contents of some documents."""
         return self._sampled[1]
+
+    @cached_property
+    def passages(self) -> list[str]:
+        """The first passage of each of these: what is read of a document after it is encoded is as long."""
+        return [passage(text, "") for text in self.sample]
 
     @property
     def _scored_pairs(self) -> int:
@@ -276,8 +281,8 @@ class Adaptation:
     def _projection_seconds(self) -> float:
         """To encode the remainders takes nearly all of the time; a document makes at most one query of each of the four
         kinds."""
-        passages = [passage(text, "") for text in self.sample]
-        return min(self.settings.queries, 4 * self.size) * self._seconds_per_text(self.material.encoders[-1], passages)
+        remainders = min(self.settings.queries, 4 * self.size)
+        return remainders * self._seconds_per_text(self.material.encoders[-1], self.passages)
 
     def _seconds_per_text(self, encoder: Encoder, texts: Sequence[str]) -> float:
         process = partial(encoder.load("documents").encode, max_length=encoder.config.max_document_length)
@@ -285,12 +290,12 @@ class Adaptation:
 
     def _score_seconds(self, settings: ScoreSettings) -> float:
         model = CrossEncoder(checkpoint_folder(load_encoder(settings.cross_encoder)), settings.device)
-        queries = [example["query"] for example in estimate.as_examples(self.sample, 0, 0)]
+        queries = [example["query"] for example in estimate.as_examples(self.passages, 0, 0)]
 
         def process(texts: list[str]) -> None:
             model.score(queries[: len(texts)], texts)
 
-        return self._scored_pairs * estimate.seconds_per_text(process, self.sample)
+        return self._scored_pairs * estimate.seconds_per_text(process, self.passages)
 
 
 def adapt(settings: AdaptSettings) -> Path:

@@ -38,9 +38,8 @@ class Choice:
     def best(self, values: dict[float, float]) -> tuple[float, str]:
         """The weight of the candidate with the highest value, and the evidence, for people."""
         tried = ", ".join(f"{weight:.2g}: {value:.3f}" for weight, value in values.items())
-        return max(values, key=lambda weight: values[weight]), (
-            f"sources of {len(self.judges)} held-out queries found with and without their words, by weight: {tried}"
-        )
+        found = f"sources of {len(self.judges)} held-out queries found with and without their words"
+        return max(values, key=lambda weight: values[weight]), f"{found}, by weight: {tried}"
 
     @cached_property
     def documents(self) -> np.ndarray:

@@ -137,11 +137,9 @@ class Material:
     def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
         """What is left of the sources of the pseudo queries with these numbers without them: of whole sources, or of
         their passages."""
-        queries = [self.pseudo_queries[number] for number in numbers]
-        texts = [self.contents[query.document] for query in queries]
-        if not whole:
-            texts = [passage(text, query.text) for text, query in zip(texts, queries, strict=True)]
-        return [remainder(text, query.text) for text, query in zip(texts, queries, strict=True)]
+        queries = (self.pseudo_queries[number] for number in numbers)
+        pairs = ((self.contents[query.document], query.text) for query in queries)
+        return [remainder(text if whole else passage(text, query), query) for text, query in pairs]
 
     def encode(self, encoder: Encoder, texts: Sequence[str], label: str = "encode") -> csr_matrix | np.ndarray:
         """Vectors of texts as documents, (texts, dimensions)."""
