@@ -37,7 +37,6 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.cross_encoder import CrossEncoder
-from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
 from cai_pyserini.trainer.callbacks import duration
@@ -273,7 +272,7 @@ class Adaptation:
         missing = (
             encoder
             for encoder in self.material.encoders
-            if artifact.read_manifest(self.material.folder_of(encoder)) is None  # else they are encoded already
+            if artifact.read_manifest(self.material.encoded(encoder)[1]) is None  # else they are encoded already
         )
         seconds = sum(self._seconds_per_text(encoder, self.sample) for encoder in missing)
         return min(self.size, material.SAMPLE) * seconds
@@ -344,7 +343,7 @@ def _choose(adaptation: Adaptation, choice: Choice, old: Path, trained: Sequence
         idf = choice.material.idf_of(Tokenizer(old))
     for weight in progress([share * adaptation.weight for share in CANDIDATES], len(CANDIDATES), "choose", "weight"):
         mean_of_weights(old, trained, weight, work)
-        found[weight] = choice.model(Splade(work, device), idf)
+        found[weight] = choice.encoder(Encoder(adaptation.base.replace(checkpoint=str(work)), device), idf)
     artifact.remove(work)
     best, evidence = choice.best(found)
     chosen = f"weight {best:.2g} of the trained SPLADE" if best else "the old SPLADE is kept"

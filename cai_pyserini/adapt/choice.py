@@ -4,6 +4,9 @@ The judges are pseudo queries that were held out of the training. A candidate is
 by its joint score with BM25, alpha * BM25 + SPLADE with IDF; dense vectors by the mixture of all three systems. Its
 value is how well that finds the judges' sources, in the mean of two nDCG@10: of the sources as they are, and of their
 remainders, as if the documents had other words than the query. The best candidate wins; the old weights are one.
+
+The weight of BM25 in the mixture is judged by the remainders alone: a source as it is has all words of its query, more
+than documents have of what people type, and would speak for BM25.
 """
 
 from dataclasses import dataclass
@@ -14,8 +17,10 @@ from scipy.sparse import csr_matrix, diags_array
 
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, moments
-from cai_pyserini.models.splade import Splade
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import encode_queries
 
+BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in the mixture; the first is that of WEIGHTS
 POOL = 10  # the best documents of every system for every judge: what SPLADE's candidates rank
 CUTOFF = 10  # of nDCG
 
@@ -35,11 +40,11 @@ class Choice:
         """The numbers of the pseudo queries that judge."""
         return self.material.held_out
 
-    def best(self, values: dict[float, float]) -> tuple[float, str]:
+    def best(self, values: dict[float, float], how: str = "with and without their words") -> tuple[float, str]:
         """The weight of the candidate with the highest value, and the evidence, for people."""
         tried = ", ".join(f"{weight:.2g}: {value:.3f}" for weight, value in values.items())
-        found = f"sources of {len(self.judges)} held-out queries found with and without their words"
-        return max(values, key=lambda weight: values[weight]), f"{found}, by weight: {tried}"
+        evidence = f"sources of {len(self.judges)} pseudo queries found {how}, by weight: {tried}"
+        return max(values, key=lambda weight: values[weight]), evidence
 
     @cached_property
     def documents(self) -> np.ndarray:
@@ -70,14 +75,14 @@ class Choice:
         """The value of SPLADE vectors of the judges, of `self.documents` and of the remainders."""
         scores, bm25 = _products(queries, documents, remainders), self._bm25[:, [*self.documents, -1]]
         alpha = _moments(scores)[1].mean() / _moments(bm25)[1].mean()
-        return _ndcg(alpha * bm25 + scores, np.searchsorted(self.documents, self._sources))
+        return float(_ndcg(alpha * bm25 + scores, np.searchsorted(self.documents, self._sources)).mean())
 
-    def model(self, model: Splade, idf: np.ndarray) -> float:
-        """The value of a SPLADE model with IDF (vocabulary,)."""
-        config, contents = self.material.splade, self.material.contents
-        queries = model.encode(self._texts, config.max_query_length)
-        documents = model.encode([contents[number] for number in self.documents], config.max_document_length)
-        remainders = model.encode(self.remainders, config.max_document_length)
+    def encoder(self, encoder: Encoder, idf: np.ndarray) -> float:
+        """The value of a SPLADE encoder with IDF (vocabulary,)."""
+        material = self.material
+        queries = encode_queries(encoder, self._texts)
+        documents = material.encode(encoder, [material.contents[number] for number in self.documents])
+        remainders = material.encode(encoder, self.remainders)
         return self.splade(queries, documents @ diags_array(idf), remainders @ diags_array(idf))
 
     @cached_property
@@ -88,14 +93,36 @@ class Choice:
         return vectors.queries[self.judges], vectors.documents, remainders
 
     @cached_property
-    def _others(self) -> np.ndarray:
-        """What BM25 and the old SPLADE contribute to the mixture's scores of all documents."""
-        return _contribution("bm25", self._bm25) + _contribution("splade", _products(*self.old_splade))
+    def old_dense(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The dense vectors before adaptation, of the judges, of all documents and of the remainders."""
+        material, vectors = self.material, self.material.products[-1]
+        remainders = np.asarray(material.encode(material.encoders[-1], self.remainders))
+        return np.asarray(vectors.queries)[self.judges], np.asarray(vectors.documents), remainders
+
+    @cached_property
+    def _standardized(self) -> tuple[np.ndarray, np.ndarray]:
+        """The standardized scores of all documents by BM25 and the old SPLADE."""
+        return _standardize(self._bm25), _standardize(_products(*self.old_splade))
+
+    def _mixed(
+        self, queries: np.ndarray, documents: np.ndarray, remainders: np.ndarray, weight: float = WEIGHTS["bm25"]
+    ) -> np.ndarray:
+        """The mixture's scores of all documents with these dense vectors, and this weight of BM25."""
+        bm25, splade = self._standardized
+        dense = _standardize(np.column_stack([queries @ documents.T, (queries * remainders).sum(1)]))
+        mixed: np.ndarray = weight * bm25 + WEIGHTS["splade"] * splade + WEIGHTS["dense"] * dense
+        return mixed
 
     def dense(self, queries: np.ndarray, documents: np.ndarray, remainders: np.ndarray) -> float:
         """The value of dense vectors of the judges, of all documents and of the remainders."""
-        scores = np.column_stack([queries @ documents.T, (queries * remainders).sum(1)])
-        return _ndcg(self._others + _contribution("dense", scores), self._sources)
+        return float(_ndcg(self._mixed(queries, documents, remainders), self._sources).mean())
+
+    def weight_of_bm25(self) -> tuple[float, str]:
+        """The best weight of BM25 in the mixture, and the evidence, for people."""
+        values = {}
+        for weight in BM25_WEIGHTS:
+            _, values[weight] = _ndcg(self._mixed(*self.old_dense, weight), self._sources).tolist()
+        return self.best(values, "without their words")
 
 
 def _products(queries: csr_matrix, documents: csr_matrix, remainders: csr_matrix) -> np.ndarray:
@@ -109,17 +136,17 @@ def _moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return moments(scores[:, :-1])
 
 
-def _contribution(system: str, scores: np.ndarray) -> np.ndarray:
-    """What a system contributes to the mixture: its scores, standardized and weighted."""
+def _standardize(scores: np.ndarray) -> np.ndarray:
     means, deviations = _moments(scores)
-    contribution: np.ndarray = WEIGHTS[system] * (scores - means) / deviations
-    return contribution
+    standardized: np.ndarray = (scores - means) / deviations
+    return standardized
 
 
-def _ndcg(scores: np.ndarray, sources: np.ndarray) -> float:
-    """The mean nDCG@10 of the documents in the columns `sources`, and of remainders in their place."""
+def _ndcg(scores: np.ndarray, sources: np.ndarray) -> np.ndarray:
+    """The nDCG@10 of the documents in the columns `sources`, and of remainders in their place, (2,)."""
     rows = np.arange(len(scores))
     others = scores[:, :-1].copy()
     others[rows, sources] = -np.inf
     ranks = np.array([(others >= own[:, None]).sum(1) for own in (scores[rows, sources], scores[:, -1])])
-    return float(np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0).mean())
+    gains: np.ndarray = np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0).mean(1)
+    return gains

@@ -1,6 +1,7 @@
 """What an adaptation works with: documents, their vectors before it, pseudo queries, and the mixture that judges them.
 
-Documents are encoded once, by the encode stage. Of a large collection, a sample stands for the whole.
+Documents are encoded once, by the encode stage. Of a large collection, a sample stands for the whole, whose vectors are
+those of the whole where these are there.
 """
 
 import random
@@ -22,11 +23,13 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encode import encode, recipe
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.transformer import Precision
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
 HELD_OUT = 200  # documents whose queries judge, and do not train
@@ -46,6 +49,7 @@ class Material:
     seed: int
     device: str
     generated: Path | None = None  # BEIR folder of generated queries, used instead of parts of documents
+    precision: Precision = "auto"  # of the vectors
 
     @cached_property
     def whole(self) -> Collection:
@@ -55,7 +59,7 @@ class Material:
     def documents(self) -> Collection:
         """The collection, or a BEIR folder with a sample of it."""
         whole = self.whole
-        recipe = {"stage": "adapt: sample", "documents": whole.fingerprint("documents"), "size": SAMPLE}
+        made_from = {"stage": "adapt: sample", "documents": whole.fingerprint("documents"), "size": SAMPLE}
 
         def write(folder: Path) -> artifact.Stats:
             kept: Reservoir[Record] = Reservoir(SAMPLE, random.Random(self.seed))
@@ -66,17 +70,21 @@ class Material:
 
         if whole.size is not None and whole.size <= SAMPLE:
             return whole
-        return BeirFolder(artifact.make(self.folder / "sample", recipe, write), whole.name, whole.fields)
+        return BeirFolder(artifact.make(self.folder / "sample", made_from, write), whole.name, whole.fields)
 
-    def folder_of(self, encoder: Encoder) -> Path:
-        """The folder of an encoder's vectors, named as in a run folder, where they are of the whole collection."""
+    def encoded(self, encoder: Encoder) -> tuple[Collection, Path]:
+        """What is encoded, and the folder of its vectors, named as in a run folder: the whole collection if it is small
+        or has been encoded, else the sample."""
         name = "dense-documents" if encoder.config.kind == "dense" else "documents"
-        return self.folder / f"{'sample-' * (self.documents is not self.whole)}{name}"
+        whole = self.folder / name
+        if self.documents is self.whole or artifact.is_up_to_date(whole, recipe(self.whole, encoder)):
+            return self.whole, whole
+        return self.documents, self.folder / f"sample-{name}"
 
     @cached_property
     def encoders(self) -> list[Encoder]:
         """The SPLADE encoder, and the dense one if there is one."""
-        return [Encoder(config, self.device) for config in (self.splade, self.dense) if config]
+        return [Encoder(config, self.device, self.precision) for config in (self.splade, self.dense) if config]
 
     @cached_property
     def _records(self) -> list[Record]:
@@ -129,10 +137,7 @@ class Material:
         """Each encoder's vectors of the pseudo queries and of the documents; SPLADE's documents are weighted with
         IDF."""
         texts = [query.text for query in self.pseudo_queries]
-        return [
-            Products(encoder.load("queries").encode(texts, encoder.config.max_query_length), self._vectors(encoder))
-            for encoder in self.encoders
-        ]
+        return [Products(encode_queries(encoder, texts), self._vectors(encoder)) for encoder in self.encoders]
 
     def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
         """What is left of the sources of the pseudo queries with these numbers without them: of whole sources, or of
@@ -144,14 +149,22 @@ class Material:
     def encode(self, encoder: Encoder, texts: Sequence[str], label: str = "encode") -> csr_matrix | np.ndarray:
         """Vectors of texts as documents, (texts, dimensions)."""
         with progress(iter(texts), len(texts), label) as bar:
-            return encoder.load("documents").encode(texts, encoder.config.max_document_length, done=bar.update)
+            length, overlap = encoder.config.max_document_length, encoder.config.overlap
+            return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
 
     def _vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
         """The vectors of all documents; SPLADE's are weighted with IDF."""
-        parts = [shard.vectors for shard in Vectors(encode(self.documents, encoder, self.folder_of(encoder)))]
+        collection, folder = self.encoded(encoder)
+        numbers = {record.id: number for number, record in enumerate(self._records)}
+        places, parts = [], []
+        for shard in Vectors(encode(collection, encoder, folder)):
+            rows = [row for row, id in enumerate(shard.ids) if id in numbers]
+            places += [numbers[shard.ids[row]] for row in rows]
+            parts.append(shard.vectors[rows])
+        order = np.argsort(places)
         if encoder.config.kind == "dense":
-            return np.concatenate(parts)
-        return vstack(parts, format="csr") @ diags_array(self.idf)
+            return np.concatenate(parts)[order]
+        return vstack(parts, format="csr")[order] @ diags_array(self.idf)
 
     @cached_property
     def spread(self) -> float:

@@ -62,17 +62,14 @@ def learn(examples: Examples, output: Path) -> Path:
 def adapt_dense(choice: Choice, learned: Path, output: Path) -> str:
     """Write the adapted dense encoder, with the weight of W that the judges like best, as a folder with an
     encoder.yaml. Returns what was decided, and why."""
-    material, dense = choice.material, choice.material.products[-1]
-    encoder = material.encoders[-1]
-    vectors = [np.asarray(dense.queries)[choice.judges], np.asarray(dense.documents)]
-    vectors.append(material.encode(encoder, choice.remainders))
     change = load_file(learned)["weight"]
     found: dict[float, float] = {}
     for weight in (0.0, *WEIGHTS):
         projection = mixed(change, weight)
-        found[weight] = choice.dense(*(project(part, projection) for part in vectors))
+        found[weight] = choice.dense(*(project(vectors, projection) for vectors in choice.old_dense))
     best, evidence = choice.best(found)
-    config, file = encoder.config.replace(name=""), output / "projection.safetensors"
+    config = choice.material.encoders[-1].config.replace(name="")
+    file = output / "projection.safetensors"
     output.mkdir()
     if best:
         save_file({"weight": mixed(change, best)}, file)

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from cai_pyserini.collection.passages import passage_starts
 from cai_pyserini.collection.spans import SHARE, random_span
 
 PHRASES = (2, 5)  # words
@@ -62,7 +63,7 @@ def remainder(text: str, query: str) -> str:
 def passage(text: str, query: str) -> str:
     """The 70 words of a text that have most of a query's words; the first of several such passages."""
     words, wanted = text.split(), {_plain(word) for word in query.split()}
-    starts = range(0, max(len(words) - PASSAGE, 0) + STRIDE, STRIDE)
+    starts = passage_starts(len(words), PASSAGE, STRIDE)
     best = max(starts, key=lambda start: len(wanted.intersection(map(_plain, words[start : start + PASSAGE]))))
     return " ".join(words[best : best + PASSAGE])
 

@@ -42,7 +42,7 @@ class BeirSettings(Settings):
     )
     weights: list[float] = flag(
         [],
-        "weights of the parts of a hybrid, bm25 first, for hybrids with as many parts (default: equal; 2 1 2 for "
+        "weights of the parts of a hybrid, bm25 first, for hybrids with as many parts (default: equal; chosen for "
         "hybrid-<SPLADE>-<dense>-zscore)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")

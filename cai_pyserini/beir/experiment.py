@@ -5,6 +5,7 @@ from pathlib import Path
 
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.layout import Layout
+from cai_pyserini.beir.systems import System
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.transformer import Precision
@@ -35,3 +36,7 @@ class Experiment:
     @property
     def layout(self) -> Layout:
         return Layout(self.output)
+
+    def balances(self, system: System) -> bool:
+        """Whether the weights of a system's parts are chosen for the collection."""
+        return system.balanced and len(self.weights or ()) != len(system.parts)

@@ -40,6 +40,11 @@ class Layout:
         """The adapted dense encoder."""
         return self.adapted / "dense"
 
+    @property
+    def weights(self) -> Path:
+        """The weights of three ways."""
+        return self.folder / "weights.json"
+
     def idf(self, system: System) -> Path:
         """The IDF of the tokens of a system's encoder."""
         return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"

@@ -5,6 +5,7 @@ where it stopped; change a setting and only the affected stages run again.
 """
 
 import fcntl
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from cai_pyserini.adapt.balance import balance
+from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.report import Results, gather, write
@@ -49,6 +52,8 @@ from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words
+
+SEED = 42  # of the queries that judge weights
 
 logger = logging.getLogger(__name__)
 
@@ -209,19 +214,21 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
     indexed = [system for system in needed if system.kind in ("splade", "dense") or system.searches_text]
     encoded = [system for system in indexed if not system.searches_text]
     smooth = [system for system in encoded if system.smooth]
-    documents = [replace(system, smooth=False) for system in encoded]
-    if smooth and inputs.experiment.dense:
-        documents.append(SINGLE["dense"])
     reading = inputs.reading if any(system.kind == "splade" for system in encoded) else None
     yield "check", lambda: check(inputs.collection, inputs.experiment.split, layout.collection, reading)
-    if inputs.experiment.adapt and any(system.adapted for system in encoded):
-        yield "adapt", partial(_adapt, inputs.experiment.adapt)
-    for folder, system in _first(encoded, layout.idf, lambda system: system.idf or system.smooth):
-        yield folder.name, partial(_idf, inputs, system)
-    for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
-        yield f"encode {folder.name}", partial(_encode, inputs, system, "documents")
-    for folder, system in _first(encoded, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
-        yield f"encode {folder.name}", partial(_encode, inputs, system, "queries")
+    for adapted in (False, True):
+        group = [system for system in encoded if system.adapted == adapted]
+        documents = [replace(system, smooth=False) for system in group]
+        if adapted and group and inputs.experiment.adapt:
+            yield "adapt", partial(_adapt, inputs.experiment.adapt)
+        if smooth and inputs.experiment.dense and not adapted:
+            documents.append(SINGLE["dense"])
+        for folder, system in _first(group, layout.idf, lambda system: system.idf or system.smooth):
+            yield folder.name, partial(_idf, inputs, system)
+        for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
+            yield f"encode {folder.name}", partial(_encode, inputs, system, "documents")
+        for folder, system in _first(group, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
+            yield f"encode {folder.name}", partial(_encode, inputs, system, "queries")
     for _, system in _first(smooth, lambda system: inputs.vectors(system, "documents")):
         yield f"smooth{' adapted' * system.adapted}", partial(_smooth, inputs, system)
     if any(system.joint for system in encoded):
@@ -239,6 +246,8 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
     exact = [(system, part) for system in needed if system.exact for part in system.parts]
     for path, (system, part) in {layout.rescored(*pair): pair for pair in exact}.items():
         yield f"rescore {path.stem}", partial(_rescore, inputs, system, part)
+    if any(inputs.experiment.balances(system) for system in needed):
+        yield "weights", partial(_balance, inputs)
     for system in needed:
         if system.kind == "hybrid":
             yield f"fuse {system.name}", partial(_fuse, inputs, system)
@@ -355,14 +364,26 @@ def _scorer(inputs: Inputs, system: System) -> Scorer:
     return impact_scorer(index, inputs.vectors(system, "documents"), inputs.layout.words, inputs.queries(system))
 
 
+def _balance(inputs: Inputs) -> Path:
+    experiment, layout = inputs.experiment, inputs.layout
+    splade, dense = (inputs.encoder(SINGLE[kind]).config for kind in ("splade", "dense"))
+    folder = layout.folder / "vectors"
+    material = Material(
+        experiment.collection, splade, dense, folder, 0, SEED, experiment.device, precision=experiment.precision
+    )
+    return balance(material, layout.weights)
+
+
 def _fuse(inputs: Inputs, system: System) -> Path:
     layout, experiment = inputs.layout, inputs.experiment
     runs = [layout.rescored(system, part) if system.exact else layout.run(part) for part in system.parts]
     depth = experiment.depth
     if system.exact and FUSIONS[system.fusion].missing == "zero":
         depth *= len(runs)  # rescored runs contain the union of all parts' best documents, all of which are fused
-    weights = system.weights
-    if experiment.weights and len(experiment.weights) == len(runs):
+    weights: tuple[float, ...] | None = None
+    if experiment.balances(system):
+        weights = tuple(json.loads(layout.weights.read_text()).values())
+    elif experiment.weights and len(experiment.weights) == len(runs):
         weights = experiment.weights
     hits = experiment.collection.hits
     return fuse(runs, layout.run(system), system.fusion, depth, hits, system.name, weights)

@@ -61,7 +61,7 @@ class Results:
     alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
     feedback: dict[str, Feedback]  # system with feedback -> its gain
     gains: dict[str, dict[str, float]]  # adapted system -> difference to the same system before adaptation, and p
-    decision: list[str]  # what the adaptation decided
+    decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
     counts: dict[str, float]
     settings: dict[str, Any]
     versions: dict[str, str]
@@ -97,6 +97,7 @@ def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timi
     indexes = {s.index: artifact.require(layout.index(s), "index") for s in needed if layout.index(s).is_dir()}
     splade = [system for system in needed if system.kind == "splade"]
     adaptation = artifact.read_manifest(layout.adapted) if any(system.adapted for system in needed) else None
+    weights = artifact.read_manifest(layout.weights) if any(map(experiment.balances, needed)) else None
     raw = None
     if splade:
         first = min(splade, key=lambda system: system.adapted)
@@ -118,7 +119,7 @@ def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timi
         },
         feedback=feedback,
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
-        decision=adaptation.stats.get("decision", []) if adaptation else [],
+        decision=[line for manifest in (weights, adaptation) if manifest for line in manifest.stats["decision"]],
         nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
         counts={key: check.stats[key] for key in COUNTS if key in check.stats},
         settings={

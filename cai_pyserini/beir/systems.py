@@ -44,10 +44,9 @@ class System:
     exact: bool = False
 
     @property
-    def weights(self) -> tuple[float, ...] | None:
-        """The weights of its parts, where they differ by default."""
-        kinds = tuple(part.kind for part in self.parts)
-        return (2.0, 1.0, 2.0) if self.fusion == "zscore" and kinds == ("bm25", "splade", "dense") else None
+    def balanced(self) -> bool:
+        """Whether its parts have weights that are chosen for the collection: three ways."""
+        return self.fusion == "zscore" and [part.kind for part in self.parts] == ["bm25", "splade", "dense"]
 
     @property
     def models(self) -> set[str]:

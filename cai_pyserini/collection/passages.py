@@ -12,6 +12,13 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 
 
+def passage_starts(words: int, size: int, step: int) -> list[int]:
+    """Where the passages of `size` words begin in a text, `step` words apart, the last two nearer if need be, so that
+    all are equally long."""
+    last = max(words - size, 0)
+    return [*range(0, last, step), last]
+
+
 class Passages(Collection):
     """The passages of a collection's documents: `words` words each, with the document's title before them.
 
@@ -52,10 +59,9 @@ class Passages(Collection):
                     "change the id, or search without passages"
                 )
             words = text.split()
-            last = max(len(words) - self._words, 0)
-            starts = [*range(0, last, self._words - self._overlap), last]
+            starts = passage_starts(len(words), self._words, self._words - self._overlap)
             for number, start in enumerate(starts):
-                passage = " ".join(words[start : start + self._words]) if last else text
+                passage = " ".join(words[start : start + self._words]) if len(starts) > 1 else text
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage)
 
     def _queries(self, split: str) -> Iterator[Record]:

@@ -38,19 +38,13 @@ def encode(
 
     Encodes only the shards whose number modulo `shard_num` is `shard_id`.
     """
-    queries = role == "queries"
-    recipe = {
-        "stage": "encode",
-        "role": role,
-        "texts": [collection.fingerprint(role), collection.fingerprint(split) if queries else None],
-        **encoder.recipe(role),
-    }
-    digest = artifact.digest(recipe)
+    made_from = recipe(collection, encoder, role, split)
+    digest = artifact.digest(made_from)
 
     def write(folder: Path) -> artifact.Stats | None:
         texts: Iterable[Document] = collection.documents()
         total = collection.size
-        if queries:
+        if role == "queries":
             topics = collection.topics(split)
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
         number = -1
@@ -64,7 +58,17 @@ def encode(
         _trim_memory()
         return _stats(folder, number + 1, digest)
 
-    return artifact.make(output, recipe, write, resumable=True)
+    return artifact.make(output, made_from, write, resumable=True)
+
+
+def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
+    """What the vectors depend on."""
+    return {
+        "stage": "encode",
+        "role": role,
+        "texts": [collection.fingerprint(role), collection.fingerprint(split) if role == "queries" else None],
+        **encoder.recipe(role),
+    }
 
 
 def _encode_shard(

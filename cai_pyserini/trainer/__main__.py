@@ -17,7 +17,7 @@ from cai_pyserini.trainer.settings import (
     VocabularySettings,
 )
 
-PACKAGES = ("accelerate", "bm25s", "datasets", "Stemmer")  # of the extra `trainer`
+PACKAGES = ("accelerate", "datasets")  # of the extra `trainer`
 COMMANDS: dict[str, type[Settings]] = {
     "vocabulary": VocabularySettings,
     "pretrain": PretrainSettings,

@@ -64,7 +64,7 @@ def test_it_says_what_it_does_and_how_long_it_takes(adapted: Adapted, tiny: Path
         "4. distillation 2/2: 4 steps with 4 queries each",
         "5. mean of weights, at most 0.8 new, as held-out queries decide; IDF",
     ]
-    found = r" \(sources of \d+ held-out queries found with and without their words, by weight: 0: [\d.]+"
+    found = r" \(sources of \d+ pseudo queries found with and without their words, by weight: 0: [\d.]+"
     assert re.match(
         r"(weight 0\.\d of the trained SPLADE|the old SPLADE is kept)" + found + r", 0\.4: .*, 0\.8", weight
     )

@@ -67,8 +67,22 @@ def test_dense_vectors_are_judged_in_the_mixture(judges: Choice) -> None:
     assert judges.dense(queries, documents, remainders) > blind + 0.2
 
 
+@pytest.mark.parametrize("knows, weight", [("dense", 0.5), ("bm25", 2.0)])
+def test_the_weight_of_bm25_is_what_finds_remainders(judges: Choice, knows: str, weight: float) -> None:
+    """One of BM25 and dense vectors knows the remainders, the other does not."""
+    draw = np.random.default_rng(1)
+    queries, documents = draw.random((2, 30), np.float32), draw.random((30, 30), np.float32)
+    products = queries @ documents.T
+    bm25 = np.column_stack([products, products.mean(1) * (1.5 if knows == "bm25" else 0.5)])
+    remainders = documents.mean(0, keepdims=True) * np.float32(1.5 if knows == "dense" else 0.5)
+    judges.__dict__.update(_bm25=bm25, old_dense=(queries, documents, remainders))
+    chosen, evidence = judges.weight_of_bm25()
+    assert chosen == weight
+    assert evidence.startswith("sources of 2 pseudo queries found without their words, by weight: 2: ")
+
+
 def test_evidence_is_one_line(judges: Choice) -> None:
     assert judges.best({0.0: 0.5, 0.4: 0.61234}) == (
         0.4,
-        "sources of 2 held-out queries found with and without their words, by weight: 0: 0.500, 0.4: 0.612",
+        "sources of 2 pseudo queries found with and without their words, by weight: 0: 0.500, 0.4: 0.612",
     )

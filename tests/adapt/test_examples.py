@@ -62,6 +62,21 @@ def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monk
     assert stats["documents"] == 7 and stats["of"] == 12
 
 
+@pytest.mark.slow
+def test_vectors_of_a_sample_are_those_of_the_collection(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, folder = load_index_config(str(tiny)), tmp_path / "vectors"
+    whole = material(config, folder, dense=True)
+    vectors = dict(zip(whole.contents, whole.products[1].documents, strict=True))
+    monkeypatch.setattr("cai_pyserini.adapt.material.SAMPLE", 7)
+    sample = material(config, folder, dense=True)
+    splade, dense = sample.products
+    assert splade.documents.shape[0] == len(sample.contents) == 7
+    np.testing.assert_array_equal(dense.documents, [vectors[text] for text in sample.contents])
+    assert {path.name for path in folder.iterdir()} == {"documents", "dense-documents", "sample"}
+
+
 def test_a_collection_without_queries_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "two words"}\n{"_id": "2", "text": "more words"}\n')
     made = material(IndexConfig(name="short", source=str(tmp_path)), tmp_path / "vectors")

@@ -61,7 +61,7 @@ def test_systems_before_and_after_are_in_one_table(experiment: Experiment) -> No
     }
     assert results.alpha.keys() == {"joint-splade-idf-smooth", "adapted-joint-splade-idf-smooth"}
     (decision,) = results.decision
-    assert "held-out queries found" in decision
+    assert "pseudo queries found" in decision
     report = experiment.layout.report.read_text()
     assert report == markdown(results) and "\n## Adaptation\n" in report
     assert load_encoder(str(experiment.layout.index(parse_system("adapted-splade-idf")))).name == "adapted"

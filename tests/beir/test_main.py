@@ -219,8 +219,14 @@ def test_joint_smooth_feedback_and_three_ways(
     first = run()
     assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf") != first["joint-splade-idf-prf"]
     assert first["joint-splade-doc-idf-smooth"] != run_of_system(run_folder, "joint-splade-doc-idf")
-    assert first[three] == expected(three, (2, 1, 2)) and first[fused] == expected(fused, None)
+    weights = json.loads((copied / "weights.json").read_text())
+    assert weights.pop("bm25") in (0.5, 1, 2) and weights == {"splade": 1, "dense": 2}
+    assert first[fused] == expected(fused, None)
+    (copied / "weights.json").write_text('{"bm25": 0.25, "splade": 1, "dense": 2}')  # which nothing chooses
+    assert run()[three] == expected(three, (0.25, 1, 2)) != first[three]
     found = results(copied)
+    (decision,) = found["decision"]
+    assert decision.startswith("BM25, SPLADE and dense have the weights ") and "pseudo queries found" in decision
     assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
     assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
     assert (
@@ -230,11 +236,12 @@ def test_joint_smooth_feedback_and_three_ways(
     assert found["best"]["without a model"] == "joint-splade-doc-idf-smooth"
     assert "best without a model: joint-splade-doc-idf-smooth " in capsys.readouterr().out
     report = (copied / "report.md").read_text()
+    assert f"\n- {decision}\n" in report
     assert "In joint-splade-idf-smooth, BM25 has the weight " in report
     assert "\njoint-splade-idf-prf: feedback changes nDCG@10 by " in report
 
     weighted = run("--weights", "1", "1", "5")
-    assert weighted[three] == expected(three, (1, 1, 5)) and weighted[three] != first[three]
+    assert weighted[three] == expected(three, (1, 1, 5)) and results(copied)["decision"] == []
     assert {name: hits for name, hits in weighted.items() if name != three} == {
         name: hits for name, hits in first.items() if name != three
     }

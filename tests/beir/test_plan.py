@@ -101,9 +101,9 @@ def adapting(experiment: Experiment, tiny: Path) -> Experiment:
 def test_stages_of_adapted_systems(adapting: Experiment) -> None:
     assert labels(adapting, "splade-idf", "bm25") == labels(replace(adapting, adapt=None), "splade-idf", "bm25")
     assert labels(adapting, "joint-splade-idf", "adapted-joint-splade-idf", "adapted-hybrid-dense-minmax") == [
-        *("check", "adapt", "idf", "adapted-idf"),
-        *("encode documents", "encode adapted-documents", "encode adapted-dense-documents"),
-        *("encode queries-test", "encode adapted-queries-test", "encode adapted-dense-queries-test"),
+        *("check", "idf", "encode documents", "encode queries-test"),
+        *("adapt", "adapted-idf", "encode adapted-documents", "encode adapted-dense-documents"),
+        *("encode adapted-queries-test", "encode adapted-dense-queries-test"),
         *("words", "impacts joint-splade-idf", "impacts adapted-joint-splade-idf"),
         *("index joint-splade-idf", "index adapted-joint-splade-idf", "index bm25", "index adapted-dense"),
         *("search joint-splade-idf", "search adapted-joint-splade-idf", "search bm25", "search adapted-dense"),
@@ -113,8 +113,15 @@ def test_stages_of_adapted_systems(adapting: Experiment) -> None:
     # What is near is near by the encoder that is not adapted.
     smooth = labels(adapting, "splade-doc-smooth", "adapted-splade-doc-smooth")
     assert [label for label in smooth if label.startswith(("encode", "smooth"))] == [
-        *("encode documents", "encode adapted-documents", "encode dense-documents", "smooth", "smooth adapted"),
+        *("encode documents", "encode dense-documents", "encode adapted-documents", "smooth", "smooth adapted"),
     ]
+
+
+def test_three_ways_are_balanced_before_they_are_fused(adapting: Experiment) -> None:
+    three = "adapted-hybrid-splade-doc-dense-zscore"
+    assert labels(adapting, three)[-3:] == ["weights", f"fuse {three}", f"evaluate {three}"]
+    assert "weights" not in labels(replace(adapting, weights=(1.0, 1.0, 1.0)), three)
+    assert "weights" in labels(replace(adapting, weights=(1.0, 1.0)), three)
 
 
 def test_adapted_encoders_are_those_of_the_adaptation(adapting: Experiment, checkpoint: Path, tmp_path: Path) -> None:

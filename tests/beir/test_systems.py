@@ -264,20 +264,20 @@ def test_models_at_query_time(name: str, models: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, weights",
+    "name, balanced",
     [
-        ("hybrid-splade-idf-dense-zscore", (2, 1, 2)),
-        ("adapted-hybrid-splade-idf-dense-zscore", (2, 1, 2)),
-        ("hybrid-splade-doc-smooth-dense-idf-zscore-exact", (2, 1, 2)),
-        ("hybrid-dense-splade-idf-zscore", None),
-        ("hybrid-splade-idf-dense-minmax", None),
-        ("hybrid-splade-idf-zscore", None),
-        ("fused-joint-splade-idf-dense-zscore", None),
-        ("bm25", None),
+        ("hybrid-splade-idf-dense-zscore", True),
+        ("adapted-hybrid-splade-idf-dense-zscore", True),
+        ("hybrid-splade-doc-smooth-dense-idf-zscore-exact", True),
+        ("hybrid-dense-splade-idf-zscore", False),
+        ("hybrid-splade-idf-dense-minmax", False),
+        ("hybrid-splade-idf-zscore", False),
+        ("fused-joint-splade-idf-dense-zscore", False),
+        ("bm25", False),
     ],
 )
-def test_only_three_ways_have_weights_by_default(name: str, weights: tuple[float, ...] | None) -> None:
-    assert parse_system(name).weights == weights
+def test_only_three_ways_are_balanced(name: str, balanced: bool) -> None:
+    assert parse_system(name).balanced == balanced
 
 
 DEFAULTS = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [

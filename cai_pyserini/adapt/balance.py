@@ -1,0 +1,42 @@
+"""The weight of BM25 beside SPLADE and a dense encoder in three ways, without labels.
+
+    score = w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense),   w one of 0.5, 1 and 2
+
+z are the fusion's z-scores. What people type has more words in common with documents in one collection than in another.
+How many, nobody knows without them; but where documents find each other by other words, so do queries: w is the weight
+with which pseudo queries find best what they were made of, without their words (adapt.choice).
+"""
+
+import json
+from pathlib import Path
+
+from cai_pyserini.adapt.choice import BM25_WEIGHTS, Choice
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.mixture import WEIGHTS
+from cai_pyserini.core import artifact
+
+STAGE = "adapt: balance"
+
+
+def balance(material: Material, output: Path) -> Path:
+    """Write {"bm25": w, "splade": 1, "dense": 2}; w is 2 where the documents make no queries that judge."""
+    recipe = {
+        "stage": STAGE,
+        "documents": material.whole.fingerprint("documents"),
+        "encoders": [[encoder.recipe("documents"), encoder.recipe("queries")] for encoder in material.encoders],
+        "idf_power": material.splade.idf_power,
+        "seed": material.seed,
+        "weights": BM25_WEIGHTS,
+    }
+
+    def write(path: Path) -> artifact.Stats:
+        choice = Choice(material)
+        weight, evidence = WEIGHTS["bm25"], "no document makes a query that could judge"
+        if material.pseudo_queries and len(choice.judges):
+            weight, evidence = choice.weight_of_bm25()
+        weights = WEIGHTS | {"bm25": weight}
+        artifact.write_text(path, json.dumps(weights) + "\n")
+        shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
+        return {"decision": [f"BM25, SPLADE and dense have the weights {shares} in three ways ({evidence})"]}
+
+    return artifact.make(output, recipe, write, folder=False)
