@@ -37,6 +37,10 @@ class Experiment:
     def layout(self) -> Layout:
         return Layout(self.output)
 
+    def expands(self, system: System) -> bool:
+        """Whether a system's index has words near the documents."""
+        return system.joint and system.smooth and self.dense is not None
+
     def balances(self, system: System) -> bool:
         """Whether the weights of a system's parts are chosen for the collection."""
         return system.balanced and len(self.weights or ()) != len(system.parts)

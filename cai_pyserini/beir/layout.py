@@ -54,6 +54,11 @@ class Layout:
         """The words of the documents, for joint indexes."""
         return self.folder / "words"
 
+    @property
+    def expansion(self) -> Path:
+        """Words near the documents, for smooth joint indexes."""
+        return self.folder / "expansion"
+
     def vectors(self, system: System, role: Role, split: str) -> Path:
         """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder
         depend on the IDF."""

@@ -33,6 +33,7 @@ from cai_pyserini.encode.projection import project_vectors
 from cai_pyserini.encode.queries import Queries, WordQueries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import evaluate
+from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.fusion.rerank import rerank
@@ -233,6 +234,8 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
         yield f"smooth{' adapted' * system.adapted}", partial(_smooth, inputs, system)
     if any(system.joint for system in encoded):
         yield "words", lambda: count_words(inputs.collection, layout.words)
+    if any(inputs.experiment.expands(system) for system in encoded):
+        yield "expand", partial(_expand, inputs)
     for _, system in _first(encoded, layout.impacts, lambda system: system.kind == "splade"):
         yield f"impacts {system.index}", partial(_impacts, inputs, system)
     for _, system in _first(indexed, layout.index):
@@ -290,10 +293,17 @@ def _smooth(inputs: Inputs, system: System) -> Path:
     return smooth(vectors, inputs.vectors(system, "documents"), dense, inputs.layout.idf(system))
 
 
+def _expand(inputs: Inputs) -> Path:
+    layout, dense = inputs.layout, SINGLE["dense"]
+    vectors = Vectors(inputs.vectors(dense, "documents"))
+    return expand(Vectors(layout.words, "words"), vectors, inputs.encoder(dense), layout.expansion)
+
+
 def _impacts(inputs: Inputs, system: System) -> Path:
     experiment, layout = inputs.experiment, inputs.layout
     config = inputs.encoder(system).config.replace(idf=str(layout.idf(system)) if system.idf else None)
-    bm25 = Bm25(layout.words, experiment.collection.k1, experiment.collection.b, experiment.alpha)
+    near = layout.expansion if experiment.expands(system) else None
+    bm25 = Bm25(layout.words, experiment.collection.k1, experiment.collection.b, experiment.alpha, near)
     return write_impacts(
         Vectors(inputs.vectors(system, "documents")),
         config,
@@ -361,7 +371,8 @@ def _scorer(inputs: Inputs, system: System) -> Scorer:
         return text_scorer(index, inputs.topics, config.k1, config.b)
     if system.kind == "dense":
         return dense_scorer(inputs.vectors(system, "documents"), inputs.queries(system))
-    return impact_scorer(index, inputs.vectors(system, "documents"), inputs.layout.words, inputs.queries(system))
+    vectors, layout = inputs.vectors(system, "documents"), inputs.layout
+    return impact_scorer(index, vectors, layout.words, layout.expansion, inputs.queries(system))
 
 
 def _balance(inputs: Inputs) -> Path:

@@ -3,7 +3,8 @@
 bm25, doct5query                                   BM25; for doct5query, on documents with generated queries appended
 splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
 joint-<one of SPLADE>                              SPLADE and BM25 in one index, which one search sums up
-<one of SPLADE, or joint>-smooth                   document vectors mixed with those of near documents
+<one of SPLADE, or joint>-smooth                   document vectors mixed with those of near documents; joint ones, with
+                                                   a dense encoder, also have words near the documents
 <one of SPLADE, or joint>[-smooth]-prf             queries expanded by pseudo-relevance feedback
 dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
 cross-encoder                                      the best documents of bm25, reranked
@@ -36,7 +37,7 @@ class System:
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
     joint: bool = False  # BM25 is in the index, too
-    smooth: bool = False  # document vectors are mixed with those of near documents
+    smooth: bool = False  # documents have something of near documents, and of near words
     feedback: bool = False  # queries are expanded by a first search
     adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # the systems whose runs it combines

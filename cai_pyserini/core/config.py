@@ -23,6 +23,7 @@ class Joint(Settings):
     bits: int = Field(default=7, ge=1, le=24)  # of BM25's impacts; more of them changed no ranking
     k1: float
     b: float
+    expanded: bool = False  # with words near the documents
 
 
 class EncoderConfig(Settings):

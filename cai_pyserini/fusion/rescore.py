@@ -82,11 +82,11 @@ def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Sco
     return score
 
 
-def impact_scorer(index: Path, vectors: Path, words: Path, queries: Queries) -> Scorer:
+def impact_scorer(index: Path, vectors: Path, words: Path, expansion: Path, queries: Queries) -> Scorer:
     """A scorer with the impacts of an index, made again from the raw vectors (and words) it was built from."""
 
     def score(candidates: Candidates) -> Scores:
-        impacts = Impacts.of_index(index, vectors, words)
+        impacts = Impacts.of_index(index, vectors, words, expansion)
         query_scale = artifact.require(index, "index").stats["query_scale"]
         scaled = impacts.queries(queries) / (impacts.quantizer.scale * query_scale)
         return vector_scores(candidates, list(queries.topics), scaled, impacts)

@@ -29,6 +29,9 @@ class ImpactSettings(Settings):
         "with --words: weight of BM25 beside SPLADE (default: estimated, so that both have the same spread of scores)",
         gt=0,
     )
+    expansion: AnyPath | None = flag(
+        None, "with --words: folder written by the expand stage; adds words near the documents"
+    )
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
     bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=24)
@@ -51,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.impact.quantization import loss_text
 
     changes = settings.model_dump(include={"idf", "idf_power", "bits", "range"}, exclude_none=True)
-    bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha) if settings.words else None
+    bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha, settings.expansion) if settings.words else None
     write_impacts(Vectors(settings.vectors), load_encoder(settings.encoder).replace(**changes), settings.output, bm25)
     stats = artifact.require(settings.output, "impact").stats
     print(

@@ -2,11 +2,13 @@
 
     alpha = mean over queries of deviation(SPLADE's best scores) / mean over queries of deviation(BM25's best scores)
 
-brings both to one scale: score = alpha * BM25 + SPLADE. Queries are spans of the documents; the best are 100 a query.
-(The mean of the ratios would be no estimate: it explodes on a query that matches a handful of documents.)
+brings both to one scale: score = alpha * BM25 + SPLADE. Queries are spans of the documents; the best are 100 a query;
+BM25 is that without expansion. (The mean of the ratios would be no estimate: it explodes on a query that matches a
+handful of documents.)
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -37,6 +39,7 @@ def estimate_alpha(
         raise CaiError(f"{bm25.folder}: the documents are too short to estimate alpha from them: give --alpha")
     queries = {kind: encode_queries(encoder, [span.text for span in spans], kind) for kind in kinds}
     words = _word_counts(spans, bm25.words)
+    bm25 = replace(bm25, expansion=None)
     best: dict[str, np.ndarray] = {kind: np.zeros((len(spans), 0)) for kind in (*kinds, "bm25")}
     bar = progress(vectors, vectors.shards, "alpha", "shard")
     for shard, of_words in zip(bar, bm25.shards(), strict=True):

@@ -4,11 +4,14 @@
 
 N is the number of documents that have words. `length` is the number of words, rounded down as in Lucene, which stores
 lengths above 40 with four significant bits.
+
+Words that the expand stage found near a document add half of their weight there.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +19,11 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import jsonl
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.shards import Shard, Vectors
 
+NEAR = 0.5  # of the weights of the expand stage, which are about as spread as BM25's
 EXACT = 24  # lengths below it, and their distance from the coded values, in Lucene's SmallFloat.intToByte4
 
 
@@ -33,17 +38,26 @@ class Span(NamedTuple):
 class Bm25:
     """The words of a collection, in a folder written by the words stage, with the parameters of BM25.
 
-    `alpha` is the weight of BM25 in a joint index; None: estimated.
+    `alpha` is the weight of BM25 in a joint index; None: estimated. `expansion` is a folder of the expand stage.
     """
 
     folder: Path
     k1: float = 0.9
     b: float = 0.4
     alpha: float | None = None
+    expansion: Path | None = None
 
     @cached_property
     def counts(self) -> Vectors:
         return Vectors(self.folder, "words")
+
+    @cached_property
+    def near(self) -> Vectors | None:
+        """The weights of words near documents. Raises CaiError for those of other counts."""
+        near = Vectors(self.expansion, "expand") if self.expansion else None
+        if near and near.manifest.recipe["counts"] != self.counts.manifest.digest:
+            raise CaiError(f"{self.expansion} was not made from {self.folder}: expand these words")
+        return near
 
     @cached_property
     def words(self) -> list[str]:
@@ -68,9 +82,10 @@ class Bm25:
         return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5)), length / max(documents, 1)
 
     def shards(self) -> Iterator[Shard]:
-        """BM25 weights (documents, words), shard by shard."""
-        for shard in self.counts:
-            yield Shard(shard.ids, self.weights(shard.vectors))
+        """Weights (documents, words), shard by shard."""
+        for shard, near in zip(self.counts, self.near or repeat(None), strict=self.near is not None):
+            weights = self.weights(shard.vectors)
+            yield Shard(shard.ids, weights + NEAR * near.vectors if near else weights)
 
     def weights(self, counts: csr_matrix) -> csr_matrix:
         """The BM25 weights of counts (documents, words), float32."""

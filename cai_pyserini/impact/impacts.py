@@ -24,7 +24,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.encode.shards import Shard, Vectors
 from cai_pyserini.impact.alpha import estimate_alpha
-from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.bm25 import NEAR, Bm25
 from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
 from cai_pyserini.impact.weighting import idf_weights, weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
@@ -47,11 +47,13 @@ class Impacts:
         self._weights = idf_weights(config, len(terms))
 
     @classmethod
-    def of_index(cls, index: Path, vectors: Path, words: Path) -> "Impacts":
-        """Those of an index, made again from the vectors and, for a joint index, the words it was made from."""
+    def of_index(cls, index: Path, vectors: Path, words: Path, expansion: Path) -> "Impacts":
+        """Those of an index, made again from the vectors and, for a joint index, the words and expansion it was made
+        from."""
         config = load_encoder(str(index))
         joint = config.joint
-        return cls(Vectors(vectors), config, Bm25(words, joint.k1, joint.b) if joint else None)
+        near = expansion if joint and joint.expanded else None
+        return cls(Vectors(vectors), config, Bm25(words, joint.k1, joint.b, expansion=near) if joint else None)
 
     def __iter__(self) -> Iterator[Shard]:
         impacts: csr_matrix
@@ -96,6 +98,7 @@ def write_impacts(
         "idf": artifact.require(Path(config.idf), "idf").digest if config.idf else None,
         "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),  # its encoder.yaml
         "bm25": bm25 and [bm25.counts.manifest.digest, bm25.k1, bm25.b, bm25.alpha],
+        "expansion": bm25 and bm25.near and [bm25.near.manifest.digest, NEAR],
     }
 
     def write(folder: Path) -> artifact.Stats:
@@ -111,7 +114,9 @@ def write_impacts(
         if bm25:
             alpha = estimate_alpha(vectors, weights, bm25, encoder or Encoder(config))
             largest = _largest((shard.vectors for shard in bm25.shards()), bm25.folder)
-            used = used.replace(joint=Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b))
+            used = used.replace(
+                joint=Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, expanded=bm25.near is not None)
+            )
         impacts = Impacts(vectors, used, bm25)
         nonzeros = 0
         for number, shard in enumerate(progress(impacts, vectors.shards, f"impacts {output.name}", "shard")):

@@ -1,13 +1,15 @@
 """Count the words of a collection, and of spans of its text.
 
 The counts are what BM25 is computed from; k1 and b come later, in the impact stage. The spans stand in for queries
-there: they balance BM25 and SPLADE, so they are random, and need neither titles nor punctuation.
+there: they balance BM25 and SPLADE, so they are random, and need neither titles nor punctuation. The lexicon is for the
+expand stage: words are stems, which a dense encoder does not know, so each has a form that occurs in the text.
 """
 
 import random
+import re
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import batched
 from pathlib import Path
 
@@ -24,18 +26,27 @@ from cai_pyserini.words.analyzer import Analyzer
 
 SPANS = 500
 SEED = 42
+LEXICON = 50_000  # words
+FORM = re.compile(r"[^\W\d_]{2,}")
 
 
 def count_words(collection: Collection, output: Path) -> Path:
     """Write a folder with shards of counts (documents, words), as those of raw vectors; words.txt, one word a line,
-    in the order of the columns; and spans.jsonl, {"text": …, "words": {word: count}}."""
-    recipe = {"stage": "words", "kind": "words", "documents": collection.fingerprint("documents")}
+    in the order of the columns; spans.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …,
+    "form": …}, the words of most documents, each in its most frequent form."""
+    recipe = {
+        "stage": "words",
+        "kind": "words",
+        "documents": collection.fingerprint("documents"),
+        "lexicon": LEXICON,
+    }
 
     def write(folder: Path) -> artifact.Stats:
         analyzer = Analyzer()
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
         spans: Reservoir[str] = Reservoir(SPANS, draw)
+        forms: Counter[str] = Counter()
         documents = shards = nonzeros = 0
         bar = progress(collection.documents(), collection.size, "words")
         for shards, slice_ in enumerate(batched(bar, SHARD), 1):
@@ -46,13 +57,27 @@ def count_words(collection: Collection, output: Path) -> Path:
             documents += len(slice_)
             nonzeros += counts.nnz
             for document in slice_:
+                forms.update(set(FORM.findall(document.contents.lower())))
                 if span := random_span(document.contents, draw):
                     spans.add(span)
         artifact.write_text(folder / "words.txt", "".join(f"{word}\n" for word in columns))
+        jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
         jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans.items))
         return {"vectors": documents, "shards": shards, "nonzeros": nonzeros, "words": len(columns)}
 
     return artifact.make(output, recipe, write)
+
+
+def _lexicon(forms: Counter[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
+    """The words of most documents, with their most frequent forms; `forms` has the numbers of documents."""
+    found: set[str] = set()
+    for form, documents in forms.most_common():
+        if documents < 2 or len(found) == LEXICON:
+            return
+        match analyzer(form):
+            case [word] if word in columns and word not in found:
+                found.add(word)
+                yield {"word": word, "form": form}
 
 
 def _count(documents: Sequence[Document], analyzer: Analyzer, columns: dict[str, int]) -> csr_matrix:

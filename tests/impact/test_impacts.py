@@ -172,9 +172,8 @@ def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoin
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> None:
-    impacts = Impacts.of_index(
-        run_folder / "indexes" / name, run_folder / "vectors" / "documents", run_folder / "words"
-    )
+    folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
+    impacts = Impacts.of_index(run_folder / "indexes" / name, *folders)
     written = artifact.require(run_folder / "impacts" / name, "impact").stats
     assert impacts.quantizer == Quantizer(written["document_scale"], 10)
     (shard,) = impacts
@@ -186,7 +185,8 @@ def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> 
 @pytest.mark.parametrize("words", [True, False])
 def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) -> None:
     index = run_folder / "indexes" / ("joint-splade-idf" if words else "splade-idf")
-    impacts = Impacts.of_index(index, run_folder / "vectors" / "documents", run_folder / "words")
+    folders = (run_folder / name for name in ("vectors/documents", "words", "expansion"))
+    impacts = Impacts.of_index(index, *folders)
     queries = queries_for(index, {"b": "bladder, unheard", "none": "", "a": "a"}, query="bow")
     found = impacts.queries(queries)
     assert found.shape == (3, len(impacts.terms)) and found.dtype == np.float32

@@ -129,8 +129,8 @@ def test_the_run_has_the_scores_of_the_moved_queries(
     queries = queries_for(index, BeirFolder(tiny, "tiny").topics("test"), query=kind)
     feedback = Recorded(vectors, documents=3, weight=0.5)
     run = scores_by_query(read_run(search(index, queries, tmp_path / "run.trec", feedback=feedback)))
-    (documents,) = Impacts.of_index(index, vectors, run_folder / "words")
-    terms = Impacts.of_index(index, vectors, run_folder / "words").terms
+    (documents,) = Impacts.of_index(index, vectors, run_folder / "words", run_folder / "expansion")
+    terms = Impacts.of_index(index, vectors, run_folder / "words", run_folder / "expansion").terms
     hits: list[Hits] = [[(id, 0.0) for id in found] for found in feedback.found]
     moved = Feedback(vectors, documents=3, weight=0.5).expand(queries.encoded.vectors, hits)
     plain, expanded = queries.for_search(100)[0], queries.for_search(100, moved)[0]

@@ -92,6 +92,28 @@ def test_spans_are_random_parts_of_documents(odd: Collection, tmp_path: Path, mo
     assert len(few) == 5 and few != spans[:5]  # also from later documents
 
 
+def test_the_lexicon_has_frequent_words_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [
+        "Kidneys and THE kidney's stones",
+        "kidneys, stones in 1999",
+        "a kidney ate kidneys: 1999",
+        "öl stone Öl",
+        "öl",
+    ]
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": f"d{number}", "text": text}) + "\n" for number, text in enumerate(texts))
+    )
+    collection = BeirFolder(tmp_path, "stones")
+    lexicon = json_lines(count_words(collection, tmp_path / "words") / "lexicon.jsonl")
+    assert [(line["word"], line["form"]) for line in lexicon] == [
+        ("kidnei", "kidneys"),
+        ("stone", "stones"),
+        ("öl", "öl"),
+    ]
+    monkeypatch.setattr(stage, "LEXICON", 1)
+    assert len(json_lines(count_words(collection, tmp_path / "one") / "lexicon.jsonl")) == 1
+
+
 def test_counted_again_only_where_the_documents_change(broken: Path, tmp_path: Path) -> None:
     def count() -> Path:
         return count_words(BeirFolder(broken, "broken"), tmp_path / "words")

@@ -1,0 +1,1 @@
+"""Expanding documents by words that a dense encoder finds near them."""

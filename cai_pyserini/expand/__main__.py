@@ -1,0 +1,47 @@
+"""Words near documents, for joint indexes."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+
+class ExpandSettings(Settings):
+    """Expand documents by words that a dense encoder finds near them, such as synonyms of what they say.
+
+    The impact stage adds them to the words of a joint index. If interrupted, run the same command again: it continues
+    with the first missing shard.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.expand --words words --vectors dense-vectors --encoder minilm --output expansion"
+    )
+    words: AnyPath = flag(help="folder written by the words stage")
+    vectors: AnyPath = flag(help="folder of dense vectors of the same documents, written by the encode stage")
+    encoder: str = flag(help="dense encoder that the vectors were made with")
+    output: AnyPath = OUTPUT_FOLDER
+    device: str = DEVICE
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    settings = parse(ExpandSettings, argv, "python -m cai_pyserini.expand")
+
+    from cai_pyserini.core import artifact
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.encode.shards import Vectors
+    from cai_pyserini.expand.expand import expand
+
+    encoder = Encoder(load_encoder(settings.encoder).replace(kind="dense"), settings.device)
+    expand(Vectors(settings.words, "words"), Vectors(settings.vectors), encoder, settings.output)
+    stats = artifact.require(settings.output, "expand").stats
+    print(
+        f"{settings.output}: {stats['nonzeros'] / stats['vectors']:.1f} words per document, from a lexicon of "
+        f"{stats['lexicon']:,}"
+    )
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,128 @@
+"""Expand documents by words that a dense encoder finds near them, though they may not have them.
+
+    z(w, d) = (w · d - mean of w · d') / deviation of w · d'    over all documents d'
+    weight(w, d) = max(0, z(w, d) - 1)                          of the 100 words with the largest z for d
+
+w and d are dense vectors: of a word alone, in its most frequent form, and of a document. The products of a word are
+compared with each other, not with those of other words, some of which are near everything. So what the dense encoder
+knows, synonyms above all, gets into a Lucene index, and is found there without a model.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Shard, Vectors, shard_path, shard_stats, write_shard
+
+WORDS = 100  # per document
+LEAST = 1.0  # z; what is above it is the weight
+BATCH = 256  # documents at a time
+LENGTH = 16  # word pieces of a word
+TINY = 1e-9
+
+
+def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Path:
+    """Write weights (documents, words) to a folder of shards, with the columns of `words`, the counts of the words
+    stage. `encoder` is that of the dense vectors. If interrupted, the same call continues with the first missing shard.
+
+    Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words.
+    """
+    recipe = {
+        "stage": "expand",
+        "kind": "words",
+        "counts": words.manifest.digest,
+        "vectors": dense.manifest.digest,
+        "settings": [WORDS, LEAST],
+    }
+    digest = artifact.digest(recipe)
+
+    def write(folder: Path) -> artifact.Stats:
+        _check(words, dense, encoder)
+        columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
+        lexicon = [line for _, line in jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])]
+        near = Near.of([line["form"] for line in lexicon], encoder, dense)
+        places = np.array([columns[line["word"]] for line in lexicon])
+        nonzeros = 0
+        for number, (counts, vectors) in enumerate(progress(_pairs(words, dense), dense.shards, "expand", "shard")):
+            path = shard_path(folder, number)
+            if not shard_stats(path, digest):
+                start = time.perf_counter()
+                found = near.words(vectors.vectors, counts.vectors.getnnz(axis=1) > 0)
+                entries = found.data, places[found.indices], found.indptr
+                weights = csr_matrix(entries, shape=(len(vectors.ids), len(columns)))
+                weights.sort_indices()
+                write_shard(path, Shard(vectors.ids, weights), digest, time.perf_counter() - start, 1)
+            done = shard_stats(path, digest)
+            nonzeros += done.nonzeros if done else 0
+        return {"vectors": len(dense), "shards": dense.shards, "nonzeros": nonzeros, "lexicon": len(lexicon)}
+
+    return artifact.make(output, recipe, write, resumable=True)
+
+
+class Near:
+    """The words of a lexicon, as dense vectors (words, width), with the mean and deviation of each word's products with
+    all documents, (words,)."""
+
+    def __init__(self, vectors: np.ndarray, means: np.ndarray, deviations: np.ndarray):
+        self._vectors, self._means, self._deviations = map(torch.from_numpy, (vectors, means, deviations))
+
+    @classmethod
+    def of(cls, forms: list[str], encoder: Encoder, documents: Vectors) -> "Near":
+        """Those of words, for all documents."""
+        with progress(iter(forms), len(forms), "encode words") as bar:
+            vectors = np.asarray(encoder.load("documents").encode(forms, LENGTH, done=bar.update))
+        count, sums, products = 0, np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1],) * 2)
+        for shard in progress(documents, documents.shards, "moments", "shard"):
+            count += len(shard.vectors)
+            sums += shard.vectors.sum(0)
+            products += shard.vectors.T.astype(np.float64) @ shard.vectors
+        mean = sums / count
+        variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
+        deviations = np.sqrt(np.maximum(variances, TINY))
+        return cls(vectors, (vectors @ mean).astype(np.float32), deviations.astype(np.float32))
+
+    def words(self, documents: np.ndarray, has_words: np.ndarray) -> csr_matrix:
+        """The weights of the words (documents, lexicon) that are near each of these documents (documents, width); none
+        for documents without words of their own."""
+        rows, indices, data = [], [], []
+        for start in range(0, len(documents), BATCH):
+            batch = torch.from_numpy(documents[start : start + BATCH])
+            z = (batch @ self._vectors.T - self._means) / self._deviations
+            best = torch.topk(z, min(WORDS, z.shape[1]))
+            weights = best.values.numpy() - np.float32(LEAST)
+            row, place = np.nonzero((weights > 0) & has_words[start : start + BATCH, None])
+            rows.append(start + row)
+            indices.append(best.indices.numpy()[row, place])
+            data.append(weights[row, place])
+        entries = np.concatenate(data), (np.concatenate(rows), np.concatenate(indices))
+        return csr_matrix(entries, shape=(len(documents), len(self._vectors)))
+
+
+def _pairs(words: Vectors, dense: Vectors) -> Iterator[tuple[Any, Any]]:
+    """The shards of both. Raises CaiError where they have different documents."""
+    for counts, vectors in zip(words, dense, strict=True):
+        if counts.ids != vectors.ids:
+            raise _other_documents(words, dense)
+        yield counts, vectors
+
+
+def _check(words: Vectors, dense: Vectors, encoder: Encoder) -> None:
+    if dense.kind != "dense":
+        raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
+    if dense.manifest.recipe["checkpoint"] != encoder.digest:
+        raise CaiError(f"{dense.folder} was not encoded with {encoder.config.name}: name its encoder")
+    if (len(words), words.shards) != (len(dense), dense.shards):
+        raise _other_documents(words, dense)
+
+
+def _other_documents(words: Vectors, dense: Vectors) -> CaiError:
+    return CaiError(f"{dense.folder} and {words.folder} have different documents: encode and count the same collection")

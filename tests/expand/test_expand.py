@@ -1,0 +1,189 @@
+"""The expand stage: equal to the plain formula, and what it adds is found by one search."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cai_pyserini.beir.__main__ import main as run_beir
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import Vectors, write_shard
+from cai_pyserini.expand import expand as stage
+from cai_pyserini.expand.__main__ import main
+from cai_pyserini.expand.expand import Near, expand
+from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.words.words import count_words
+from tests.conftest import json_lines, stored_vectors
+from tests.impact.test_joint import vectors_of, words_of
+
+slow = pytest.mark.slow
+
+
+def plain(words: np.ndarray, documents: np.ndarray, count: int) -> np.ndarray:
+    """The formula, word by word and document by document."""
+    products = words @ documents.T
+    z = np.array([(of_word - of_word.mean()) / of_word.std() for of_word in products]).T
+    weights = np.maximum(z - 1, 0)
+    for row, of_document in enumerate(z):
+        weights[row, np.argsort(-of_document)[count:]] = 0
+    return weights
+
+
+def test_weights_are_those_of_the_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "WORDS", 5)
+    monkeypatch.setattr(stage, "BATCH", 4)
+    draw = np.random.default_rng(0)
+    words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
+    vectors = stored_vectors(tmp_path / "dense", documents[:13], documents[13:])
+
+    class Given:
+        def encode(self, forms: list[str], *_: object, **__: object) -> np.ndarray:
+            return words[: len(forms)]
+
+    near = Near.of(["word"] * 12, type("", (), {"load": lambda *_: Given()})(), vectors)
+    expected = plain(words, documents, 5)
+    has_words = np.ones(26, bool)
+    np.testing.assert_allclose(near.words(documents, has_words).toarray(), expected, atol=1e-4)
+    has_words[[0, 25]] = False
+    expected[[0, 25]] = 0
+    np.testing.assert_allclose(near.words(documents, has_words).toarray(), expected, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def inputs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the words of the tiny collection, and its dense vectors."""
+    folder, collection = tmp_path_factory.mktemp("inputs"), BeirFolder(tiny, "tiny")
+    count_words(collection, folder / "words")
+    encode(collection, dense(), folder / "dense")
+    encode(collection, Encoder(load_encoder("splade-tiny"), "cpu"), folder / "splade")
+    return folder
+
+
+def dense() -> Encoder:
+    return Encoder(load_encoder("minilm"), "cpu")
+
+
+def make(inputs: Path, output: Path, vectors: str = "dense", encoder: Encoder | None = None) -> Path:
+    words = Vectors(inputs / "words", "words")
+    return expand(words, Vectors(inputs / vectors), encoder or dense(), output)
+
+
+@slow
+def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "near"
+    given = {
+        "words": inputs / "words",
+        "vectors": inputs / "dense",
+        "encoder": "minilm",
+        "output": output,
+        "device": "cpu",
+    }
+    main([part for name, value in given.items() for part in (f"--{name}", str(value))])
+    lexicon = json_lines(inputs / "words" / "lexicon.jsonl")
+    assert f"words per document, from a lexicon of {len(lexicon)}\n" in capsys.readouterr().out
+    (shard,) = Vectors(output, "expand")
+    (vectors,) = Vectors(inputs / "dense")
+    encoded = np.asarray(dense().load("documents").encode([line["form"] for line in lexicon], 16))
+    names = (inputs / "words" / "words.txt").read_text().splitlines()
+    expected = np.zeros((12, len(names)))
+    expected[:, [names.index(line["word"]) for line in lexicon]] = plain(encoded, vectors.vectors, 100)
+    np.testing.assert_allclose(shard.vectors.toarray(), expected, atol=0.02)
+    assert shard.ids == vectors.ids and shard.vectors.has_sorted_indices
+
+
+@slow
+def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, output = make(inputs, tmp_path / "whole"), tmp_path / "near"
+
+    def interrupt(path: Path, *shard: Any) -> None:
+        write_shard(path, *shard)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, "write_shard", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make(inputs, output)
+    make(inputs, output)  # would be interrupted again if it wrote the shard again
+    manifests = [artifact.require(folder, "expand") for folder in (whole, output)]
+    assert manifests[0].digest == manifests[1].digest and manifests[0].stats["nonzeros"] > 0
+    (before,), (after,) = (Vectors(folder, "expand") for folder in (whole, output))
+    assert (before.vectors != after.vectors).nnz == 0
+
+
+@slow
+@pytest.mark.parametrize(
+    "vectors, encoder, message",
+    [
+        ("splade", "minilm", "has splade vectors: choose a folder with dense ones"),
+        ("dense", "splade-tiny", "was not encoded with splade-tiny: name its encoder"),
+    ],
+)
+def test_other_vectors_are_refused(inputs: Path, tmp_path: Path, vectors: str, encoder: str, message: str) -> None:
+    with pytest.raises(CaiError, match=message):
+        make(inputs, tmp_path / "near", vectors, Encoder(load_encoder(encoder), "cpu"))
+    assert not (tmp_path / "near" / "manifest.json").exists()
+
+
+@slow
+@pytest.mark.parametrize("ids", [["a", "b"], [f"x{number}" for number in range(12)]])
+def test_vectors_of_other_documents_are_refused(inputs: Path, tmp_path: Path, ids: list[str]) -> None:
+    rows = np.ones((len(ids), 384), np.float32)
+    stored_vectors(tmp_path / "dense", rows, ids=[ids], kind="dense", checkpoint=dense().digest)
+    with pytest.raises(CaiError, match=r"dense and .*/words have different documents"):
+        make(inputs, tmp_path / "near", str(tmp_path / "dense"))
+
+
+@slow
+def test_bm25_has_half_of_the_weights(inputs: Path, tmp_path: Path) -> None:
+    near = make(inputs, tmp_path / "near")
+    (own,), (both,) = Bm25(inputs / "words").shards(), Bm25(inputs / "words", expansion=near).shards()
+    (added,) = Vectors(near, "expand")
+    np.testing.assert_allclose((own.vectors + 0.5 * added.vectors).toarray(), both.vectors.toarray(), rtol=1e-6)
+    other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
+    with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
+        list(Bm25(other, expansion=near).shards())
+
+
+@slow
+def test_near_words_are_in_smooth_joint_indexes(tiny: Path, tmp_path: Path) -> None:
+    output, names = tmp_path / "run", ["joint-splade-doc-idf", "joint-splade-doc-idf-smooth"]
+    fused = "fused-joint-splade-doc-idf-smooth-dense-exact"
+    run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names, fused])
+    plain, near = (Bm25(output / "words", expansion=folder) for folder in (None, output / "expansion"))
+    for name, bm25 in ((names[0], plain), (names[1], near)):
+        index = name.replace("-doc", "")
+        found = {id: words_of(vector) for id, vector in vectors_of(output / "impacts" / index).items()}
+        largest = max(float(shard.vectors.max()) for shard in bm25.shards())
+        for shard in bm25.shards():
+            for id, row in zip(shard.ids, np.rint(shard.vectors.toarray() / largest * 127), strict=True):
+                assert found[id] == {bm25.words[column]: row[column] for column in np.flatnonzero(row)}
+        assert load_encoder(str(output / "indexes" / index)).joint.expanded == (bm25 is near)  # type: ignore[union-attr]
+    paths = f"{names[1]}.trec", f"rescored/{names[1]}-with-dense.trec"
+    smooth, rescored = (scores_by_query(read_run(output / "runs" / path)) for path in paths)
+    for query, hits in smooth.items():
+        assert {id: rescored[query][id] for id in hits if id in rescored[query]} == pytest.approx(hits, rel=1e-4)
+
+
+@slow
+def test_a_word_finds_a_document_that_does_not_have_it(inputs: Path, tmp_path: Path) -> None:
+    """A case of myocardial infarction is about blood."""
+    (own,), (both,) = (
+        Bm25(inputs / "words", expansion=folder).shards() for folder in (None, make(inputs, tmp_path / "near"))
+    )
+    column = Bm25(inputs / "words").words.index("blood")
+    before, after = (
+        {
+            id: weight
+            for id, weight in zip(shard.ids, shard.vectors[:, [column]].toarray().ravel(), strict=True)
+            if weight
+        }
+        for shard in (own, both)
+    )
+    assert before.keys() == {"d5", "d9", "d10"} and after.keys() == {"d5", "d6", "d9", "d10"}
+    assert after["d6"] == min(after.values())
