@@ -50,7 +50,7 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
         lexicon = [line for _, line in jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])]
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
-        places = np.array([columns[line["word"]] for line in lexicon])
+        places = np.array([columns[line["word"]] for line in lexicon], np.int32)
         nonzeros = 0
         for number, (counts, vectors) in enumerate(progress(_pairs(words, dense), dense.shards, "expand", "shard")):
             path = shard_path(folder, number)

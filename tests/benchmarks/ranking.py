@@ -1,5 +1,5 @@
-"""What the defaults of joint indexes, smoothing, feedback and three-way fusion were chosen from: nDCG@10 of variants of
-each, of exact scores of float vectors.
+"""What the defaults of joint indexes, smoothing, expansion, feedback and three-way fusion were chosen from: nDCG@10 of
+variants of each, of exact scores of float vectors.
 
 Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored, a fixed
 sample; matrices of all scores are in memory, for collections of up to some 20,000 documents. p is that of a paired
@@ -18,13 +18,17 @@ from scipy.stats import ttest_rel
 
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.beir.systems import SINGLE
+from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.core.trec import run_of
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.encode.rows import largest, lengths
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import mean, measure
+from cai_pyserini.expand import expand as stage
+from cai_pyserini.expand.expand import Near
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.weighting import idf_weights
 from cai_pyserini.words.analyzer import Analyzer
@@ -59,10 +63,11 @@ class Run:
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [s.text for s in bm25.spans]}
         self.splade = {kind: encode_queries(run.encoder(), texts) for kind, texts in asked.items()}
         self.bags = {kind: encode_queries(run.encoder(), texts, "bow") for kind, texts in asked.items()}
-        self.bm25 = {
-            kind: (_counts([analyze(text) for text in texts], columns) @ words).toarray()
-            for kind, texts in asked.items()
-        }
+        self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
+        self.bm25 = {kind: (counts @ words).toarray() for kind, counts in self.words.items()}
+        self.columns, self.dense_vectors = columns, run.vectors(dense)
+        lexicon = [line for _, line in jsonl.read(run.layout.words / "lexicon.jsonl", ["word", "form"])]
+        self.lexicon = {line["word"]: line["form"] for line in lexicon}
         stored = Vectors(run.layout.vectors(dense, "queries", run.split))
         self.dense = np.vstack([shard.vectors for shard in stored])[rows] @ self.near.T
 
@@ -70,10 +75,10 @@ class Run:
         """SPLADE's, of raw documents, which are weighted with IDF."""
         return ((self.bags if bow else self.splade)[kind] @ (documents @ self.idf).T.tocsr()).toarray()
 
-    def joint(self, documents: csr_matrix, factor: float = 1.0, bow: bool = False) -> Scores:
-        """alpha * BM25 + SPLADE, with `factor` times the alpha that spans give."""
+    def joint(self, documents: csr_matrix, factor: float = 1.0, bow: bool = False, more: Scores | float = 0) -> Scores:
+        """alpha * (BM25 + more) + SPLADE, with `factor` times the alpha that spans give."""
         alpha = factor * _spread(self.scores(documents, "spans", bow)) / _spread(self.bm25["spans"])
-        return alpha * self.bm25["queries"] + self.scores(documents, bow=bow)
+        return alpha * (self.bm25["queries"] + more) + self.scores(documents, bow=bow)
 
     def ndcg(self, scores: Scores) -> dict[str, float]:
         """nDCG@10 of every query."""
@@ -137,6 +142,33 @@ def smooth(run: Run) -> Variants:
             for weight in (0.2, 0.3, 0.4, 0.5):
                 mixed = ((1 - weight) * run.documents + weight * neighbours).tocsr()
                 yield f"{kind}, {count}, cosine^{power}, {weight}", run.joint(largest(mixed, budget))
+
+
+def expand(run: Run) -> Variants:
+    """Words near documents: how many, the least z, their weight beside BM25; and with which texts words are encoded."""
+    yield "joint", run.joint(run.documents)
+    yield "joint, bag-of-words queries", run.joint(run.documents, bow=True)
+    encoder = Encoder(load_encoder("minilm"))
+    near = Near.of(list(run.lexicon.values()), encoder, run.dense_vectors)
+    for words, least in ((100, 1), (50, 1), (200, 1), (100, 0), (100, 2)):
+        scores = _near(run, near, words, least)
+        for weight in (0.25, 0.5, 0.75):
+            yield f"{words} words, z > {least}, weight {weight}", run.joint(run.documents, more=weight * scores)
+    default = 0.5 * _near(run, near)
+    yield "default, bag-of-words queries", run.joint(run.documents, bow=True, more=default)
+    others = _z(run.scores(run.documents)) + 2 * _z(run.dense)
+    yield "three ways, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
+    yield "default in three ways", 2 * _z(run.bm25["queries"] + default) + others
+    stems = Near.of(list(run.lexicon), encoder, run.dense_vectors)
+    yield "stems are encoded", run.joint(run.documents, more=0.5 * _near(run, stems))
+
+
+def _near(run: Run, near: Near, words: int = 100, least: float = 1) -> Scores:
+    """The scores of queries by the words near documents."""
+    stage.WORDS, stage.LEAST = words, least
+    places = np.array([run.columns[word] for word in run.lexicon])
+    weights = near.words(run.near, np.ones(len(run.ids), bool))
+    return (run.words["queries"][:, places] @ weights.T).toarray()
 
 
 def _nearest(vectors: np.ndarray | csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -227,7 +259,7 @@ def main() -> None:
     print(markdown(table([load(folder) for folder in args.run_folders], VARIANTS[args.of])))
 
 
-VARIANTS = {"joint": joint, "smooth": smooth, "feedback": feedback, "three": three}
+VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "feedback": feedback, "three": three}
 
 if __name__ == "__main__":
     main()
