@@ -16,7 +16,7 @@ Run any Pyserini module, unmodified. It finds Java, and loads encoders of cai_py
       --topics topics.json --encoder splade-tiny --impact --output run.trec
 
 The stages of cai_pyserini are separate commands, see `python -m cai_pyserini.STAGE --help`:
-  beir (all stages), idf, words, encode, smooth, impact, index, search, fusion, evaluate
+  beir (all stages), idf, words, encode, expand, smooth, impact, index, search, fusion, evaluate
 Other commands: convert, trainer, adapt, gpl, analysis, plugin, doctor"""
 
 

@@ -85,7 +85,7 @@ def test_every_key_is_read(written) -> None:
         bits: 8
         range: 12
         query_scale: 1
-        joint: {alpha: {splade: 8.5, bow: 3}, range: 7, k1: 1.2, b: 0.75}
+        joint: {alpha: {splade: 8.5, bow: 3}, range: 7, k1: 1.2, b: 0.75, expanded: true}
         source: there
     """
     assert load_encoder(written(text)).model_dump() == {
@@ -103,7 +103,14 @@ def test_every_key_is_read(written) -> None:
         "bits": 8,
         "range": 12.0,
         "query_scale": 1,
-        "joint": {"alpha": {"splade": 8.5, "bow": 3.0}, "range": 7.0, "bits": 7, "k1": 1.2, "b": 0.75},
+        "joint": {
+            "alpha": {"splade": 8.5, "bow": 3.0},
+            "range": 7.0,
+            "bits": 7,
+            "k1": 1.2,
+            "b": 0.75,
+            "expanded": True,
+        },
         "source": "there",
     }
 
