@@ -104,31 +104,32 @@ class Choice:
         """The standardized scores of all documents by BM25 and the old SPLADE."""
         return _standardize(self._bm25), _standardize(_products(*self.old_splade))
 
-    def _mixed(
-        self, queries: np.ndarray, documents: np.ndarray, remainders: np.ndarray, weight: float = WEIGHTS["bm25"]
-    ) -> np.ndarray:
-        """The mixture's scores of all documents with these dense vectors, and this weight of BM25."""
+    def _found(self, dense: np.ndarray, weight: float = WEIGHTS["bm25"]) -> np.ndarray:
+        """The nDCG@10 of sources and of remainders in the mixture, with these dense scores and this weight of BM25,
+        (2,)."""
         bm25, splade = self._standardized
-        dense = _standardize(np.column_stack([queries @ documents.T, (queries * remainders).sum(1)]))
-        mixed: np.ndarray = weight * bm25 + WEIGHTS["splade"] * splade + WEIGHTS["dense"] * dense
-        return mixed
+        mixed = weight * bm25 + WEIGHTS["splade"] * splade + WEIGHTS["dense"] * dense
+        return _ndcg(mixed, self._sources)
 
     def dense(self, queries: np.ndarray, documents: np.ndarray, remainders: np.ndarray) -> float:
         """The value of dense vectors of the judges, of all documents and of the remainders."""
-        return float(_ndcg(self._mixed(queries, documents, remainders), self._sources).mean())
+        return float(self._found(_cosines(queries, documents, remainders)).mean())
 
     def weight_of_bm25(self) -> tuple[float, str]:
         """The best weight of BM25 in the mixture, and the evidence, for people."""
-        values = {}
-        for weight in BM25_WEIGHTS:
-            _, values[weight] = _ndcg(self._mixed(*self.old_dense, weight), self._sources).tolist()
-        return self.best(values, "without their words")
+        dense = _cosines(*self.old_dense)
+        return self.best({w: float(self._found(dense, w)[1]) for w in BM25_WEIGHTS}, "without their words")
 
 
 def _products(queries: csr_matrix, documents: csr_matrix, remainders: csr_matrix) -> np.ndarray:
     """SPLADE's scores."""
     of_remainders = np.asarray(queries.multiply(remainders).sum(1))
     return np.column_stack([(queries @ documents.T).toarray(), of_remainders])
+
+
+def _cosines(queries: np.ndarray, documents: np.ndarray, remainders: np.ndarray) -> np.ndarray:
+    """The standardized scores of dense vectors."""
+    return _standardize(np.column_stack([queries @ documents.T, (queries * remainders).sum(1)]))
 
 
 def _moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

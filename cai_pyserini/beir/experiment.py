@@ -43,4 +43,8 @@ class Experiment:
 
     def balances(self, system: System) -> bool:
         """Whether the weights of a system's parts are chosen for the collection."""
-        return system.balanced and len(self.weights or ()) != len(system.parts)
+        return system.balanced and self.weights_of(system) is None
+
+    def weights_of(self, system: System) -> tuple[float, ...] | None:
+        """The weights that were given for the parts of a system."""
+        return self.weights if self.weights and len(self.weights) == len(system.parts) else None

@@ -166,7 +166,7 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
     experiment = inputs.experiment
     needed = with_parts(systems)
     if weights := experiment.weights:
-        weighted = [system for system in needed if len(system.parts) == len(weights)]
+        weighted = [system for system in needed if experiment.weights_of(system)]
         if min(weights) <= 0 or not weighted:
             raise CaiError(
                 f"--weights {' '.join(map(str, weights))}: give as many positive numbers as a hybrid has parts"
@@ -391,11 +391,9 @@ def _fuse(inputs: Inputs, system: System) -> Path:
     depth = experiment.depth
     if system.exact and FUSIONS[system.fusion].missing == "zero":
         depth *= len(runs)  # rescored runs contain the union of all parts' best documents, all of which are fused
-    weights: tuple[float, ...] | None = None
+    weights = experiment.weights_of(system)
     if experiment.balances(system):
         weights = tuple(json.loads(layout.weights.read_text()).values())
-    elif experiment.weights and len(experiment.weights) == len(runs):
-        weights = experiment.weights
     hits = experiment.collection.hits
     return fuse(runs, layout.run(system), system.fusion, depth, hits, system.name, weights)
 

@@ -54,15 +54,16 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         nonzeros = 0
         for number, (counts, vectors) in enumerate(progress(_pairs(words, dense), dense.shards, "expand", "shard")):
             path = shard_path(folder, number)
-            if not shard_stats(path, digest):
-                start = time.perf_counter()
-                found = near.words(vectors.vectors, counts.vectors.getnnz(axis=1) > 0)
-                entries = found.data, places[found.indices], found.indptr
-                weights = csr_matrix(entries, shape=(len(vectors.ids), len(columns)))
-                weights.sort_indices()
-                write_shard(path, Shard(vectors.ids, weights), digest, time.perf_counter() - start, 1)
-            done = shard_stats(path, digest)
-            nonzeros += done.nonzeros if done else 0
+            if done := shard_stats(path, digest):
+                nonzeros += done.nonzeros
+                continue
+            start = time.perf_counter()
+            found = near.words(vectors.vectors, counts.vectors.getnnz(axis=1) > 0)
+            entries = found.data, places[found.indices], found.indptr
+            weights = csr_matrix(entries, shape=(len(vectors.ids), len(columns)))
+            weights.sort_indices()
+            write_shard(path, Shard(vectors.ids, weights), digest, time.perf_counter() - start, 1)
+            nonzeros += weights.nnz
         return {"vectors": len(dense), "shards": dense.shards, "nonzeros": nonzeros, "lexicon": len(lexicon)}
 
     return artifact.make(output, recipe, write, resumable=True)
