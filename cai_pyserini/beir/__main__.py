@@ -25,8 +25,8 @@ class BeirSettings(Settings):
     split: str | None = SPLIT
     systems: list[str] = flag(
         [],
-        f"{NAMES}; or all (default: bm25, the SPLADE systems, those with IDF also joint and in hybrids; with --dense, "
-        "also smooth, dense and three ways; with --adapt, also adapted ones)",
+        f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
+        "in hybrids; with --dense, also smooth, dense and three ways; with --adapt, also adapted ones)",
     )
     passages: int | None = flag(
         None,
@@ -113,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
     names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
     if "all" in names:
-        names = all_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
+        every = all_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
+        names = [*every, *(name for name in names if name not in {"all", *every})]
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
     results = run(experiment, names)
