@@ -67,7 +67,7 @@ class FinishedRun:
     def impacts(self, system: System) -> Impacts:
         """The impacts of a system's index."""
         folder = self.layout.vectors(system, "documents", self.split)
-        return Impacts.of_index(self.layout.index(system), folder, self.layout.words, self.layout.expansion)
+        return Impacts.of_index(self.layout.index(system), folder, self.layout.words, self.layout.expansion(system))
 
     def queries(self, system: System) -> Queries:
         """The queries in the form that a system's index takes."""

@@ -54,10 +54,9 @@ class Layout:
         """The words of the documents, for joint indexes."""
         return self.folder / "words"
 
-    @property
-    def expansion(self) -> Path:
-        """Words near the documents, for smooth joint indexes."""
-        return self.folder / "expansion"
+    def expansion(self, system: System) -> Path:
+        """Words near the documents, for smooth joint indexes; adapted ones have those by the adapted dense encoder."""
+        return self.folder / f"{ADAPTED * system.adapted}expansion"
 
     def vectors(self, system: System, role: Role, split: str) -> Path:
         """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder

@@ -222,8 +222,7 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
         documents = [replace(system, smooth=False) for system in group]
         if adapted and group and inputs.experiment.adapt:
             yield "adapt", partial(_adapt, inputs.experiment.adapt)
-        if smooth and inputs.experiment.dense and not adapted:
-            documents.append(SINGLE["dense"])
+        documents += [_near_by(system) for system in group if system.smooth and inputs.experiment.dense]
         for folder, system in _first(group, layout.idf, lambda system: system.idf or system.smooth):
             yield folder.name, partial(_idf, inputs, system)
         for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
@@ -234,8 +233,8 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
         yield f"smooth{' adapted' * system.adapted}", partial(_smooth, inputs, system)
     if any(system.joint for system in encoded):
         yield "words", lambda: count_words(inputs.collection, layout.words)
-    if any(inputs.experiment.expands(system) for system in encoded):
-        yield "expand", partial(_expand, inputs)
+    for _, system in _first(encoded, layout.expansion, inputs.experiment.expands):
+        yield f"expand{' adapted' * system.adapted}", partial(_expand, inputs, system)
     for _, system in _first(encoded, layout.impacts, lambda system: system.kind == "splade"):
         yield f"impacts {system.index}", partial(_impacts, inputs, system)
     for _, system in _first(indexed, layout.index):
@@ -281,28 +280,32 @@ def _idf(inputs: Inputs, system: System) -> Path:
 def _encode(inputs: Inputs, system: System, role: Role) -> Path:
     split, batch_size = inputs.experiment.split, inputs.experiment.batch_size
     encoder, output = inputs.encoder(system), inputs.vectors(system, role)
-    if role == "documents" and encoder.projection and not system.idf and encoder.config.overlap is None:
-        plain = _encode(inputs, SINGLE["dense"], role)
-        return project_vectors(Vectors(plain), encoder, encoder.projection, output)
+    if role == "documents" and system.name == f"{ADAPTED}dense" and encoder.config.overlap is None:
+        return project_vectors(Vectors(_encode(inputs, SINGLE["dense"], role)), encoder, output)
     return encode(inputs.collection, encoder, output, role, split, batch_size)
 
 
 def _smooth(inputs: Inputs, system: System) -> Path:
     vectors = Vectors(inputs.vectors(replace(system, smooth=False), "documents"))
-    dense = Vectors(inputs.vectors(SINGLE["dense"], "documents")) if inputs.experiment.dense else None
+    dense = Vectors(inputs.vectors(_near_by(system), "documents")) if inputs.experiment.dense else None
     return smooth(vectors, inputs.vectors(system, "documents"), dense, inputs.layout.idf(system))
 
 
-def _expand(inputs: Inputs) -> Path:
-    layout, dense = inputs.layout, SINGLE["dense"]
+def _expand(inputs: Inputs, system: System) -> Path:
+    layout, dense = inputs.layout, _near_by(system)
     vectors = Vectors(inputs.vectors(dense, "documents"))
-    return expand(Vectors(layout.words, "words"), vectors, inputs.encoder(dense), layout.expansion)
+    return expand(Vectors(layout.words, "words"), vectors, inputs.encoder(dense), layout.expansion(system))
+
+
+def _near_by(system: System) -> System:
+    """The dense system that tells what is near the documents of a smooth one."""
+    return parse_system(f"{ADAPTED * system.adapted}dense")
 
 
 def _impacts(inputs: Inputs, system: System) -> Path:
     experiment, layout = inputs.experiment, inputs.layout
     config = inputs.encoder(system).config.replace(idf=str(layout.idf(system)) if system.idf else None)
-    near = layout.expansion if experiment.expands(system) else None
+    near = layout.expansion(system) if experiment.expands(system) else None
     bm25 = Bm25(layout.words, experiment.collection.k1, experiment.collection.b, experiment.alpha, near)
     return write_impacts(
         Vectors(inputs.vectors(system, "documents")),
@@ -372,7 +375,7 @@ def _scorer(inputs: Inputs, system: System) -> Scorer:
     if system.kind == "dense":
         return dense_scorer(inputs.vectors(system, "documents"), inputs.queries(system))
     vectors, layout = inputs.vectors(system, "documents"), inputs.layout
-    return impact_scorer(index, vectors, layout.words, layout.expansion, inputs.queries(system))
+    return impact_scorer(index, vectors, layout.words, layout.expansion(system), inputs.queries(system))
 
 
 def _balance(inputs: Inputs) -> Path:

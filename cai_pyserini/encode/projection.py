@@ -9,17 +9,18 @@ from cai_pyserini.encode.shards import Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.dense import load_projection, project
 
 
-def project_vectors(vectors: Vectors, encoder: Encoder, projection: Path, output: Path) -> Path:
-    """Write the document vectors that `encoder` would make: those of the same encoder without its `projection`, in a
-    folder written by the encode stage, times the projection. They differ from encoded ones only by rounding, and their
-    recipe is the same."""
+def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
+    """Write the document vectors that `encoder` would make: those of the same encoder without its projection, in a
+    folder written by the encode stage, times the projection, if it has one. They differ from encoded ones only by
+    rounding, and their recipe is the same."""
     recipe = vectors.manifest.recipe | encoder.recipe("documents")
     digest = artifact.digest(recipe)
 
     def write(folder: Path) -> artifact.Stats:
-        matrix = load_projection(projection, vectors.width)
+        matrix = load_projection(encoder.projection, vectors.width) if encoder.projection else None
         for number, shard in enumerate(progress(vectors, vectors.shards, "project", "shard")):
-            write_shard(shard_path(folder, number), Shard(shard.ids, project(shard.vectors, matrix)), digest, 0.0, 1)
+            projected = shard.vectors if matrix is None else project(shard.vectors, matrix)
+            write_shard(shard_path(folder, number), Shard(shard.ids, projected), digest, 0.0, 1)
         return {key: value for key, value in vectors.manifest.stats.items() if key != "seconds"}
 
     return artifact.make(output, recipe, write)

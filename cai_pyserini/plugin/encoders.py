@@ -28,7 +28,7 @@ from cai_pyserini.encode.queries import Representation, WordQueries, as_terms, e
 from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
 from cai_pyserini.impact.weighting import idf_weights, weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
-from cai_pyserini.search.search import require_same_checkpoint  # noqa: E402
+from cai_pyserini.search.search import require_same_encoder  # noqa: E402
 from cai_pyserini.words.analyzer import Analyzer  # noqa: E402
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
@@ -59,10 +59,10 @@ class CaiQueryEncoder(QueryEncoder):
         terms = as_terms(quantize_queries(vectors, self.config.query_scale), self._encoder.tokenizer.terms)[0]
         return terms | self._words.impacts(query, self.query) if self._words else terms
 
-    def require_same_checkpoint(self, index: str | Path) -> None:
-        """Raise CaiError if one of our indexes was built with another checkpoint. Other indexes are not checked."""
+    def require_same_encoder(self, index: str | Path) -> None:
+        """Raise CaiError if one of our indexes was built with another encoder. Other indexes are not checked."""
         if artifact.read_manifest(Path(index)):
-            require_same_checkpoint(Path(index), self._encoder)
+            require_same_encoder(Path(index), self._encoder, self.config.joint is not None)
 
 
 class CaiDocumentEncoder(DocumentEncoder):

@@ -23,10 +23,16 @@ TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl
 
 
 def export_encoder(config: EncoderConfig, output: Path) -> Path:
-    """Write a checkpoint as a folder for Pyserini's SpladeQueryEncoder and SpladeDocumentEncoder."""
+    """Write a checkpoint as a folder for Pyserini's SpladeQueryEncoder and SpladeDocumentEncoder. Raises CaiError for
+    the encoder of a joint index."""
     if "splade" not in output.resolve().name.lower():
         raise CaiError(
             f"{output}: stock Pyserini recognizes a SPLADE encoder by `splade` in its name; rename the folder"
+        )
+    if config.joint:
+        raise CaiError(
+            f"{config.name} is the encoder of a joint index: Pyserini's own encoder would leave the words of BM25 out "
+            "of queries; use `export-topics` instead"
         )
     checkpoint = checkpoint_folder(config)
     require_safetensors(checkpoint)

@@ -101,7 +101,7 @@ def _register_searcher(searcher: Any) -> None:
         if isinstance(query_encoder, str) and (is_encoder(query_encoder) or is_checkpoint(query_encoder)):
             query_encoder = _encoder("CaiQueryEncoder", query_encoder)
         if type(query_encoder).__module__ == OURS:
-            query_encoder.require_same_checkpoint(index_dir)
+            query_encoder.require_same_encoder(index_dir)
             min_idf = min_idf or -1  # 0, the default, would drop terms that are in every document
         init(self, index_dir, query_encoder, min_idf, *args, **kwargs)
 

@@ -56,11 +56,11 @@ def search(
     `remove_query` removes the hit that has the id of its query; with `feedback`, SPLADE queries are expanded by a first
     search. With `passages`, documents of the index are passages, and the run has documents, each with the score of its
     best passage among PASSAGE_HITS times as many hits. Raises CaiError if the index was built with another
-    checkpoint than the queries' encoder has.
+    encoder than that of the queries.
     """
     manifest = artifact.require(index, "index")
     if queries.encoder:
-        require_same_checkpoint(index, queries.encoder)
+        require_same_encoder(index, queries.encoder, queries.words is not None)
     if feedback and not feedback.suits(manifest):
         raise CaiError(
             f"feedback takes the raw SPLADE vectors that {index} was made from, which {feedback.vectors} is not"
@@ -144,8 +144,9 @@ def timed_search(
     return run_of(found), seconds
 
 
-def require_same_checkpoint(index: Path, encoder: Encoder) -> None:
-    """Raise CaiError if an index was built with another checkpoint, or projection, than the queries' encoder has."""
+def require_same_encoder(index: Path, encoder: Encoder, joint: bool) -> None:
+    """Raise CaiError if an index was built with another checkpoint or projection than the queries' encoder has, or if
+    only one of both is joint; `joint` tells whether queries have words of BM25."""
     stats = artifact.require(index, "index").stats
     if "checkpoint" not in stats:
         raise CaiError(
@@ -156,6 +157,10 @@ def require_same_checkpoint(index: Path, encoder: Encoder) -> None:
             f"{index} was built with another checkpoint or projection than {encoder.checkpoint}: search it with "
             f"--encoder {index}, or encode and index the documents with this one"
         )
+    settings = index / "encoder.yaml"
+    if settings.exists() and joint != bool(load_encoder(str(settings)).joint):
+        what = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
+        raise CaiError(f"{index} is {what} the words of BM25 to queries: search it with --encoder {index}")
 
 
 def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels) -> bool:

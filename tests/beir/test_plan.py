@@ -110,10 +110,10 @@ def test_stages_of_adapted_systems(adapting: Experiment) -> None:
         "fuse adapted-hybrid-dense-minmax",
         *("evaluate joint-splade-idf", "evaluate adapted-joint-splade-idf", "evaluate adapted-hybrid-dense-minmax"),
     ]
-    # What is near is near by the encoder that is not adapted.
-    smooth = labels(adapting, "splade-doc-smooth", "adapted-splade-doc-smooth")
-    assert [label for label in smooth if label.startswith(("encode", "smooth"))] == [
-        *("encode documents", "encode dense-documents", "encode adapted-documents", "smooth", "smooth adapted"),
+    smooth = labels(adapting, "splade-doc-smooth", "adapted-joint-splade-doc-smooth")
+    assert [label for label in smooth if label.startswith(("encode", "smooth", "expand"))] == [
+        *("encode documents", "encode dense-documents", "encode adapted-documents", "encode adapted-dense-documents"),
+        *("smooth", "smooth adapted", "expand adapted"),
     ]
 
 

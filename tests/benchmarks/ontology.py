@@ -1,4 +1,4 @@
-"""Collections that no setting of this project was chosen on: ontologies of the package cellxgene-ontology-guide.
+"""Collections to confirm on what was chosen on others: ontologies of the package cellxgene-ontology-guide.
 
 A document is a term that is not obsolete and has a definition (title: its name, text: the definition); a query is a
 synonym that is no term's name; relevant are the terms that bear it. Of the queries a sample is taken. UBERON's terms

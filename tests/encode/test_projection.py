@@ -20,11 +20,10 @@ def test_projected_vectors_are_as_if_encoded(tiny: Path, checkpoint: Path, tmp_p
     save_file({"weight": torch.eye(128) + 0.1 * torch.randn(128, 128)}, tmp_path / "p.safetensors")
     config = EncoderConfig(name="dense", checkpoint=str(checkpoint), kind="dense")
     plain = Encoder(config, "cpu", "float32")
-    projection = tmp_path / "p.safetensors"
-    encoder = Encoder(config.replace(projection=str(projection)), "cpu", "float32")
+    encoder = Encoder(config.replace(projection=str(tmp_path / "p.safetensors")), "cpu", "float32")
     collection = BeirFolder(tiny, "tiny")
     vectors = Vectors(encode(collection, plain, tmp_path / "plain"))
-    projected = Vectors(project_vectors(vectors, encoder, projection, tmp_path / "projected"))
+    projected = Vectors(project_vectors(vectors, encoder, tmp_path / "projected"))
     encoded = Vectors(encode(collection, encoder, tmp_path / "encoded"))
     for one, other in zip(projected, encoded, strict=True):
         assert one.ids == other.ids
@@ -33,3 +32,6 @@ def test_projected_vectors_are_as_if_encoded(tiny: Path, checkpoint: Path, tmp_p
     assert projected.manifest.recipe == encoded.manifest.recipe
     before = projected.manifest
     assert artifact.read_manifest(encode(collection, encoder, tmp_path / "projected")) == before  # nothing to be done
+    (same,) = Vectors(project_vectors(vectors, plain, tmp_path / "same"))
+    (unchanged,) = vectors
+    assert (same.vectors == unchanged.vectors).all()

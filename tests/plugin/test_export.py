@@ -50,6 +50,12 @@ def test_a_name_that_pyserini_would_not_recognize_is_refused(name: str, tmp_path
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.slow
+def test_the_encoder_of_a_joint_index_is_refused(java: None, joint: tuple[Path, float], tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="would leave the words of BM25 out of queries; use `export-topics` instead"):
+        export_encoder(load_encoder(str(joint[0])), tmp_path / "splade")
+
+
 def test_commands(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     encoder, output = ["--encoder", "splade-tiny"], tmp_path / "a-splade"
     assert main(["export-encoder", *encoder, "--output", str(output)]) == 0

@@ -116,6 +116,11 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
             LuceneImpactSearcher(str(run_folder / "indexes" / "splade"), encoder)
     with pytest.raises(CaiError, match="was not built with an encoder of ours"):
         LuceneImpactSearcher(str(run_folder / "indexes" / "bm25"), CaiQueryEncoder("splade-tiny", query="bow"))
+    plain, joint = (str(run_folder / "indexes" / name) for name in ("splade-idf", "joint-splade-idf"))
+    with pytest.raises(CaiError, match=f"{joint} is a joint index, but .* does not add the words of BM25"):
+        LuceneImpactSearcher(joint, "splade-tiny")
+    with pytest.raises(CaiError, match=f"{plain} is no joint index, but .*: search it with --encoder {plain}"):
+        LuceneImpactSearcher(plain, joint)
 
 
 def test_pyserini_encodes_and_indexes_with_our_encoder(

@@ -27,7 +27,7 @@ from cai_pyserini.search.search import (
     open_searcher,
     queries_for,
     removes_query,
-    require_same_checkpoint,
+    require_same_encoder,
     search,
     timed_search,
 )
@@ -117,7 +117,7 @@ def test_an_index_of_another_checkpoint_is_refused(
     ):
         search(index, Queries(queries.topics, encoder), tmp_path / "run.trec")
     assert not (tmp_path / "run.trec").exists()
-    require_same_checkpoint(index, queries.encoder)
+    require_same_encoder(index, queries.encoder, False)
 
 
 def test_an_index_of_another_projection_is_refused(index: Path, checkpoint: Path, tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_an_index_of_another_projection_is_refused(index: Path, checkpoint: Path
         name="x", checkpoint=str(checkpoint), kind="dense", projection=str(tmp_path / "p.safetensors")
     )
     with pytest.raises(CaiError, match="was built with another checkpoint or projection than"):
-        require_same_checkpoint(index, Encoder(config, "cpu"))
+        require_same_encoder(index, Encoder(config, "cpu"), False)
 
 
 def test_an_index_without_an_encoder_is_refused(queries: Queries, tmp_path: Path) -> None:
     index = artifact.make(tmp_path / "index", {"stage": "index", "kind": "bm25"}, lambda folder: {"documents": 1})
     with pytest.raises(CaiError, match="index was not built with an encoder of ours"):
-        require_same_checkpoint(index, queries.encoder)
+        require_same_encoder(index, queries.encoder, False)
 
 
 def test_a_dense_index_does_not_name_an_encoder(index: Path, checkpoint: Path) -> None:
