@@ -19,11 +19,12 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report, labels
 from cai_pyserini.analysis.settings import CostSettings
-from cai_pyserini.analysis.text_index import TextIndex
 from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.words.analyzer import Analyzer
 
 # Queries with feedback are made during the search, and not kept.
 SPLADE = [system for system in SINGLE.values() if system.kind == "splade" and not system.feedback]
@@ -111,9 +112,9 @@ def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]
 
 def _words(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
     """Distinct terms of every document of a BM25 index and of every query, and FLOPS."""
-    index = TextIndex(folder)
+    index, analyze = LuceneIndex(folder), Analyzer()
     documents = index.distinct_terms()
-    analyzed = [set(index.analyze(text)) for text in queries]
+    analyzed = [set(analyze(text)) for text in queries]
     counts = Counter(chain.from_iterable(analyzed))
     products = sum(count * index.document_frequency(term) for term, count in counts.items())
     return documents, np.array([len(terms) for terms in analyzed]), products / (len(analyzed) * len(documents))

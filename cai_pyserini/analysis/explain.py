@@ -1,23 +1,20 @@
 """Why does a document have its score for a query? The terms and parts of scores in the systems of a finished run."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from textwrap import indent
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cai_pyserini.analysis.explanation import Case, Explanation, Part, Term
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report, cut
 from cai_pyserini.analysis.page import page
 from cai_pyserini.analysis.settings import ExplainSettings
-from cai_pyserini.analysis.text_index import TextIndex
 from cai_pyserini.beir.systems import System, parse_system, with_parts
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
@@ -25,19 +22,16 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.trec import read_run
 from cai_pyserini.encode.shards import Shard
+from cai_pyserini.engine.explanation import Case, Explanation, Part, Scored, Term
+from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.engine.terms import text_terms
 from cai_pyserini.fusion.fuse import candidates
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.impact.quantization import Quantizer
 from cai_pyserini.impact.weighting import idf_weights
+from cai_pyserini.words.analyzer import Analyzer
 
 TEXT_WIDTH = 100
-
-
-class Scored(NamedTuple):
-    """A score, and the terms that add up to it, if it is a sum over terms."""
-
-    score: float
-    terms: list[Term]
 
 
 def explain(settings: ExplainSettings) -> Report:
@@ -134,10 +128,7 @@ def _scored(run: FinishedRun, system: System, query: str, documents: Sequence[st
     if system.kind == "dense":
         return _dense(run, system, query, documents)
     terms = _splade(run, system, query, documents) if system.kind == "splade" else _words(run, system, query, documents)
-    return {
-        id: Scored(math.fsum(term.contribution for term in found), sorted(found, key=lambda term: -term.contribution))
-        for id, found in terms.items()
-    }
+    return {id: Scored.of(found) for id, found in terms.items()}
 
 
 def _dense(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, Scored]:
@@ -179,24 +170,9 @@ def _rows(shards: Iterable[Shard], documents: Sequence[str]) -> dict[str, Any]:
 
 
 def _words(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, list[Term]]:
-    index = TextIndex(run.layout.index(system))
     k1, b = artifact.require(run.layout.run(system), "search").recipe["bm25"]
-    counts = Counter(index.analyze(run.topics[query]))
-    frequencies = {term: index.document_frequency(term) for term in counts}
-    return {
-        document: [
-            Term(
-                term,
-                counts[term],
-                occurrences,
-                math.log(1 + (index.documents - frequencies[term] + 0.5) / (frequencies[term] + 0.5)),
-                None,
-                counts[term] * index.bm25_weight(document, term, k1, b),
-            )
-            for term, occurrences in index.occurrences(document, counts).items()
-        ]
-        for document in documents
-    }
+    found = text_terms(LuceneIndex(run.layout.index(system)), Analyzer()(run.topics[query]), documents, k1, b)
+    return {id: [] for id in documents} | found  # an empty document is not in the index
 
 
 def text(case: Case, count: int) -> str:

@@ -1,26 +1,23 @@
 """Explanations as an HTML page, in which words are marked as strongly as they contribute to a score."""
 
-import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cai_pyserini.analysis.explanation import Case, Explanation
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import cut, split_text
 from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.engine.explanation import Case, Explanation
+from cai_pyserini.engine.highlight import SPLIT, TermsOf, word_strengths
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.words.analyzer import Analyzer
 
 TEMPLATE = "explain.html.jinja"
 TEXT_WIDTH = 500  # characters of a document that are shown at once
 TITLE_WIDTH = 80
-SPLIT = re.compile(r"(\w+)")
-
-TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the terms that the word is to the system
 
 
 def page(run: FinishedRun, case: Case, count: int) -> str:
@@ -75,18 +72,6 @@ def _table(explanation: Explanation, words: Set[str], count: int, terms_of: Term
         "header": header,
         "rows": list(zip(rows, bars, expansions, strict=True)),
     }
-
-
-def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of: TermsOf) -> dict[str, float]:
-    """From 0 to 1 for each word of a text: the contribution of its best term, relative to the largest contribution of
-    that explanation; the maximum over explanations."""
-    strengths = dict.fromkeys(SPLIT.split(contents)[1::2], 0.0)
-    for explanation in explanations:
-        relative = {term.term: term.contribution / explanation.terms[0].contribution for term in explanation.terms}
-        for word in strengths:
-            of_word = (relative.get(term, 0.0) for term in terms_of(explanation.system, word))
-            strengths[word] = max(strengths[word], *of_word, 0.0)
-    return strengths
 
 
 def _terms_of(run: FinishedRun) -> TermsOf:

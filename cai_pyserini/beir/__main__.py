@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, PRECISION, SPLIT, THREADS
+from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, NO_RAW, PRECISION, SPLIT, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
@@ -65,6 +65,7 @@ class BeirSettings(Settings):
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
+    no_raw: bool = NO_RAW
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
@@ -109,6 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         settings.cross_encoder,
         settings.generated,
         adaptation,
+        not settings.no_raw,
     )
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
     names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing, settings.adapt)

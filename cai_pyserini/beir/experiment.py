@@ -32,6 +32,7 @@ class Experiment:
     cross_encoder: str | None = None  # a checkpoint
     generated: str | None = None  # folder of generated queries, for doct5query
     adapt: AdaptSettings | None = None  # of the adaptation that adapted systems need
+    raw: bool = True  # Lucene indexes store the documents
 
     @property
     def layout(self) -> Layout:

@@ -317,15 +317,14 @@ def _impacts(inputs: Inputs, system: System) -> Path:
 
 
 def _index(inputs: Inputs, system: System) -> Path:
-    output, threads = inputs.layout.index(system), inputs.experiment.threads
+    output, experiment = inputs.layout.index(system), inputs.experiment
     if system.kind == "splade":
-        return index_impacts(inputs.layout.impacts(system), output)
+        return index_impacts(inputs.layout.impacts(system), output, inputs.collection if experiment.raw else None)
     if system.kind == "dense":
         return index_dense(Vectors(inputs.vectors(system, "documents")), output)
-    generated = inputs.experiment.generated if system.kind == "doct5query" else None
-    return index_bm25(
-        inputs.collection, output, threads, open_collection(load_index_config(generated)) if generated else None
-    )
+    generated = experiment.generated if system.kind == "doct5query" else None
+    queries = open_collection(load_index_config(generated)) if generated else None
+    return index_bm25(inputs.collection, output, experiment.threads, queries, experiment.raw)
 
 
 def _search(inputs: Inputs, system: System) -> Path:

@@ -15,3 +15,4 @@ BATCH_SIZE = flag(
     ge=1,
 )
 THREADS = flag(0, "threads for BM25 indexing and for search (default: 0, one per processor)", ge=0)
+NO_RAW = flag(False, "do not store the documents in the index; it becomes smaller, and cannot show what it finds")

@@ -176,7 +176,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
         return
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
-        how["nargs"] = "+"
+        how["nargs"] = "+" if required or not _extra(field, "positional") else "*"
     if choices := get_args(kind) if get_origin(kind) is Literal else _extra(field, "choices"):
         how["choices"] = choices
     else:

@@ -49,7 +49,8 @@ def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
 
 def _categories(ids: pd.Series) -> pd.Categorical:
     column = pd.Categorical(ids)
-    return column.set_categories(sorted(column.remove_unused_categories().categories))
+    used = sorted(column.remove_unused_categories().categories)
+    return column.set_categories(pd.Index(used, dtype="str"))  # that of a run without hits would be another
 
 
 def ranks(run: pd.DataFrame) -> np.ndarray:

@@ -76,6 +76,23 @@ class WordQueries:
         return {WORD + word: max(1, round(count * scale)) for word, count in counts.items()}
 
 
+def for_index(
+    vectors: Matrix,
+    texts: Sequence[str],
+    encoder: Encoder,
+    query_scale: int,
+    query: Representation | None = None,
+    words: WordQueries | None = None,
+) -> list[Query]:
+    """Raw vectors (texts, width) of an encoder in the form that an index takes; `words` adds those of BM25."""
+    if encoder.config.kind == "dense":
+        return list(vectors)
+    terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
+    if words is None:
+        return list(terms)
+    return [of_model | words.impacts(text, query) for of_model, text in zip(terms, texts, strict=True)]
+
+
 class Encoded(NamedTuple):
     """Raw query vectors (queries, width), and the encoding time in seconds."""
 
@@ -130,13 +147,8 @@ class Queries:
         if self.encoder is None:
             return dict(self.topics), 0.0
         encoded, seconds = self.encoded
-        if self.encoder.config.kind == "dense":
-            return dict(zip(self.topics, encoded, strict=True)), seconds
-        impacts = quantize_queries(encoded if vectors is None else vectors, query_scale)
-        queries = as_terms(impacts, self.encoder.tokenizer.terms)
-        if self.words:
-            start = time.perf_counter()
-            for query, text in zip(queries, self.topics.values(), strict=True):
-                query |= self.words.impacts(text, self.query)
-            seconds += time.perf_counter() - start
+        raw, texts = encoded if vectors is None else vectors, list(self.topics.values())
+        start = time.perf_counter()
+        queries = for_index(raw, texts, self.encoder, query_scale, self.query, self.words)
+        seconds += time.perf_counter() - start
         return dict(zip(self.topics, queries, strict=True)), seconds

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, THREADS
+from cai_pyserini.core.flags import COLLECTION, NO_RAW, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 OUTPUT = flag(help="output folder, the index")
@@ -11,9 +11,14 @@ OUTPUT = flag(help="output folder, the index")
 class ImpactIndex(Settings):
     """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --output index"
+    example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
     input: AnyPath = flag(help="folder of JSON vectors, *.jsonl")
     output: AnyPath = OUTPUT
+    collection: str | None = flag(
+        None,
+        "the collection of the vectors, to store its documents, so that searcher.doc(id).raw() and "
+        "cai_pyserini.search can show them",
+    )
 
 
 class Bm25Index(Settings):
@@ -26,6 +31,7 @@ class Bm25Index(Settings):
     generated: str | None = flag(
         None, "BEIR folder of generated queries, which are appended to their documents (docT5query)"
     )
+    no_raw: bool = NO_RAW
 
 
 class DenseIndex(Settings):
@@ -49,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if isinstance(settings, ImpactIndex):
         from cai_pyserini.index.impact import index_impacts
 
-        index_impacts(settings.input, settings.output)
+        collection = open_collection(load_index_config(settings.collection)) if settings.collection else None
+        index_impacts(settings.input, settings.output, collection)
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.encode.shards import Vectors
         from cai_pyserini.index.dense import index_dense
@@ -59,9 +66,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         from cai_pyserini.index.bm25 import index_bm25
 
         generated = open_collection(load_index_config(settings.generated)) if settings.generated else None
-        index_bm25(
-            open_collection(load_index_config(settings.collection)), settings.output, settings.threads, generated
-        )
+        collection = open_collection(load_index_config(settings.collection))
+        index_bm25(collection, settings.output, settings.threads, generated, not settings.no_raw)
     stats = artifact.require(settings.output, "index").stats
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
     print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s")

@@ -7,30 +7,34 @@ from itertools import batched
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.core import artifact, jsonl, jvm
+from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.index.raw import raw_json
 
 HEAP = "2g"
 BUFFER_MB = "512"  # Lucene's indexing buffer
 FILE_DOCUMENTS = 20_000  # per file that Anserini reads; each is a unit of work for its threads
 
 
-def index_bm25(collection: Collection, output: Path, threads: int = 0, generated: Collection | None = None) -> Path:
+def index_bm25(
+    collection: Collection, output: Path, threads: int = 0, generated: Collection | None = None, raw: bool = True
+) -> Path:
     """Index the text of a collection with Anserini's IndexCollection and its default English analyzer.
 
-    Positions and document vectors are stored (for RM3); raw documents are not, as they would be read for every hit.
-    `generated` is a collection of generated queries, which are appended to the documents that its qrels assign them to
-    (docT5query, Nogueira & Lin 2019).
+    Positions and document vectors are stored (for RM3), and, with `raw`, the documents. `generated` is a collection of
+    generated queries, which are appended to the documents that its qrels assign them to (docT5query, Nogueira & Lin
+    2019).
     """
-    recipe: artifact.Recipe = {"stage": "index", "kind": "bm25", "documents": collection.fingerprint("documents")}
+    documents = collection.fingerprint("documents")
+    recipe: artifact.Recipe = {"stage": "index", "kind": "bm25", "documents": documents, "raw": raw}
     if generated:
         recipe["generated"] = [generated.fingerprint(part) for part in ("queries", "train")]
 
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
         count = _stage_json(collection, staging, _queries_by_document(generated) if generated else {})
-        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count)
+        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw)
         artifact.remove(staging)
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
@@ -50,18 +54,20 @@ def _queries_by_document(generated: Collection) -> dict[str, list[str]]:
 
 
 def _stage_json(collection: Collection, folder: Path, appended: dict[str, list[str]]) -> int:
-    """Write a collection for Anserini's JsonCollection, {"id": …, "contents": …}, in several files. Returns the number
-    of documents."""
+    """Write a collection for Anserini's JsonCollection, in several files. Returns the number of documents."""
     folder.mkdir()
     count = 0
-    documents = progress(collection.documents(), collection.size, "index bm25")
-    for number, slice_ in enumerate(batched(documents, FILE_DOCUMENTS)):
-        records = ({"id": id, "contents": " ".join([contents, *appended.get(id, ())])} for id, contents in slice_)
-        count += jsonl.write(folder / f"{number:05d}.jsonl", records)
+    records = progress(collection.records(), collection.size, "index bm25")
+    for number, part in enumerate(batched(records, FILE_DOCUMENTS)):
+        with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
+            for record in part:
+                contents = " ".join([collection.contents_of(record), *appended.get(record.id, ())])
+                file.write(raw_json(record.id, record.title, contents) + "\n")
+        count += len(part)
     return count
 
 
-def _run_anserini(source: Path, index: Path, threads: int, count: int) -> int:
+def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool) -> int:
     """Run IndexCollection on `count` documents and return how many it indexed: all but the empty ones."""
     java = jvm.find_java()
     command = [
@@ -73,7 +79,7 @@ def _run_anserini(source: Path, index: Path, threads: int, count: int) -> int:
     ]
     command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
     command += ["-input", str(source), "-index", str(index), "-threads", str(threads)]
-    command += ["-storePositions", "-storeDocvectors", "-memoryBuffer", BUFFER_MB]
+    command += ["-storePositions", "-storeDocvectors", *["-storeRaw"] * raw, "-memoryBuffer", BUFFER_MB]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     counts = {key: int(n.replace(",", "")) for key, n in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
     lines = done.stdout.strip().splitlines()

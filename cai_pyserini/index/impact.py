@@ -3,8 +3,8 @@
 Anserini's JsonVectorCollection repeats each term as many times as its impact, so that indexing time grows with the sum
 of the impacts. Here a document is `term␁impact term␁impact …`, split at white space and analyzed by
 DelimitedTermFrequencyTokenFilter, so that it grows with the number of terms. The index is the same for Anserini and
-Pyserini: a field `contents` with documents and frequencies and without norms, scored by ImpactSimilarity, and a field
-`id`, stored and in doc values.
+Pyserini: a field `contents` with documents and frequencies and without norms, scored by ImpactSimilarity, a field
+`id`, stored and in doc values, and the stored field `raw`.
 """
 
 import time
@@ -12,32 +12,42 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.ids import Ids
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
+from cai_pyserini.index.raw import raw_documents
 
 RAM_BUFFER_MB = 64.0  # on the heap of the JVM
 
 
-def index_impacts(impacts: Path, output: Path) -> Path:
-    """Index JSON vectors, from the impact stage or any other tool.
+def index_impacts(impacts: Path, output: Path, collection: Collection | None = None) -> Path:
+    """Index JSON vectors, from the impact stage or any other tool; with their collection, its documents are stored.
 
-    Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}.
+    Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}, and for a document
+    that the collection does not have, or has in another place.
     """
     files = sorted(impacts.glob("*.jsonl"))
     if not files:
         raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `python -m cai_pyserini.impact`")
     ours = artifact.read_manifest(impacts)
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
+    raw = raw_documents(collection) if collection else None
+    recipe = {
+        "stage": "index",
+        "kind": "impact",
+        "source": source,
+        "raw": collection and collection.fingerprint("documents"),
+    }
 
     def write(folder: Path) -> artifact.Stats:
         jvm.start()
         start = time.perf_counter()
         with jvm.java_errors(f"indexing {impacts}"):
-            documents = _write_index(files, folder, ours.stats["vectors"] if ours else None)
+            documents = _write_index(files, folder, ours.stats["vectors"] if ours else None, raw)
         stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
@@ -46,12 +56,12 @@ def index_impacts(impacts: Path, output: Path) -> Path:
             stats |= {key: ours.stats[key] for key in ("document_scale", "nonzeros")}
         return stats | {"bytes": artifact.folder_bytes(folder)}
 
-    return artifact.make(output, {"stage": "index", "kind": "impact", "source": source}, write)
+    return artifact.make(output, recipe, write)
 
 
-def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
+def _write_index(files: list[Path], folder: Path, total: int | None, raw: Callable[[str], str] | None) -> int:
     """Write a Lucene index of JSON vectors and return the number of documents."""
-    writer, add = _open_writer(folder)
+    writer, add = _open_writer(folder, raw)
     seen = Ids()
     count = 0
     try:
@@ -74,8 +84,8 @@ def _write_index(files: list[Path], folder: Path, total: int | None) -> int:
     return count
 
 
-def _open_writer(folder: Path) -> tuple[Any, Callable[[str, str], None]]:
-    """A Lucene IndexWriter, and a function that adds a document to it."""
+def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
+    """A Lucene IndexWriter, and a function that adds a document to it, stored if there is a function `raw`."""
     java = jvm.java_class
     # Tokens may be longer than Lucene's longest term, so that too long a term is refused, not split.
     analyzer = (
@@ -101,8 +111,9 @@ def _open_writer(folder: Path) -> tuple[Any, Callable[[str, str], None]]:
     )
     no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
     id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
+    raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
     document = java("org.apache.lucene.document.Document")()
-    for field in (id_field, id_values, contents_field):
+    for field in (id_field, id_values, contents_field, *[raw_field] * bool(raw)):
         document.add(field)
 
     def add(id: str, contents: str) -> None:
@@ -110,6 +121,8 @@ def _open_writer(folder: Path) -> tuple[Any, Callable[[str, str], None]]:
         id_field.setStringValue(id)
         id_values.setBytesValue(id.encode())
         contents_field.setStringValue(contents)
+        if raw:
+            raw_field.setStringValue(raw(id))
         writer.addDocument(document)
 
     return writer, add

@@ -24,7 +24,7 @@ from cai_pyserini.core import artifact  # noqa: E402
 from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
-from cai_pyserini.encode.queries import Representation, WordQueries, as_terms, encode_queries, quantize_queries  # noqa: E402
+from cai_pyserini.encode.queries import Query, Representation, WordQueries, as_terms, encode_queries, for_index  # noqa: E402
 from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
 from cai_pyserini.impact.weighting import idf_weights, weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
@@ -51,13 +51,10 @@ class CaiQueryEncoder(QueryEncoder):
         if self.query == "splade" or self.config.kind == "dense":
             self._encoder.load("queries")
 
-    def encode(self, query: str, max_length: int | None = None, **kwargs: Any) -> dict[str, int] | np.ndarray:
+    def encode(self, query: str, max_length: int | None = None, **kwargs: Any) -> Query:
         """The impacts, or the vector (width,), of the first `max_length` tokens of a query."""
         vectors = encode_queries(self._encoder, [query], self.query, max_length)
-        if self.config.kind == "dense":
-            return vectors[0]
-        terms = as_terms(quantize_queries(vectors, self.config.query_scale), self._encoder.tokenizer.terms)[0]
-        return terms | self._words.impacts(query, self.query) if self._words else terms
+        return for_index(vectors, [query], self._encoder, self.config.query_scale, self.query, self._words)[0]
 
     def require_same_encoder(self, index: str | Path) -> None:
         """Raise CaiError if one of our indexes was built with another encoder. Other indexes are not checked."""

@@ -1,19 +1,35 @@
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT, THREADS
+from cai_pyserini.core.flags import DEVICE, SPLIT, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+HITS = 10  # shown of each query
 
 
 class SearchSettings(Settings):
-    """Search an index with the queries of a collection and write a TREC run."""
+    """Search by hand, in an index or with a system of a run folder; or, with --output, write the TREC run of many
+    queries.
 
-    example: ClassVar[str] = "python -m cai_pyserini.search --index index --collection hpo --output run.trec"
-    index: AnyPath = flag(help="folder written by the index stage")
-    collection: str = COLLECTION
-    output: AnyPath = OUTPUT_RUN
-    split: str | None = SPLIT
+    By hand, queries are arguments, or lines of the standard input; on a terminal you are asked for them. Each hit is
+    shown with its title, a snippet, and the terms or parts that its score consists of.
+    """
+
+    example: ClassVar[str] = (
+        'python -m cai_pyserini.search --run runs/hpo/splade-tiny --system joint-splade-idf "short fingers"\n'
+        "  python -m cai_pyserini.search --index index --collection hpo --output run.trec"
+    )
+    queries: list[str] = flag([], "texts to search for", positional=True)
+    index: AnyPath | None = flag(None, "folder written by the index stage")
+    run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
+    system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
+    hits: int | None = flag(None, f"hits per query (default: {HITS}; of a run, the collection's, usually 1000)", ge=1)
+    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object a line")
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
     )
@@ -21,6 +37,10 @@ class SearchSettings(Settings):
         None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)"
     )
     device: str = DEVICE
+    topics: AnyPath | None = flag(None, "a file of queries to search for: lines of id, tab, text")
+    output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
+    collection: str | None = flag(None, "queries of the run: a name in index_configs/, a YAML file, or a BEIR folder")
+    split: str | None = SPLIT
     feedback: AnyPath | None = flag(
         None, "expand SPLADE queries by feedback: folder with the raw vectors that the index was made from"
     )
@@ -29,7 +49,6 @@ class SearchSettings(Settings):
     feedback_terms: int = flag(64, "with --feedback: terms of the new query, at least as many as it has", ge=1)
     k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
     b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
-    hits: int | None = flag(None, "hits per query (default: the collection's, usually 1000)", ge=1)
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
         "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
@@ -37,16 +56,39 @@ class SearchSettings(Settings):
     )
     threads: int = THREADS
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.index is None) == (self.run is None):
+            raise ValueError("give either --index or --run")
+        if self.output and not (self.index and self.collection):
+            raise ValueError("--output takes --index and --collection")
+        if self.output and (self.queries or self.topics):
+            raise ValueError("--output takes the queries of --collection, and no others")
+        of_index = ("encoder", "query") if self.run else ()
+        of_runs = () if self.output else ("collection", "split", "feedback", "k1", "b", "remove_query")
+        if given := [name for name in (*of_index, *of_runs) if getattr(self, name) is not None]:
+            raise ValueError(f"--{given[0].replace('_', '-')} takes {'--output' if given[0] in of_runs else '--index'}")
+        if self.system and not self.run:
+            raise ValueError("--system takes --run")
+        return self
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(SearchSettings, argv, "python -m cai_pyserini.search")
+    if settings.output:
+        _write_run(settings)
+    else:
+        _by_hand(settings)
 
+
+def _write_run(settings: SearchSettings) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.config import load_index_config
     from cai_pyserini.search.feedback import Feedback
     from cai_pyserini.search.search import queries_for, removes_query, search
 
+    assert settings.index and settings.output and settings.collection  # SearchSettings checks it
     changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     collection = open_collection(config)
@@ -68,6 +110,51 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     stats = require(settings.output, "search").stats
     print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
+
+
+def _by_hand(settings: SearchSettings) -> None:
+    from cai_pyserini.engine.open import open_index, open_system
+    from cai_pyserini.engine.show import as_json, as_text
+
+    if settings.run:
+        engine = open_system(settings.run, settings.system, settings.device)
+    else:
+        assert settings.index  # SearchSettings checks it
+        engine = open_index(settings.index, settings.encoder, settings.query, settings.device)
+    hits = settings.hits or HITS
+    several = bool(settings.queries[1:] or settings.topics or not (settings.queries or sys.stdin.isatty()))
+    for query in _queries(settings, engine.name):
+        if settings.format == "json":
+            for line in as_json(engine, query, hits):
+                print(line)
+        else:
+            lines = list(as_text(engine, query, hits, sys.stdout.isatty())) or ["no hits"]
+            print("\n".join([query] * several + lines), end="\n\n", flush=True)
+    engine.close()
+
+
+def _queries(settings: SearchSettings, name: str) -> Iterator[str]:
+    """The queries that are given as arguments or topics, or else those that are typed, or in the standard input."""
+    from cai_pyserini.core import jsonl
+    from cai_pyserini.core.errors import CaiError
+
+    if settings.queries:
+        yield from settings.queries
+    elif settings.topics:
+        for where, line in jsonl.read_lines(settings.topics):
+            _, tab, text = line.partition("\t")
+            if not (tab and text.strip()):
+                raise CaiError(f"{where}: expected an id, a tab and a text")
+            yield text.strip()
+    elif sys.stdin.isatty():
+        import readline  # noqa: F401, line editing and history for input()
+
+        print(f"searching with {name}; an empty line ends", file=sys.stderr)
+        with suppress(EOFError):
+            while text := input("> ").strip():
+                yield text
+    else:
+        yield from filter(None, map(str.strip, sys.stdin))
 
 
 if __name__ == "__main__":

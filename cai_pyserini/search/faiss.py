@@ -1,6 +1,6 @@
 """Search dense indexes with Faiss, exactly."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import batched
 from pathlib import Path
 
@@ -32,6 +32,12 @@ class FaissSearcher:
                 id: [(self._ids[row], score) for row, score in zip(*found, strict=True)]
                 for (id, _), *found in zip(batch, rows.tolist(), scores.tolist(), strict=True)
             }
+
+    def scores(self, query: np.ndarray, ids: Sequence[str]) -> dict[str, float]:
+        """The products of a query and these documents; those that the index does not have are left out."""
+        wanted = set(ids)
+        rows = {id: row for row, id in enumerate(self._ids) if id in wanted}
+        return {id: float(self._index.reconstruct(row) @ query) for id, row in rows.items()}
 
     def close(self) -> None:
         """Nothing to close: the index is in memory."""

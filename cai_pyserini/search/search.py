@@ -11,7 +11,7 @@ import pandas as pd
 
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_run
@@ -103,7 +103,7 @@ def search(
 def queries_for(
     index: Path,
     topics: dict[str, str],
-    encoder: str | None = None,
+    encoder: str | EncoderConfig | None = None,
     query: Representation | None = None,
     device: str = "auto",
 ) -> Queries:
@@ -116,7 +116,7 @@ def queries_for(
         return Queries(topics)
     if kind == "dense" and not encoder:
         raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
-    config = load_encoder(encoder or str(index))
+    config = encoder if isinstance(encoder, EncoderConfig) else load_encoder(encoder or str(index))
     words = WordQueries(Analyzer(), config) if config.joint else None
     return Queries(topics, Encoder(config, device), query, words=words)
 

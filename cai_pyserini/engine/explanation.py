@@ -8,7 +8,9 @@ Contributions and shares add up to the score in the run, up to rounding; the sha
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -17,10 +19,25 @@ class Term:
 
     term: str
     query: float  # weight in the query; BM25: occurrences
-    document: float  # raw weight in the document; BM25: occurrences, but BM25's weight in a joint index
-    idf: float | None  # SPLADE's raw weight is multiplied by it; None without weighting
+    document: (
+        float  # weight in the document, raw where `idf` is given; BM25: occurrences, but its weight in a joint index
+    )
+    idf: float | None  # SPLADE's raw weight is multiplied by it; None without weighting, or if it is in the weight
     impact: int | None  # quantized weight, as in the index; None for BM25
     contribution: float
+
+
+class Scored(NamedTuple):
+    """A score, and the terms that add up to it, if it is a sum over terms."""
+
+    score: float
+    terms: list[Term]  # largest contribution first
+
+    @classmethod
+    def of(cls, terms: Iterable[Term]) -> "Scored":
+        """The sum of the contributions of terms."""
+        ordered = sorted(terms, key=lambda term: -term.contribution)
+        return cls(math.fsum(term.contribution for term in ordered), ordered)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,147 @@
+"""A system that answers queries: an open index, or several whose results are fused."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from cai_pyserini.core.config import PASSAGE
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import run_of, scores_by_query
+from cai_pyserini.engine.explanation import Explanation, Part
+from cai_pyserini.engine.highlight import Marked, marked, snippet, word_strengths
+from cai_pyserini.engine.lucene_index import LuceneIndex, Stored
+from cai_pyserini.engine.retriever import Retriever
+from cai_pyserini.fusion.fuse import candidates, fuse_runs
+from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
+from cai_pyserini.search.search import PASSAGE_HITS
+
+QUERY = "query"  # its id where runs of one query are fused
+
+
+class Hit(NamedTuple):
+    """A document of a ranking."""
+
+    rank: int  # from 1
+    id: str
+    score: float
+    stored: str  # the id that indexes have: that of the document, or of its best passage
+
+
+class Shown(NamedTuple):
+    """What is shown of a document, its words marked as strongly as they contribute to the score."""
+
+    title: Marked
+    snippet: Marked
+
+
+class Engine:
+    """The retrievers of a system by name, and the fusion of their results if there are several.
+
+    Of each, the best `depth` documents are fused, as in `fusion.fuse_runs`; `hits` are those of a whole run, which some
+    methods need. With `passages`, the documents of the indexes are passages, and a document has the score of its best.
+    `texts` stores the documents where no index of the retrievers does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        retrievers: Mapping[str, Retriever],
+        fusion: str | None = None,
+        depth: int = DEPTH,
+        hits: int = 1000,
+        weights: Sequence[float] | None = None,
+        passages: bool = False,
+        texts: LuceneIndex | None = None,
+    ):
+        self.name = name
+        self._retrievers = dict(retrievers)
+        self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
+        self._passages = passages
+        self._sources = [*retrievers.values(), *[texts] * bool(texts)]  # of documents
+
+    def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
+        """The best documents for each text. Raises CaiError for a text that is empty."""
+        if not all(text.strip() for text in texts):
+            raise CaiError("the query is empty")
+        if self._fusion is None:
+            (retriever,) = self._retrievers.values()
+            return self._found(retriever, texts, hits, threads)
+        parts = [self._found(part, texts, self._part_hits, threads) for part in self._retrievers.values()]
+        return [self._fused([part[n] for part in parts], hits) for n in range(len(texts))]
+
+    def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
+        """Why documents have their scores, by id; those that have none are left out."""
+        hits = {name: self._found(part, [text], self._part_hits)[0] for name, part in self._retrievers.items()}
+        explained = {name: self._explained(name, text, documents, found) for name, found in hits.items()}
+        if self._fusion is None:
+            return explained[self.name]
+        fusion = FUSIONS[self._fusion]
+        fused, values = candidates([_run(found) for found in hits.values()], fusion, self._depth, self._weights)
+        shares = dict(zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True))
+        ranks = {hit.id: hit.rank for hit in self._fused(list(hits.values()), len(fused))}
+        combine = math.prod if fusion.combine == "product" else math.fsum
+        return {
+            id: Explanation(self.name, id, ranks[id], combine(shares[id]), None, [], parts)
+            for id in documents
+            if id in shares
+            for parts in [[Part(s, of[id]) for s, of in zip(shares[id], explained.values(), strict=True) if id in of]]
+        }
+
+    def show(self, document: Stored, explanation: Explanation) -> Shown:
+        """The title of a document and a snippet of its text, with the words marked that make its score."""
+        parts = [part.explanation for part in explanation.parts] or [explanation]
+        strengths = word_strengths(document.contents, parts, lambda name, word: self._retrievers[name].terms_of(word))
+        text = document.contents.removeprefix(document.title).lstrip()
+        return Shown(marked(document.title, strengths), snippet(text, strengths))
+
+    def document(self, id: str) -> Stored | None:
+        """A document as an index stores it; None if none does."""
+        stored = (source.document(id) for source in self._sources)
+        return next((document for document in stored if document), None)
+
+    def close(self) -> None:
+        """Close the indexes."""
+        for source in self._sources:
+            source.close()
+
+    @property
+    def _part_hits(self) -> int:
+        """How many hits of each part a fusion takes."""
+        return self._hits if self._fusion and FUSIONS[self._fusion].missing == "last" else self._depth
+
+    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int = 1) -> list[list[Hit]]:
+        """The hits of a retriever; of passages, the best of each document."""
+        rankings = []
+        for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads):
+            best: dict[str, tuple[float, str]] = {}
+            for stored, score in found:
+                best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
+            rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
+        return rankings
+
+    def _fused(self, parts: Sequence[Sequence[Hit]], hits: int) -> list[Hit]:
+        """The fusion of the hits of all parts for one query."""
+        stored = {hit.id: hit.stored for part in parts for hit in part}
+        run = fuse_runs([_run(part) for part in parts], self._fusion or "", self._depth, hits, self._weights)
+        scores = scores_by_query(run).get(QUERY, {})
+        return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
+
+    def _explained(
+        self, name: str, text: str, documents: Sequence[str], found: Sequence[Hit]
+    ) -> dict[str, Explanation]:
+        """The explanations of a retriever: of all documents, or, if it has passages, of those that it finds."""
+        hits = {hit.id: hit for hit in found}
+        stored = {id: hits[id].stored if id in hits else id for id in documents if id in hits or not self._passages}
+        scored = self._retrievers[name].explain(text, list(stored.values()))
+        ranks = {id: hits[id].rank if id in hits else None for id in stored}
+        return {
+            id: Explanation(name, id, ranks[id], scored[key].score, None, scored[key].terms, [])
+            for id, key in stored.items()
+            if key in scored
+        }
+
+
+def _run(hits: Sequence[Hit]) -> pd.DataFrame:
+    return run_of({QUERY: [(hit.id, hit.score) for hit in hits]})

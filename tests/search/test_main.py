@@ -1,0 +1,100 @@
+"""`python -m cai_pyserini.search`: by hand, and which settings go together."""
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.search.__main__ import main
+from tests.conftest import Command
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.mark.slow
+def test_a_query_is_answered_with_title_snippet_and_terms(run_folder: Path, capsys: Output) -> None:
+    main(["phytate and cancer", "--run", str(run_folder), "--system", "joint-splade-idf", "--hits", "1"])
+    hit, snippet, terms, end = capsys.readouterr().out.split("\n", 3)
+    assert end == "\n"
+    assert re.fullmatch(r"  1\. \d+\.\d{4}  d1  Phytate and colon cancer", hit)
+    assert snippet.strip().startswith("Dietary phytate, found in the bran of cereals")
+    assert re.search(r"bm25:phytat [\d.]+ · .*cancer [\d.]+ · \d+ more [\d.]+$", terms)
+
+
+@pytest.mark.slow
+def test_hits_as_json(run_folder: Path, capsys: Output) -> None:
+    index = str(run_folder / "indexes" / "splade-idf")
+    main(["bladder", "salt", "--index", index, "--hits", "2", "--format", "json"])
+    hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(hit["query"], hit["rank"]) for hit in hits] == [("bladder", 1), ("bladder", 2), ("salt", 1), ("salt", 2)]
+    assert hits[0]["id"] == "d4" and hits[0]["title"] == "Urinary tract infection"
+    assert sum(hits[0]["terms"].values()) == pytest.approx(hits[0]["score"], abs=1e-3)
+
+    main(["bladder", "--run", str(run_folder), "--system", "hybrid-splade-idf", "--format", "json", "--hits", "1"])
+    hit = json.loads(capsys.readouterr().out)
+    assert set(hit["parts"]) == {"bm25", "splade-idf"}
+
+
+@pytest.mark.slow
+def test_queries_come_from_a_file_or_the_standard_input(
+    run_folder: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ["--run", str(run_folder), "--system", "bm25", "--hits", "1", "--format", "json"]
+    (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nq3\tsalt restriction\n")
+    main([*where, "--topics", str(tmp_path / "topics.tsv")])
+    from_file = capsys.readouterr().out
+    assert [json.loads(line)["id"] for line in from_file.splitlines()] == ["d4", "d5"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("bladder infection\n\nsalt restriction\n"))
+    main(where)
+    assert capsys.readouterr().out == from_file
+
+    (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nhigh blood pressure\n")
+    with pytest.raises(CaiError, match=r"topics.tsv:2: expected an id, a tab and a text"):
+        main([*where, "--topics", str(tmp_path / "topics.tsv")])
+
+
+@pytest.mark.slow
+def test_one_types_queries_on_a_terminal(run_folder: Path, command: Command) -> None:
+    pty = pytest.importorskip("pty")
+    import os
+    import subprocess
+
+    ours, theirs = pty.openpty()
+    arguments = ["--run", str(run_folder), "--system", "bm25", "--hits", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cai_pyserini.search", *arguments],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.write(ours, b"bladder\nxyzzy\n\n")
+        out, err = process.communicate(timeout=120)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 0 and "searching with bm25; an empty line ends" in err
+    assert "d4  Urinary tract infection" in out and out.endswith("> no hits\n\n> ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either --index or --run"),
+        (["--index", "i", "--run", "r"], "give either --index or --run"),
+        (["--index", "i", "--output", "o"], "--output takes --index and --collection"),
+        (["--run", "r", "--output", "o", "--collection", "c"], "--output takes --index and --collection"),
+        (["text", "--index", "i", "--output", "o", "--collection", "c"], "--output takes the queries of --collection"),
+        (["text", "--index", "i", "--collection", "c"], "--collection takes --output"),
+        (["text", "--index", "i", "--remove-query", "never"], "--remove-query takes --output"),
+        (["text", "--run", "r", "--encoder", "e"], "--encoder takes --index"),
+        (["text", "--index", "i", "--system", "s"], "--system takes --run"),
+    ],
+)
+def test_settings_that_do_not_go_together(arguments: list[str], message: str, capsys: Output) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert message in capsys.readouterr().err
