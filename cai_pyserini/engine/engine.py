@@ -59,7 +59,9 @@ class Engine:
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
-        self._sources = [*retrievers.values(), *[texts] * bool(texts)]  # of documents
+        self._sources: list[Retriever | LuceneIndex] = [*retrievers.values()]  # of documents
+        if texts:
+            self._sources.append(texts)
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
         """The best documents for each text. Raises CaiError for a text that is empty."""

@@ -1,6 +1,7 @@
 """One open index: queries in, hits out, and the terms of every score."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.trec import Hits
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
 from cai_pyserini.engine.explanation import Scored
 from cai_pyserini.engine.lucene_index import LuceneIndex, Stored
@@ -23,6 +25,7 @@ from cai_pyserini.words.analyzer import Analyzer
 class Retriever:
     """An open index with the encoder of its queries, by default its own. `k1` and `b` are parameters of BM25.
 
+    Retrievers that are given the same `encoders` share models: one that encodes queries alike is used, or else added.
     Raises CaiError for an index of another encoder, and for a dense index without one.
     """
 
@@ -34,11 +37,17 @@ class Retriever:
         device: str = "auto",
         k1: float = 0.9,
         b: float = 0.4,
+        encoders: dict[str, Encoder] | None = None,
     ):
         self.manifest = artifact.require(index, "index")
-        self._form = queries_for(index, {}, encoder, query, device)
-        if self._form.encoder:
-            require_same_encoder(index, self._form.encoder, self._form.words is not None)
+        form = queries_for(index, {}, encoder, query, device)
+        self._config = form.encoder and form.encoder.config
+        if form.encoder:
+            require_same_encoder(index, form.encoder, form.words is not None)
+            if encoders is not None:
+                key = artifact.digest(form.encoder.recipe("queries"))
+                form = replace(form, encoder=encoders.setdefault(key, form.encoder))
+        self._form = form
         self._searcher = open_searcher(index, k1, b)
         self._index = LuceneIndex(index) if isinstance(self._searcher, LuceneSearcher) else None
         self._bm25 = k1, b
@@ -72,9 +81,9 @@ class Retriever:
             assert isinstance(query, np.ndarray)
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
         assert self._index
-        if isinstance(query, dict) and self._form.encoder:
+        if isinstance(query, dict) and self._config:
             scale = self.manifest.stats["document_scale"]
-            terms = impact_terms(self._index, query, documents, self._form.encoder.config, scale)
+            terms = impact_terms(self._index, query, documents, self._config, scale)
         else:
             terms = text_terms(self._index, self._analyze(text), documents, *self._bm25)
         return {id: Scored.of(found) for id, found in terms.items()}

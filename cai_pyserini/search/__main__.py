@@ -113,11 +113,12 @@ def _write_run(settings: SearchSettings) -> None:
 
 
 def _by_hand(settings: SearchSettings) -> None:
-    from cai_pyserini.engine.open import open_index, open_system
+    from cai_pyserini.engine.open import OpenRun, open_index
     from cai_pyserini.engine.show import as_json, as_text
 
     if settings.run:
-        engine = open_system(settings.run, settings.system, settings.device)
+        run = OpenRun(settings.run, settings.device)
+        engine = run.open(settings.system or run.systems[0])
     else:
         assert settings.index  # SearchSettings checks it
         engine = open_index(settings.index, settings.encoder, settings.query, settings.device)

@@ -1,5 +1,6 @@
 """What is searched by hand is what is in the run, with its documents, and explained."""
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -7,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.engine.engine import Engine
 from cai_pyserini.engine.lucene_index import Stored
-from cai_pyserini.engine.open import open_index, open_system, searchable
+from cai_pyserini.engine.open import OpenRun, open_index
 
 SYSTEMS = [
     *("bm25", "splade-idf", "splade-doc-idf", "joint-splade-idf", "joint-splade-doc-idf-smooth", "dense"),
@@ -38,7 +38,7 @@ def folder(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module", params=SYSTEMS)
 def engine(request: pytest.FixtureRequest, folder: Path) -> Engine:
-    return open_system(folder, request.param)
+    return OpenRun(folder).open(request.param)
 
 
 def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
@@ -80,53 +80,55 @@ def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> N
 
 def test_an_index_is_a_system_of_its_own(folder: Path) -> None:
     index = folder / "indexes" / "joint-splade-idf"
-    of_index, of_run = open_index(index), open_system(folder, "joint-splade-idf")
+    of_index, of_run = open_index(index), OpenRun(folder).open("joint-splade-idf")
     assert of_index.name == "joint-splade-idf"
     assert of_index.search(["bladder"]) == of_run.search(["bladder"])
     bow = open_index(index, query="bow").search(["bladder"])
-    assert bow == open_system(folder, "joint-splade-doc-idf").search(["bladder"]) != of_run.search(["bladder"])
+    assert bow == OpenRun(folder).open("joint-splade-doc-idf").search(["bladder"]) != of_run.search(["bladder"])
     dense = open_index(folder / "indexes" / "dense", encoder="splade-tiny")
     assert dense.document("d1") is None  # a Faiss index has no texts, and nothing is beside it
 
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_a_system_that_needs_more_than_indexes_is_refused(folder: Path, name: str) -> None:
-    assert name not in searchable(folder)
+    assert name not in OpenRun(folder).systems
     with pytest.raises(CaiError, match="cannot be searched by hand"):
-        open_system(folder, name)
+        OpenRun(folder).open(name)
 
 
 def test_what_cannot_be_opened_is_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"has no index of splade-smooth; it has .*bm25.*--systems splade-smooth$"):
-        open_system(folder, "splade-smooth")
+    with pytest.raises(
+        CaiError, match=r"has no index of splade-smooth: .*--systems splade-smooth, or take one of .*bm25"
+    ):
+        OpenRun(folder).open("splade-smooth")
     with pytest.raises(CaiError, match="has no finished run"):
-        open_system(tmp_path, "bm25")
+        OpenRun(tmp_path).open("bm25")
     with pytest.raises(CaiError, match="give --encoder"):
         open_index(folder / "indexes" / "dense")
 
 
-def test_by_default_the_best_system_is_opened(folder: Path) -> None:
-    best = open_system(folder).name
-    assert best == searchable(folder)[0]
-    assert parse_system(best)
+def test_the_best_system_is_the_first(folder: Path) -> None:
+    best = OpenRun(folder).systems[0]
+    scores = json.loads((folder / "results.json").read_text())["systems"]
+    assert scores[best]["nDCG@10"] == max(scores[name]["nDCG@10"] for name in OpenRun(folder).systems)
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_an_empty_query_is_refused(folder: Path, text: str) -> None:
     with pytest.raises(CaiError, match="the query is empty"):
-        open_system(folder, "bm25").search([text])
+        OpenRun(folder).open("bm25").search([text])
 
 
 def test_a_query_without_hits_has_none(folder: Path) -> None:
-    assert open_system(folder, "bm25").search(["xyzzy", "bladder"])[0] == []
-    assert open_system(folder, "bm25").explain("xyzzy", ["d1"])["d1"].score == 0
+    assert OpenRun(folder).open("bm25").search(["xyzzy", "bladder"])[0] == []
+    assert OpenRun(folder).open("bm25").explain("xyzzy", ["d1"])["d1"].score == 0
 
 
 def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> None:
     names = ["bm25", "splade-idf", "hybrid-splade-idf-minmax"]
     beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", *names])
     for name in names:
-        engine = open_system(tmp_path, name)
+        engine = OpenRun(tmp_path).open(name)
         expected = scores_by_query(read_run(tmp_path / "runs" / f"{name}.trec"))["q1"]
         (hits,) = engine.search([QUERIES["q1"]], hits=100)
         assert [(hit.id, pytest.approx(hit.score, abs=2e-4)) for hit in hits] == list(expected.items())
@@ -135,9 +137,17 @@ def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> 
         assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
 
 
+def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
+    run = OpenRun(folder)
+    single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint-splade-idf"))
+    assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
+    encoders = {retriever._form.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
+    assert len(encoders) == 1
+
+
 def test_an_index_without_documents_shows_none(tiny: Path, tmp_path: Path) -> None:
     beir([str(tiny), "--output", str(tmp_path), "--no-raw", "--systems", "bm25", "splade-doc"])
     for name in ("bm25", "splade-doc"):
-        engine = open_system(tmp_path, name)
+        engine = OpenRun(tmp_path).open(name)
         (hits,) = engine.search(["bladder"])
         assert hits and engine.document(hits[0].stored) is None

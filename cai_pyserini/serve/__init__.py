@@ -1,0 +1,1 @@
+"""A service: search over HTTP, for programs and for people."""

@@ -1,0 +1,79 @@
+"""The page: a query box, the hits of one system or of two side by side, and why each is a hit."""
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.highlight import Marked
+from cai_pyserini.engine.show import Described, describe
+from cai_pyserini.serve.service import Service
+
+HERE = Path(__file__).parent
+STYLE = (HERE / "style.css").read_text()
+TERMS = 12  # shown of each score
+SHADES = 4  # of marked words
+
+_environment = Environment(
+    loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+
+
+class Page(NamedTuple):
+    """What a page is asked for."""
+
+    query: str
+    first: str  # a system; anything else: the first there is
+    second: str  # another system beside it; anything else: none
+    hits: int
+
+
+async def render(service: Service, asked: Page) -> str:
+    """The page as HTML."""
+    names = list(service.engines)
+    first = asked.first if asked.first in names else names[0]
+    second = asked.second if asked.second in names and asked.second != first else ""
+    columns = []
+    for name in filter(None, (first, second)):
+        described = (
+            await service.call(name, lambda engine: describe(engine, asked.query, asked.hits)) if asked.query else []
+        )
+        columns.append({"name": name, "hits": [_hit(one) for one in described]})
+    page: str = _environment.get_template("page.html.jinja").render(
+        query=asked.query, hits=asked.hits, names=names, first=first, second=second, columns=columns
+    )
+    return page
+
+
+def _hit(described: Described) -> dict[str, Any]:
+    """What the template shows of a hit."""
+    hit, explanation, shown = described
+    parts = [part.explanation for part in explanation.parts]
+    return {
+        "hit": hit,
+        "title": _shaded(shown.title),
+        "snippet": _shaded(shown.snippet),
+        "tables": [table for one in (explanation, *parts) if (table := _table(one))],
+    }
+
+
+def _shaded(pieces: Marked) -> list[tuple[str, int]]:
+    return [(piece, math.ceil(SHADES * strength)) for piece, strength in pieces]
+
+
+def _table(explanation: Explanation) -> dict[str, Any] | None:
+    """The parts or terms of a score as a table, with a value from 0 to 1 for each row; None if there are none."""
+    if not (table := explanation.table(TERMS)):
+        return None
+    header, *rows = table
+    values = [part.share for part in explanation.parts] or [term.contribution for term in explanation.terms[:TERMS]]
+    largest = max(*values, 0.0) or 1.0
+    bars = [max(0.0, value) / largest for value in values]
+    bars += [0.0] * (len(rows) - len(bars))  # the sum of the other terms has none
+    return {
+        "caption": f"{explanation.system}: score {explanation.score:.4f}",
+        "header": header,
+        "rows": list(zip(rows, bars, strict=True)),
+    }
