@@ -125,6 +125,14 @@ def java_class(name: str) -> Any:
     return start().autoclass(name)
 
 
+def java_map(items: dict[str, Any]) -> Any:
+    """A java.util.HashMap that its receiver may change."""
+    result = java_class("java.util.HashMap")()
+    for key, value in items.items():
+        result.put(key, value)
+    return result
+
+
 @contextmanager
 def java_errors(action: str) -> Iterator[None]:
     """Turn a Java exception into a CaiError that says which action failed."""

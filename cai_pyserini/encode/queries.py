@@ -23,6 +23,8 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Matrix, Vectors
 from cai_pyserini.models.tokenizer import WORD
 
+LARGEST = 2**31 - 1  # weight of a term: Java's largest int
+
 Query = str | dict[str, int] | np.ndarray  # text, impacts, or a vector (width,)
 Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)
 
@@ -73,7 +75,7 @@ class WordQueries:
         word_scale = (2**joint.bits - 1) / joint.range
         scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / word_scale
         counts = Counter(self.analyze(text))
-        return {WORD + word: max(1, round(count * scale)) for word, count in counts.items()}
+        return {WORD + word: min(max(1, round(count * scale)), LARGEST) for word, count in counts.items()}
 
 
 def for_index(

@@ -91,8 +91,8 @@ def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, C
     analyzer = (
         java("org.apache.lucene.analysis.custom.CustomAnalyzer")
         .builder()
-        .withTokenizer("whitespace", _java_map({"maxTokenLen": str(1 << 20)}))
-        .addTokenFilter("delimitedTermFrequency", _java_map({"delimiter": DELIMITER}))
+        .withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
+        .addTokenFilter("delimitedTermFrequency", jvm.java_map({"delimiter": DELIMITER}))
         .build()
     )
     config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
@@ -126,11 +126,3 @@ def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, C
         writer.addDocument(document)
 
     return writer, add
-
-
-def _java_map(items: dict[str, str]) -> Any:
-    """A java.util.HashMap that its receiver may change."""
-    result = jvm.java_class("java.util.HashMap")()
-    for key, value in items.items():
-        result.put(key, value)
-    return result

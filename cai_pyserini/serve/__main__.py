@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,6 +10,7 @@ from cai_pyserini.core.flags import DEVICE
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
 class ServeSettings(Settings):
@@ -28,7 +30,7 @@ class ServeSettings(Settings):
     systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
     host: str = flag("127.0.0.1", "address to listen on; 0.0.0.0 serves every machine that reaches this one")
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
-    queue: int = flag(256, "requests that may wait; more are refused with 429", ge=1)
+    queue: int = flag(256, "requests that may be unanswered; more are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request is given up with 503", gt=0)
     device: str = DEVICE
 
@@ -60,13 +62,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         return engines
 
     service = Service(open_engines, settings.queue, settings.timeout)
-    app = create_app(service, os.environ.get(KEY))
+    app = create_app(service, os.environ.get(KEY), LOOPBACK if settings.host in LOOPBACK else ())
     config = uvicorn.Config(
         app, settings.host, settings.port, log_level="warning", access_log=False, server_header=False
     )
     socket = config.bind_socket()
+    socket.listen()  # from now on, requests wait until the server has started
     host, port = socket.getsockname()[:2]
     print(f"serving {', '.join(service.engines)} at http://{host}:{port}/", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which uvicorn raises again when it has finished
     uvicorn.Server(config).run([socket])
 
 

@@ -4,35 +4,27 @@ Every wrong request gets a 4xx with {"error": reason}.
 """
 
 import asyncio
-import hmac
-import time
-from base64 import b64decode
-from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.lucene_index import Stored
 from cai_pyserini.index.raw import raw_json
+from cai_pyserini.serve.guard import Guard
 from cai_pyserini.serve.metrics import Metrics
 from cai_pyserini.serve.page import STYLE, Page, render
 from cai_pyserini.serve.service import Busy, Service, UnknownIndex
 
 LONGEST_QUERY = 10_000  # characters
 MOST_HITS = 1000
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-OPEN = ("/health",)  # to everybody, even with an API key
 
 Text = Annotated[
     str, Query(description="the text to search for", min_length=1, max_length=LONGEST_QUERY, pattern=r"\S")
@@ -42,8 +34,14 @@ Parse = Annotated[bool, Query(description="parse the stored JSON; false: return 
 Length = Annotated[int | None, Query(description="characters of each document's contents to return", ge=1)]
 
 
-def create_app(service: Service, key: str | None = None) -> FastAPI:
-    """The application. With `key`, requests need it: as X-API-Key, as a bearer token, or as a browser's password."""
+class Wrong(BaseModel):
+    """Why a request was refused."""
+
+    error: str
+
+
+def create_app(service: Service, key: str | None = None, hosts: Collection[str] = ()) -> FastAPI:
+    """The application; `key` and `hosts` are those of Guard."""
     metrics = Metrics(service)
 
     @asynccontextmanager
@@ -61,20 +59,11 @@ def create_app(service: Service, key: str | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 429, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
 
-    @app.middleware("http")
-    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        start = time.perf_counter()
-        if key and request.url.path not in OPEN and not _has_key(request, key):
-            response: Response = _error(401, "this server needs its API key: X-API-Key, or Authorization: Bearer")
-            response.headers["WWW-Authenticate"] = "Basic realm=search, charset=UTF-8"
-        else:
-            response = await call_next(request)
-        response.headers.update(HEADERS)
-        metrics.observe(_route(request), response.status_code, time.perf_counter() - start)
-        return response
+    app.add_middleware(Guard, metrics=metrics, key=key, hosts=hosts)
 
     @app.exception_handler(UnknownIndex)
     async def unknown(request: Request, error: UnknownIndex) -> Response:
@@ -88,10 +77,15 @@ def create_app(service: Service, key: str | None = None) -> FastAPI:
     async def late(request: Request, error: TimeoutError) -> Response:
         return _error(503, "the request took too long; try again later", {"Retry-After": "1"})
 
+    @app.exception_handler(CaiError)
+    async def failed(request: Request, error: CaiError) -> Response:
+        return _error(500, str(error))
+
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        return _error(400, f"{first['loc'][-1]}: {first['msg']}")
+        what = "should not be blank" if first["type"] == "string_pattern_mismatch" else first["msg"]
+        return _error(400, f"{first['loc'][-1]}: {what}")
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
@@ -109,7 +103,7 @@ def create_app(service: Service, key: str | None = None) -> FastAPI:
         ]
         return {"api": "v1", "index": index, "query": {"text": query}, "candidates": candidates}
 
-    @app.get("/v1/{index}/doc/{docid:path}", responses={404: {"description": "no such document"}})
+    @app.get("/v1/{index}/doc/{docid:path}")
     async def document(index: str, docid: str, parse: Parse = True, max_doc_length: Length = None) -> dict[str, Any]:
         """A document."""
         stored = await service.document(index, docid)
@@ -117,7 +111,7 @@ def create_app(service: Service, key: str | None = None) -> FastAPI:
             raise HTTPException(404, f"no document {docid!r}, or {index} does not store documents")
         return {"api": "v1", "index": index, "docid": docid, "doc": _document(stored, parse, max_doc_length)}
 
-    @app.get("/v1/{index}/explain", responses={404: {"description": "the document has no score"}})
+    @app.get("/v1/{index}/explain")
     async def explain(index: str, query: Text, docid: str) -> dict[str, Any]:
         """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
         explanation = await service.explain(index, query, docid)
@@ -128,7 +122,12 @@ def create_app(service: Service, key: str | None = None) -> FastAPI:
     @app.get("/health")
     async def health() -> dict[str, Any]:
         """Whether the server works, and what it serves."""
-        return {"status": "ok", "version": __version__, "indexes": list(service.engines), "waiting": service.waiting}
+        return {
+            "status": "ok",
+            "version": __version__,
+            "indexes": list(service.engines),
+            "unanswered": service.unanswered,
+        }
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> Response:
@@ -138,7 +137,10 @@ def create_app(service: Service, key: str | None = None) -> FastAPI:
     @app.post("/reload")
     async def reload() -> dict[str, Any]:
         """Open the indexes again, as they are on disk now; meanwhile the old ones answer."""
-        await service.reload()
+        try:
+            await service.reload()
+        except CaiError as error:
+            raise HTTPException(503, f"the indexes could not be opened, the old ones go on: {error}") from None
         return {"status": "ok", "indexes": list(service.engines)}
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -149,6 +151,9 @@ def create_app(service: Service, key: str | None = None) -> FastAPI:
     async def style() -> Response:
         return Response(STYLE, media_type="text/css")
 
+    schema = app.openapi()
+    for operation in (of_method for path in schema["paths"].values() for of_method in path.values()):
+        operation["responses"].pop("422", None)  # a wrong request is a 400 here
     return app
 
 
@@ -164,19 +169,3 @@ def _document(stored: Stored | None, parse: bool, length: int | None) -> Any:
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": message}, status, headers)
-
-
-def _route(request: Request) -> str:
-    """The pattern of the request's path, of which there are few."""
-    return getattr(request.scope.get("route"), "path", "other")
-
-
-def _has_key(request: Request, key: str) -> bool:
-    given = request.headers.get("x-api-key", "")
-    kind, _, value = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        given = value.strip()
-    elif kind.lower() == "basic":
-        with suppress(Base64Error, UnicodeDecodeError):
-            given = b64decode(value).decode().partition(":")[2]
-    return hmac.compare_digest(given.encode(), key.encode())

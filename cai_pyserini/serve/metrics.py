@@ -18,8 +18,8 @@ class Metrics:
         self._seconds = Histogram(
             "cai_request_seconds", "Time to answer", ["route"], registry=self._registry, buckets=SECONDS
         )
-        waiting = Gauge("cai_waiting_requests", "Requests that wait for the search", registry=self._registry)
-        waiting.set_function(lambda: service.waiting)
+        unanswered = Gauge("cai_unanswered_requests", "Requests that wait for an answer", registry=self._registry)
+        unanswered.set_function(lambda: service.unanswered)
         service.batches = Histogram(
             "cai_batch_queries", "Queries answered together", registry=self._registry, buckets=(1, 2, 4, 8, 16, 32, 64)
         ).observe

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -40,19 +41,20 @@ async def render(service: Service, asked: Page) -> str:
         described = (
             await service.call(name, lambda engine: describe(engine, asked.query, asked.hits)) if asked.query else []
         )
-        columns.append({"name": name, "hits": [_hit(one) for one in described]})
+        columns.append({"name": name, "hits": [_hit(name, one) for one in described]})
     page: str = _environment.get_template("page.html.jinja").render(
         query=asked.query, hits=asked.hits, names=names, first=first, second=second, columns=columns
     )
     return page
 
 
-def _hit(described: Described) -> dict[str, Any]:
+def _hit(system: str, described: Described) -> dict[str, Any]:
     """What the template shows of a hit."""
     hit, explanation, shown = described
     parts = [part.explanation for part in explanation.parts]
     return {
         "hit": hit,
+        "link": f"/v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
         "title": _shaded(shown.title),
         "snippet": _shaded(shown.snippet),
         "tables": [table for one in (explanation, *parts) if (table := _table(one))],

@@ -42,14 +42,15 @@ class Job:
 class Service:
     """Systems by name, opened by `open_engines`, and the queue of requests to them.
 
-    A request that does not begin within `timeout` seconds is dropped, with TimeoutError; one that finds `limit` others
-    waiting is refused, with Busy.
+    A request that has no answer within `timeout` seconds is given up, with TimeoutError; one that finds `limit` others
+    without an answer is refused, with Busy.
     """
 
     def __init__(self, open_engines: Callable[[], Mapping[str, Engine]], limit: int = 256, timeout: float = 30.0):
         self._open, self._limit, self._timeout = open_engines, limit, timeout
         self.engines = dict(open_engines())
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
+        self.unanswered = 0
         self._worker = ThreadPoolExecutor(1, "search")
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # is told how many queries are answered together
@@ -80,11 +81,6 @@ class Service:
         old, self.engines = self.engines, dict(engines)
         for engine in old.values():
             await loop.run_in_executor(self._worker, engine.close)  # after the batch that still uses it
-
-    @property
-    def waiting(self) -> int:
-        """The number of requests that wait."""
-        return self._queue.qsize()
 
     async def work(self) -> None:
         """Answer requests until cancelled."""
@@ -120,11 +116,15 @@ class Service:
     async def _answer(self, job: Job) -> Any:
         if job.index not in self.engines:
             raise UnknownIndex(job.index)
-        if self.waiting >= self._limit:
+        if self.unanswered >= self._limit:
             raise Busy
+        self.unanswered += 1
         self._queue.put_nowait(job)
-        async with asyncio.timeout(self._timeout):
-            return await job.answer
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await job.answer
+        finally:
+            self.unanswered -= 1
 
     def close(self) -> None:
         """Close all systems."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.queries import Queries
@@ -68,9 +68,10 @@ def test_scores_are_divided_by_the_scales(run_folder: Path) -> None:
     stats = artifact.require(folder, "index").stats
     searcher = searcher_of(folder)
     assert searcher.query_scale == stats["query_scale"] == 100
-    unscaled = searcher.java.search(lucene.LuceneSearcher._java(searcher, {"bladder": 250}, "java.util.Map"), 1)
+    anserini = jvm.java_class("io.anserini.search.SimpleImpactSearcher")(str(folder))
+    (unscaled,) = anserini.search(jvm.java_map({"bladder": jvm.java_class("java.lang.Integer")(250)}), 1)
     ((id, score),) = searcher.search({"bladder": 250}, 1)
-    assert id == "d4" and score == pytest.approx(unscaled[0].score / (100 * stats["document_scale"]))
+    assert id == unscaled.docid == "d4" and score == pytest.approx(unscaled.score / (100 * stats["document_scale"]))
 
 
 def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:

@@ -1,0 +1,25 @@
+"""A server in this process, with a queue and real indexes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cai_pyserini.engine.engine import Engine
+from cai_pyserini.engine.open import OpenRun
+from cai_pyserini.serve.app import create_app
+from cai_pyserini.serve.service import Service
+
+SYSTEMS = ["joint-splade-idf", "bm25", "hybrid-splade-idf-minmax"]
+
+
+def engines(folder: Path) -> dict[str, Engine]:
+    run = OpenRun(folder)
+    return {name: run.open(name) for name in SYSTEMS}
+
+
+@pytest.fixture(scope="package")
+def client(run_folder: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Service(lambda: engines(run_folder))), raise_server_exceptions=False) as client:
+        yield client

@@ -1,0 +1,226 @@
+"""The REST API: answers, and reasons for refusals."""
+
+import asyncio
+import json
+import threading
+from base64 import b64encode
+from pathlib import Path
+
+import pyserini
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+from jsonschema import Draft202012Validator
+
+from cai_pyserini.serve.app import LONGEST_QUERY, create_app
+from cai_pyserini.serve.service import Busy, Service
+from tests.serve.conftest import SYSTEMS, engines
+
+pytestmark = pytest.mark.slow
+
+
+def ids(client: TestClient, index: str, query: str, **parameters: object) -> list[str]:
+    found = client.get(f"/v1/{index}/search", params={"query": query, **parameters}).json()
+    return [candidate["docid"] for candidate in found["candidates"]]
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_answers_are_those_of_the_engine(client: TestClient, run_folder: Path, index: str) -> None:
+    (hits,) = engines(run_folder)[index].search(["phytate and cancer"], 3)
+    found = client.get(f"/v1/{index}/search", params={"query": "phytate and cancer", "hits": 3}).json()
+    assert (found["api"], found["index"], found["query"]) == ("v1", index, {"text": "phytate and cancer"})
+    candidates = found["candidates"]
+    assert [(c["docid"], c["rank"], c["score"]) for c in candidates] == [(h.id, h.rank, h.score) for h in hits]
+    assert candidates[0]["doc"]["title"] == "Phytate and colon cancer"
+
+
+def test_documents_parsed_or_as_they_are_stored(client: TestClient) -> None:
+    contents = "Aromatase Phytochemicals that inhibit aromatase may prevent breast cancer."
+    document = client.get("/v1/bm25/doc/d3").json()
+    assert document == {
+        "api": "v1", "index": "bm25", "docid": "d3", "doc": {"title": "Aromatase", "contents": contents}
+    }  # fmt: skip
+    stored = client.get("/v1/bm25/doc/d3", params={"parse": "false"}).json()["doc"]
+    assert json.loads(stored) == {"id": "d3", "title": "Aromatase", "contents": contents}
+    assert client.get("/v1/bm25/doc/d3", params={"max_doc_length": 9}).json()["doc"]["contents"] == "Aromatase"
+    assert client.get("/v1/bm25/doc/d6").json()["doc"].strip().startswith("A case report")  # without a title
+
+
+def test_pyserinis_schemas_hold(client: TestClient) -> None:
+    (folder,) = pyserini.__path__
+    schemas = yaml.safe_load((Path(folder) / "server" / "rest" / "openapi.yaml").read_text())["components"]["schemas"]
+
+    def check(name: str, answer: object) -> None:
+        Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}).validate(
+            answer
+        )
+
+    check("SearchResponse", client.get("/v1/bm25/search", params={"query": "cancer"}).json())
+    check("SearchResponse", client.get("/v1/bm25/search", params={"query": "cancer", "parse": "false"}).json())
+    check("DocumentResponse", client.get("/v1/bm25/doc/d3").json())
+    check("ErrorResponse", client.get("/v1/bm25/doc/d99").json())
+
+
+def test_explanations(client: TestClient) -> None:
+    asked = {"query": "bladder infection", "docid": "d4"}
+    explanation = client.get("/v1/joint-splade-idf/explain", params=asked).json()["explanation"]
+    assert explanation["rank"] == 1
+    assert sum(term["contribution"] for term in explanation["terms"]) == pytest.approx(explanation["score"])
+    parts = client.get("/v1/hybrid-splade-idf-minmax/explain", params=asked).json()["explanation"]["parts"]
+    assert [part["explanation"]["system"] for part in parts] == ["bm25", "splade-idf"]
+    missing = client.get("/v1/bm25/explain", params=asked | {"docid": "d99"})
+    assert (missing.status_code, missing.json()) == (404, {"error": "document 'd99' has no score in bm25"})
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "reason"),
+    [
+        ("/v1/bm25/search", 400, "query: Field required"),
+        ("/v1/bm25/search?query=", 400, "query: String should have at least 1 character"),
+        ("/v1/bm25/search?query=%20%09", 400, "query: should not be blank"),
+        (
+            f"/v1/bm25/search?query={'x' * (LONGEST_QUERY + 1)}",
+            400,
+            "query: String should have at most 10000 characters",
+        ),
+        ("/v1/bm25/search?query=x&hits=0", 400, "hits: Input should be greater than or equal to 1"),
+        ("/v1/bm25/search?query=x&hits=1001", 400, "hits: Input should be less than or equal to 1000"),
+        ("/v1/bm25/search?query=x&hits=ten", 400, "hits: Input should be a valid integer"),
+        ("/v1/bm25/search?query=x&parse=perhaps", 400, "parse: Input should be a valid boolean"),
+        ("/v1/bm26/search?query=x", 404, "no index bm26; this server has joint-splade-idf, bm25, hybrid-splade"),
+        ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
+        ("/v2/bm25/search?query=x", 404, "Not Found"),
+        ("/docs", 404, "Not Found"),  # which would load scripts from elsewhere
+    ],
+)
+def test_wrong_requests_get_a_reason(client: TestClient, path: str, status: int, reason: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert answer.json()["error"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "query", ["\x00", "🧬 " * 500, "'; --", "\ud7ff", "a\u0000b", "bm25:cancer [CLS] ##s", "x " * 4999]
+)
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_odd_queries_are_answered(client: TestClient, index: str, query: str) -> None:
+    assert client.get(f"/v1/{index}/search", params={"query": query}).status_code in (200, 400)
+
+
+def test_health_and_metrics(client: TestClient) -> None:
+    health = client.get("/health").json()
+    assert (health["status"], health["indexes"]) == ("ok", SYSTEMS)
+    ids(client, "bm25", "cancer")
+    metrics = client.get("/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain")
+    assert 'cai_requests_total{route="/v1/{index}/search",status="200"}' in metrics.text
+    assert "cai_batch_queries_count" in metrics.text
+
+
+def test_answers_have_security_headers(client: TestClient) -> None:
+    for path in ("/", "/health", "/v1/bm25/search", "/style.css", "/nowhere"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_an_api_key(run_folder: Path) -> None:
+    with TestClient(create_app(Service(lambda: engines(run_folder)), key="sésame")) as client:
+        basic = b64encode("me:sésame".encode()).decode()
+        for headers in (
+            {"X-API-Key": "sésame".encode()},
+            {"Authorization": "Bearer sésame".encode()},
+            {"Authorization": f"Basic {basic}"},
+        ):
+            assert client.get("/v1/bm25/doc/d3", headers=headers).status_code == 200
+        wrong: list[dict[str, str]] = [{}, {"X-API-Key": "other"}, {"Authorization": "Basic %%"}, {"X-API-Key": ""}]
+        for headers in wrong:
+            for path in ("/", "/v1/bm25/doc/d3", "/metrics", "/nowhere"):
+                answer = client.get(path, headers=headers)
+                assert answer.status_code == 401 and "WWW-Authenticate" in answer.headers
+                assert "needs its API key" in answer.json()["error"]
+        assert client.post("/reload").status_code == 401
+        assert client.get("/health").status_code == 200
+
+
+def test_other_hosts_and_other_sites(run_folder: Path) -> None:
+    app = create_app(Service(lambda: engines(run_folder)), hosts=["127.0.0.1", "[::1]"])
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        assert client.get("/health").status_code == 200
+        assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
+        answer = client.get("/health", headers={"Host": "example.org"})
+        assert (answer.status_code, answer.json()) == (403, {"error": "this server is not example.org"})
+        assert client.post("/reload", headers={"Origin": "https://example.org"}).status_code == 403
+        assert client.post("/reload", headers={"Origin": "http://127.0.0.1:8000"}).status_code == 200
+
+
+def test_reload_opens_what_is_there_now(run_folder: Path) -> None:
+    opened: list[dict] = []
+
+    def open_engines() -> dict:
+        opened.append(engines(run_folder))
+        return opened[-1] | ({"new": opened[-1]["bm25"]} if len(opened) > 1 else {})
+
+    with TestClient(create_app(Service(open_engines))) as client:
+        before = ids(client, "joint-splade-idf", "cancer")
+        assert client.get("/v1/new/search?query=cancer").status_code == 404
+        assert client.post("/reload").json() == {"status": "ok", "indexes": [*SYSTEMS, "new"]}
+        assert ids(client, "joint-splade-idf", "cancer") == before
+        assert ids(client, "new", "cancer") == ids(client, "bm25", "cancer")
+
+
+def test_a_failed_reload_leaves_the_old_indexes(run_folder: Path) -> None:
+    folders = [run_folder / "nothing", run_folder]
+    with TestClient(create_app(Service(lambda: engines(folders.pop())))) as client:
+        answer = client.post("/reload")
+        assert answer.status_code == 503 and "could not be opened" in answer.json()["error"]
+        assert ids(client, "bm25", "bladder") == ["d4"]
+
+
+def test_requests_that_wait_are_answered_together_and_apart(run_folder: Path) -> None:
+    service = Service(lambda: engines(run_folder))
+    sizes: list[float] = []
+    service.batches = sizes.append
+    texts = [f"cancer {word}" for word in ("risk", "salt", "fiber", "insulin", "sleep")]
+    alone = [
+        [(hit.id, hit.score) for hit in service.engines["joint-splade-idf"].search([text], 5)[0]] for text in texts
+    ]
+
+    async def together() -> list:
+        release = threading.Event()
+        work = asyncio.create_task(service.work())
+        held = asyncio.create_task(service.call("bm25", lambda engine: release.wait(30)))
+        await asyncio.sleep(0.1)
+        asked = [asyncio.create_task(service.search("joint-splade-idf", text, 5)) for text in texts]
+        await asyncio.sleep(0.1)
+        release.set()
+        found = await asyncio.gather(*asked)
+        await held
+        work.cancel()
+        return found
+
+    for found, expected in zip(asyncio.run(together()), alone, strict=True):
+        assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == expected
+    assert sizes == [5]
+
+
+def test_a_full_queue_and_a_late_answer(run_folder: Path) -> None:
+    service = Service(lambda: engines(run_folder), limit=3, timeout=0.5)
+
+    async def crowd() -> None:
+        release = threading.Event()
+        work = asyncio.create_task(service.work())
+        held = asyncio.create_task(service.call("bm25", lambda engine: release.wait(30)))
+        await asyncio.sleep(0.1)
+        waiting = [asyncio.create_task(service.search("bm25", "bladder", 1)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(Busy):
+            await service.search("bm25", "bladder", 1)
+        late = await asyncio.gather(held, *waiting, return_exceptions=True)
+        assert [type(answer) for answer in late] == [TimeoutError] * 3
+        release.set()
+        (((hit, _),)) = await service.search("bm25", "bladder", 1)  # what nobody waits for any more is not done
+        assert hit.id == "d4"
+        work.cancel()
+
+    asyncio.run(crowd())
