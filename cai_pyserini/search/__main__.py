@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT, THREADS
+from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT, STRICT, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 
@@ -14,6 +14,7 @@ class SearchSettings(Settings):
     collection: str = COLLECTION
     output: AnyPath = OUTPUT_RUN
     split: str | None = SPLIT
+    strict: bool | None = STRICT
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
     )
@@ -32,7 +33,7 @@ class SearchSettings(Settings):
     hits: int | None = flag(None, "hits per query (default: the collection's, usually 1000)", ge=1)
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
-        "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
+        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
         "(default: the collection's, usually auto)",
     )
     threads: int = THREADS
@@ -47,15 +48,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.search.feedback import Feedback
     from cai_pyserini.search.search import queries_for, removes_query, search
 
-    changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query"}, exclude_none=True)
+    changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     collection = open_collection(config)
+    qrels = collection.qrels(config.split) if collection.has_qrels(config.split) else None
     search(
         settings.index,
         queries_for(settings.index, collection.topics(config.split), settings.encoder, settings.query, settings.device),
         settings.output,
         hits=config.hits,
-        remove_query=removes_query(config.remove_query, collection.qrels(config.split)),
+        remove_query=removes_query(config.remove_query, qrels),
         k1=config.k1,
         b=config.b,
         threads=settings.threads,
