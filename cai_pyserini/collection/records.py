@@ -58,7 +58,7 @@ class Columns:
             raise CaiError(f"{where}: two columns have the name {twice!r}; rename one")
         return found
 
-    def head(self, row: Sequence[str]) -> bool:
+    def is_header(self, row: Sequence[str]) -> bool:
         """Whether the first row of a TSV is a header. A first column whose name ends with `id` is no id."""
         known = self.given or any(name in known for name in row for known in self._names.values())
         return bool(known) or len(row) != 2 or row[0].lower().endswith("id")
@@ -124,7 +124,7 @@ def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
     first = next(rows, None)
     if first is None:
         return iter(())
-    header = [] if columns.head(first[1]) else [(first[0], ["id", "text"])]
+    header = [] if columns.is_header(first[1]) else [(first[0], ["id", "text"])]
     return _table(chain(header, [first], rows), columns)
 
 

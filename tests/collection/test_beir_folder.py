@@ -481,7 +481,7 @@ def test_queries_as_pyserinis_topics(files) -> None:
 def test_queries_without_qrels_are_all_topics(files, caplog: pytest.LogCaptureFixture) -> None:
     collection = files({"corpus.jsonl": CORPUS[0], "queries.jsonl": "\n".join([*QUERIES, BLANK.replace("q2", "q3")])})
     assert collection.topics("test") == {"q1": "flu", "q2": "fever"}
-    assert collection.check("any") == {"documents": 1, "queries": 3, "empty_queries": 1}
+    assert collection.check("test") == {"documents": 1, "queries": 3, "empty_queries": 1}
     assert len(caplog.records) == 1
     with pytest.raises(CaiError, match=r"collection made has no qrels"):
         collection.qrels("test")

@@ -16,8 +16,8 @@ from cai_pyserini.core.errors import CaiError
 def read(tmp_path: Path):
     """Write a file and read it: its records, with only the end of each place."""
 
-    def read(name: str, text: str | bytes, **given: str) -> list[tuple[str, dict[str, Any]]]:
-        data = text.encode() if isinstance(text, str) else text
+    def read(name: str, contents: str | bytes, **given: str) -> list[tuple[str, dict[str, Any]]]:
+        data = contents.encode() if isinstance(contents, str) else contents
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         records = read_records(tmp_path / name, Columns(given))  # type: ignore[arg-type]
         return [(where.removeprefix(str(tmp_path / name)), values) for where, values in records]

@@ -244,7 +244,7 @@ def test_documents_come_back_from_tsv(fresh, rows: list[tuple[str, str, str]]) -
     for name, header in (("header.tsv", "id\ttext\n"), ("none.tsv", "")):
         path = folder / name
         path.write_text(header + "".join(f"{id}\t{text}\n" for id, text in lines), encoding="utf-8", newline="")
-        if header or Columns().head(lines[0]) is False:
+        if header or Columns().is_header(lines[0]) is False:
             assert [(v["id"], v["text"]) for _, v in read_records(path, Columns())] == lines
 
 
