@@ -153,7 +153,7 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     for key in ("idf", "projection"):
         if key in values:
             values[key] = os.path.relpath(values[key], folder)
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(values, sort_keys=False)
 
 
 def _folder(kind: str) -> Path:

@@ -303,7 +303,7 @@ def test_json_vectors_come_back(fresh, rows: list[str], terms: list[str], draw) 
 def test_collections_come_back_from_yaml(fresh, config: IndexConfig) -> None:
     path = fresh() / "a.yaml"
     assume(not (path.parent / config.source).exists())
-    path.write_text(yaml.safe_dump(config.model_dump(), allow_unicode=True), encoding="utf-8")
+    path.write_text(yaml.safe_dump(config.model_dump()), encoding="utf-8")
     assert load_index_config(str(path)) == config
 
 
