@@ -114,7 +114,7 @@ class Material:
         collection = open_collection(load_index_config(str(self.generated)))
         numbers = {record.id: number for number, record in enumerate(self._records)}
         topics, qrels = collection.topics("train"), collection.qrels("train")
-        pairs = ((numbers.get(id), topics[query]) for query, judged in qrels.items() for id in judged)
+        pairs = ((numbers.get(id), text) for query, text in topics.items() for id in qrels[query])
         return [PseudoQuery(number, text, "generated") for number, text in pairs if number is not None]
 
     @property

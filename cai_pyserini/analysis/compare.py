@@ -63,7 +63,7 @@ def compare(settings: CompareSettings) -> Report:
     qrels, topics = collection.qrels(split), collection.topics(split)
     a, b = (measure(qrels, read_run(path), [name])[name] for path in settings.runs)
     found = difference(a, b)
-    changes = [Change(query, topics[query], a[query], b[query], b[query] - a[query]) for query in a]
+    changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)
     runs = labels(settings.runs)
     low, high = found.interval

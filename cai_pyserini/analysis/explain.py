@@ -71,7 +71,7 @@ def explain_query(
         if not run.has(system):
             runs = ", ".join(sorted(path.stem for path in run.layout.folder.glob("runs/*.trec")))
             raise CaiError(f"{run.layout.folder} has no run of {system.name}; it has {runs}")
-    grades = run.collection.qrels(run.split)[query]
+    grades = run.collection.qrels(run.split)[query] if run.collection.has_qrels(run.split) else {}
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
     ranks = {system: _ranks(run.layout.run(system), query) for system in needed}
     shown = {

@@ -1,6 +1,7 @@
 """Run folders of `python -m cai_pyserini.beir`, opened again."""
 
 import json
+from functools import cached_property
 from pathlib import Path
 
 from cai_pyserini.beir.layout import Layout
@@ -41,9 +42,14 @@ class FinishedRun:
         self.collection = open_collection(config)
         if any(self.collection.fingerprint(part) != digest for part, digest in checked.recipe["inputs"].items()):
             raise CaiError(f"{folder} was not run on {config.source} as it is now: run {BEIR} again")
+        if "left_out_judgments" not in checked.stats:
+            self.collection.set_missing(self.split, frozenset())
         self.passages = config.passages is not None
-        self.topics = self.collection.topics(self.split)
         self._encoders: dict[bool, Encoder] = {}
+
+    @cached_property
+    def topics(self) -> dict[str, str]:
+        return self.collection.topics(self.split)
 
     def has(self, system: System) -> bool:
         """Whether the run of a system is there."""

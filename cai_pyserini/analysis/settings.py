@@ -39,8 +39,8 @@ class OverlapSettings(Settings):
 
     example: ClassVar[str] = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
     collections: list[str] = flag(
-        help="names in index_configs/, YAML files, BEIR folders, .txt files (one text per line), .jsonl files, or "
-        "saved tables (.tsv)",
+        help="names in index_configs/, YAML files, folders in BEIR's layout, files of documents (.jsonl, .parquet, "
+        ".csv), .txt files (one text per line), or saved tables (.tsv)",
         positional=True,
     )
     output: AnyPath = OUTPUT

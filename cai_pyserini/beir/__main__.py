@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, NO_RAW, PRECISION, SPLIT, THREADS
+from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION_TEXT, DEVICE, NO_RAW, PRECISION, SPLIT, STRICT, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
@@ -13,16 +13,18 @@ from cai_pyserini.fusion.fusions import DEPTH
 class BeirSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
+    Without qrels, nothing is evaluated; without queries, indexes are built. docs/corpora.md says which files are read.
     If interrupted, run the same command again to continue. Change a setting, and only the affected stages run again.
     """
 
     example: ClassVar[str] = "./run_beir.sh scifact --encoder splade-v3 --verify"
-    collection: str = flag("hpo", "a name in index_configs/, a YAML file, or a BEIR folder", positional=True)
+    collection: str = flag("hpo", COLLECTION_TEXT, positional=True)
     encoder: str = flag(
         "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
     )
     output: AnyPath | None = flag(None, "run folder, which gets all files (default: runs/<collection>/<encoder>)")
     split: str | None = SPLIT
+    strict: bool | None = STRICT
     systems: list[str] = flag(
         [],
         f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
@@ -58,7 +60,7 @@ class BeirSettings(Settings):
     seed: int = flag(42, "random seed of the adaptation", ge=0)
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
-        "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
+        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
         "(default: the collection's, usually auto)",
     )
     device: str = DEVICE
@@ -76,10 +78,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
     from cai_pyserini.beir.layout import Layout
     from cai_pyserini.beir.plan import run
-    from cai_pyserini.beir.report import table, verify
+    from cai_pyserini.beir.report import searches, table, verify
     from cai_pyserini.core.config import load_encoder, load_index_config
 
-    changes = settings.model_dump(include={"split", "remove_query", "passages"}, exclude_none=True)
+    changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     encoder = load_encoder(settings.encoder)
     output = settings.output or Path("runs") / config.name / encoder.name
@@ -122,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     results = run(experiment, names)
     print(table(results))
     print(f"\n{experiment.layout.report}")
+    if not results.scored:
+        print(f"\n{searches(results, output)}")
     if settings.verify:
         print(verify(results, config))
 

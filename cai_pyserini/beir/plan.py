@@ -75,9 +75,17 @@ class Inputs:
     def topics(self) -> dict[str, str]:
         return self.collection.topics(self.experiment.split)
 
+    @property
+    def has_queries(self) -> bool:
+        return self.collection.has_queries(self.experiment.split)
+
+    @property
+    def has_qrels(self) -> bool:
+        return self.collection.has_qrels(self.experiment.split)
+
     @cached_property
-    def qrels(self) -> Qrels:
-        return self.collection.qrels(self.experiment.split)
+    def qrels(self) -> Qrels | None:
+        return self.collection.qrels(self.experiment.split) if self.has_qrels else None
 
     @cached_property
     def remove_query(self) -> bool:
@@ -210,8 +218,12 @@ def _require_adaptation(experiment: Experiment, system: System) -> None:
 
 
 def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Callable[[], Path]]]:
-    """Yield the steps that these systems need, in order: a label, and a function that returns the artifact's path."""
+    """Yield the steps that these systems need, in order: a label, and a function that returns the artifact's path.
+
+    Without qrels, nothing is evaluated; without queries, nothing is searched either.
+    """
     layout, needed = inputs.layout, with_parts(systems)
+    searched = needed if inputs.has_queries else []
     indexed = [system for system in needed if system.kind in ("splade", "dense") or system.searches_text]
     encoded = [system for system in indexed if not system.searches_text]
     smooth = [system for system in encoded if system.smooth]
@@ -227,7 +239,8 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
             yield folder.name, partial(_idf, inputs, system)
         for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
             yield f"encode {folder.name}", partial(_encode, inputs, system, "documents")
-        for folder, system in _first(group, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
+        asked = [system for system in group if system in searched]
+        for folder, system in _first(asked, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
             yield f"encode {folder.name}", partial(_encode, inputs, system, "queries")
     for _, system in _first(smooth, lambda system: inputs.vectors(system, "documents")):
         yield f"smooth{' adapted' * system.adapted}", partial(_smooth, inputs, system)
@@ -239,21 +252,21 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
         yield f"impacts {system.index}", partial(_impacts, inputs, system)
     for _, system in _first(indexed, layout.index):
         yield f"index {system.index}", partial(_index, inputs, system)
-    for system in needed:
+    for system in searched:
         if system in indexed:
             yield f"search {system.name}", partial(_search, inputs, system)
-    for system in needed:
+    for system in searched:
         if system.kind == "cross-encoder":
             yield f"rerank {system.name}", partial(_rerank, inputs, system)
-    exact = [(system, part) for system in needed if system.exact for part in system.parts]
+    exact = [(system, part) for system in searched if system.exact for part in system.parts]
     for path, (system, part) in {layout.rescored(*pair): pair for pair in exact}.items():
         yield f"rescore {path.stem}", partial(_rescore, inputs, system, part)
     if any(inputs.experiment.balances(system) for system in needed):
         yield "weights", partial(_balance, inputs)
-    for system in needed:
+    for system in searched:
         if system.kind == "hybrid":
             yield f"fuse {system.name}", partial(_fuse, inputs, system)
-    for system in systems:
+    for system in systems if inputs.has_qrels else []:
         yield f"evaluate {system.name}", partial(_evaluate, inputs, system)
 
 
@@ -401,7 +414,7 @@ def _fuse(inputs: Inputs, system: System) -> Path:
 
 
 def _evaluate(inputs: Inputs, system: System) -> Path:
-    return evaluate(inputs.layout.run(system), inputs.qrels, inputs.layout.evaluation(system))
+    return evaluate(inputs.layout.run(system), inputs.qrels or {}, inputs.layout.evaluation(system))
 
 
 @contextmanager

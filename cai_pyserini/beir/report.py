@@ -1,6 +1,7 @@
 """results.json, report.md and the table in the terminal."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,7 +29,8 @@ NEEDS: dict[str, set[str]] = {  # at query time
     "with SPLADE": {"splade"},
     "with any model": {"splade", "dense", "cross-encoder"},
 }
-COUNTS = ("documents", "passages", "queries", "judgments", "cut", "lost")
+COUNTS = ("documents", "passages", "queries", "judgments")
+OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_judgments")
 MANY = 5  # relevant documents
 
 
@@ -47,7 +49,10 @@ class Feedback:
 
 @dataclass
 class Results:
-    """The results of an experiment, as in results.json; `systems` maps a name to means over queries."""
+    """The results of an experiment, as in results.json; `systems` maps a name to means over queries.
+
+    Without qrels, there are no measures among these means; without queries, there are no systems.
+    """
 
     collection: str
     encoder: str
@@ -56,6 +61,7 @@ class Results:
     comparisons: dict[str, dict[str, float]]  # against the baseline: difference and p
     timings_s: dict[str, float]  # stage -> seconds
     index_bytes: dict[str, int]
+    searches: dict[str, str]  # index -> a system that searches it
     nonzeros_per_document: float | None  # of SPLADE's raw vectors
     best: dict[str, str]  # what is needed at query time -> the best system
     alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
@@ -67,21 +73,30 @@ class Results:
     versions: dict[str, str]
     published: list[dict[str, Any]]
 
+    @property
+    def scored(self) -> bool:
+        """Whether there are scores."""
+        return any(MEASURES[0] in row for row in self.systems.values())
 
-def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timings: dict[str, float]) -> Results:
+
+def gather(
+    experiment: Experiment, systems: Sequence[System], qrels: Qrels | None, timings: dict[str, float]
+) -> Results:
     """Collect the results of all stages from the run folder."""
     layout, config = experiment.layout, experiment.collection
     check = artifact.require(layout.collection, "beir")
-    values: dict[str, PerQuery] = {system.name: json.loads(layout.evaluation(system).read_text()) for system in systems}
+    values: dict[str, PerQuery] = {}
+    if qrels:
+        values = {system.name: json.loads(layout.evaluation(system).read_text()) for system in systems}
     rows: dict[str, dict[str, float]] = {}
-    for system in systems:
-        rows[system.name] = {measure: mean(values[system.name][measure]) for measure in MEASURES}
+    for system in systems if "queries" in check.stats else []:
+        rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
         manifest = artifact.read_manifest(layout.run(system))
         rows[system.name]["queries"] = check.stats["queries"]
         rows[system.name]["ms_per_query"] = manifest.stats["ms_per_query"] if manifest else float("nan")
     main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
     feedback = {
-        name: _feedback(measured, main_measure[plain], qrels)
+        name: _feedback(measured, main_measure[plain], qrels or {})
         for name, measured in main_measure.items()
         if name.endswith("-prf") and (plain := name.removesuffix("-prf")) in main_measure
     }
@@ -111,7 +126,8 @@ def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timi
         comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
         timings_s=timings,
         index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
-        best=_best(systems, rows),
+        searches={name: next(s.name for s in needed if s.parts == () and s.index == name) for name in indexes},
+        best=_best(systems, rows) if qrels else {},
         alpha={
             system.index: artifact.require(layout.impacts(system), "impact").stats["alpha"]
             for system in splade
@@ -121,11 +137,11 @@ def gather(experiment: Experiment, systems: Sequence[System], qrels: Qrels, timi
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
         decision=[line for manifest in (weights, adaptation) if manifest for line in manifest.stats["decision"]],
         nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
-        counts={key: check.stats[key] for key in COUNTS if key in check.stats},
+        counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
         settings={
             "collection": {
                 "source": _location(config),
-                **config.model_dump(include={"fields", "passages", "passage_overlap"}),
+                **config.model_dump(include={"fields", "columns", "query_columns", "passages", "passage_overlap"}),
             },
             "encoder": _without_none(experiment.encoder),
             "dense": experiment.dense and _without_none(experiment.dense),
@@ -165,9 +181,9 @@ def _feedback(with_feedback: dict[str, float], plain: dict[str, float], qrels: Q
 
 
 def _location(config: IndexConfig) -> str:
-    """The source of a collection; a folder as an absolute path."""
-    folder = Path(config.source)
-    return str(folder.resolve()) if config.source != "hpo" and folder.is_dir() else config.source
+    """The source of a collection; a folder or file as an absolute path."""
+    path = Path(config.source)
+    return str(path.resolve()) if config.source != "hpo" and path.exists() else config.source
 
 
 def _without_none(config: EncoderConfig) -> dict[str, Any]:
@@ -182,6 +198,9 @@ def write(results: Results, layout: Layout) -> None:
 
 def table(results: Results) -> str:
     """The table for a terminal; * marks the best of each column, † a significant difference."""
+    if not results.scored:
+        rows = [tables.aligned(_unscored_rows(results))] if results.systems else []
+        return "\n".join([*rows, _unscored(results), *results.decision])
     best = "; ".join(_best_lines(results))
     lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *_legend(results, "*")]
     if results.gains:
@@ -189,16 +208,27 @@ def table(results: Results) -> str:
     return "\n".join([*lines, *results.decision])
 
 
+def searches(results: Results, folder: Path) -> str:
+    """How each index in a run folder is searched."""
+    command = f"python -m cai_pyserini.search --run {shlex.quote(str(folder))} --system"
+    return "\n".join(f'{command} {system} "free text"' for system in results.searches.values())
+
+
 def markdown(results: Results) -> str:
     """The report, as Markdown."""
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
-        ", ".join(f"{counts[key]:,} {key}" for key in COUNTS[:4] if key in counts) + "." + _cut_text(counts),
-        tables.markdown(_rows(results, "**{}**", "{}")),
-        "; ".join(_legend(results, "bold")) + ".",
-        "\n".join(f"- Best {line}" for line in _best_lines(results)),
+        ", ".join(f"{counts[key]:,} {key}" for key in COUNTS if key in counts) + "." + _counts_text(counts),
     ]
+    if results.scored:
+        sections += [
+            tables.markdown(_rows(results, "**{}**", "{}")),
+            "; ".join(_legend(results, "bold")) + ".",
+            "\n".join(f"- Best {line}" for line in _best_lines(results)),
+        ]
+    else:
+        sections += [tables.markdown(_unscored_rows(results))] * bool(results.systems) + [f"{_unscored(results)}."]
     sections += [
         f"In {index}, BM25 has the weight "
         + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
@@ -240,6 +270,18 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
     return rows
 
 
+def _unscored_rows(results: Results) -> list[list[str]]:
+    rows = [[name, f"{row['ms_per_query']:.2f}", f"runs/{name}.trec"] for name, row in results.systems.items()]
+    return [["system", "ms/query", "run"], *rows]
+
+
+def _unscored(results: Results) -> str:
+    """What was made instead of scores."""
+    if results.systems:
+        return "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/"
+    return "no queries: nothing is searched or evaluated; the indexes are in indexes/"
+
+
 def _gain_rows(results: Results) -> list[list[str]]:
     """What adaptation adds to each system."""
     rows = [["system", MEASURES[0], "adapted", "gain", "p"]]
@@ -263,11 +305,17 @@ def _compared(comparison: dict[str, float]) -> tuple[str, str]:
     return f"{comparison['difference']:+.4f}{' †'[p < SIGNIFICANT]}", f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
 
-def _cut_text(counts: dict[str, float]) -> str:
-    """How much of the documents SPLADE does not read."""
-    if not counts.get("cut"):
-        return ""
-    return f" {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
+def _counts_text(counts: dict[str, float]) -> str:
+    """What of the collection is not read, and not used."""
+    text = ""
+    if counts.get("cut"):
+        text += f" {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
+    if left_out := counts.get("left_out_judgments"):
+        text += f" {left_out:,} judgments of documents that the collection lacks are left out"
+        text += f", and {queries:,} queries without others." if (queries := counts.get("left_out_queries")) else "."
+    if empty := counts.get("empty_queries"):
+        text += f" {empty:,} queries have no text: they are not searched for, and count as 0."
+    return text
 
 
 def _best_lines(results: Results) -> list[str]:
@@ -311,7 +359,7 @@ def verify(results: Results, config: IndexConfig) -> str:
     Raises CaiError with these lines if a score differs by more than the tolerance; also if no scores are expected.
     """
     expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
-    expected = {name: score for name, score in expected.items() if name in results.systems}
+    expected = {name: score for name, score in expected.items() if results.scored and name in results.systems}
     if not expected:
         raise CaiError(
             f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"

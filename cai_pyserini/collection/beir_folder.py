@@ -1,84 +1,140 @@
-"""A folder in BEIR's format."""
+"""Collections in files: a folder in BEIR's layout, a folder of Pyserini's JSONL, or one file of documents."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection, Judgment, Record, checked_id
+from cai_pyserini.collection.records import SUFFIXES, Columns, count_records, kind, read_records
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest
+from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
+
+STEMS = {"documents": "corpus", "queries": "queries"}
+QRELS = (".tsv", ".txt", ".qrels")
+SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # of documents, in a folder without corpus.*
+GRADE = re.compile(r"([+-]?\d{1,9})(\.0*)?", re.ASCII)
+REMEDY = (
+    "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/corpora.md has other forms"
+)
 
 
 class BeirFolder(Collection):
-    """corpus.jsonl (`_id`, `title`, `text`), queries.jsonl (`_id`, `text`) and qrels/SPLIT.tsv; .jsonl.gz works too."""
+    """A folder with corpus.*, queries.* and qrels/SPLIT.*, a folder of documents in *.jsonl, or a file of documents.
 
-    def __init__(self, folder: Path, name: str, fields: Iterable[str] = ("title", "text")):
-        super().__init__(name, fields)
-        if not folder.is_dir():
-            raise CaiError(f"no collection folder {folder}")
-        self.folder = folder
+    Queries and qrels may be missing. `columns` and `query_columns` say what the id, the title and the text are called
+    where they have other names than records.NAMES.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        fields: Iterable[str] = ("title", "text"),
+        columns: ColumnNames | None = None,
+        query_columns: ColumnNames | None = None,
+        strict: bool = False,
+    ):
+        super().__init__(name, fields, strict)
+        if not path.exists():
+            raise CaiError(f"no collection file or folder {path}")
+        if path.is_file():
+            kind(path)  # or an error
+        self.path = path
+        self._columns = {"corpus": Columns(columns), "queries": Columns(query_columns, "query_columns")}
 
     @property
     def place(self) -> str:
-        return str(self.folder)
+        return str(self.path)
 
     @cached_property
     def size(self) -> int | None:
-        corpus = self._file("corpus.jsonl")
-        if corpus.suffix == ".gz":
-            return None
-        with corpus.open("rb") as file:
-            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        counts = [count_records(path) for path in self._files("corpus")]
+        return None if None in counts else sum(filter(None, counts))
+
+    def has_queries(self, split: str) -> bool:
+        return any(self.path.glob("queries.*")) or self.has_qrels(split)
+
+    def has_qrels(self, split: str) -> bool:
+        return any(self.path.glob("qrels.*")) or any(self.path.glob("qrels/[!.]*"))
 
     def _documents(self) -> Iterator[Record]:
-        return self._records("corpus.jsonl")
+        return self._records("corpus")
 
     def _queries(self, split: str) -> Iterator[Record]:
-        return self._records("queries.jsonl")
+        return self._records("queries")
 
-    def _records(self, name: str) -> Iterator[Record]:
-        for where, data in jsonl.read(self._file(name)):
-            for key in ("_id", "text"):
-                if key not in data:
-                    raise CaiError(f"{where}: no {key!r}")
-            title, text = data.get("title") or "", data["text"] or ""
-            if not isinstance(title, str) or not isinstance(text, str):
-                raise CaiError(f"{where}: title and text must be strings")
-            yield Record(where, checked_id(data["_id"], where), title, text)
+    def _records(self, stem: str) -> Iterator[Record]:
+        for path in self._files(stem):
+            for where, values in read_records(path, self._columns[stem]):
+                title, text = values.get("title") or "", values["text"] or ""
+                if not isinstance(title, str) or not isinstance(text, str):
+                    raise CaiError(f"{where}: title and text must be strings")
+                yield Record(where, checked_id(values["id"], where), title, text)
 
     def _qrels(self, split: str) -> Iterator[Judgment]:
-        header = True
-        for where, line in jsonl.read_lines(self._qrels_path(split)):
-            columns = line.rstrip("\r\n").split("\t")
-            if len(columns) != 3:
+        beir = header = None
+        for where, line in jsonl.read_lines(self._qrels_file(split)):
+            if beir is None:  # the first line
+                beir = line.count("\t") == 2
+                header = beir and _is_name(line.split("\t")[2])
+            columns = line.rstrip("\r\n").split("\t") if beir else line.split()
+            if len(columns) != (3 if beir else 4):
+                others = "" if beir else ", or the four of TREC, separated by white space"
                 raise CaiError(
-                    f"{where}: {len(columns)} columns; expected query-id, corpus-id and score, tab-separated"
+                    f"{where}: {len(columns)} columns; expected query-id, corpus-id and score, tab-separated{others}"
                 )
-            query, document, grade = columns
             if header:
-                if grade.lstrip("-").isdigit():
-                    raise CaiError(f"{where}: no header; the first line of BEIR qrels is query-id, corpus-id, score")
                 header = False
                 continue
-            try:
-                yield Judgment(where, checked_id(query, where), checked_id(document, where), int(grade))
-            except ValueError:
-                raise CaiError(f"{where}: the score {grade!r} is not an integer") from None
+            query, document, grade = columns[0], *columns[-2:]
+            if not (number := GRADE.fullmatch(grade.strip())):
+                raise CaiError(f"{where}: the grade {grade!r} is not an integer")
+            yield Judgment(where, checked_id(query, where), checked_id(document, where), int(number[1]))
 
     def _fingerprint(self, component: str) -> object:
-        names = {"documents": "corpus.jsonl", "queries": "queries.jsonl"}
-        return file_digest(self._file(names[component]) if component in names else self._qrels_path(component))
+        if component not in STEMS:
+            return file_digest(self._qrels_file(component)) if self.has_qrels(component) else None
+        if component == "queries" and not self.has_queries(component):
+            return None
+        stem = STEMS[component]
+        return [self._columns[stem].given, *((kind(path), file_digest(path)) for path in self._files(stem))]
 
-    def _qrels_path(self, split: str) -> Path:
-        path = self.folder / "qrels" / f"{split}.tsv"
-        if not path.is_file():
-            splits = ", ".join(sorted(p.stem for p in self.folder.glob("qrels/*.tsv"))) or "none"
-            raise CaiError(f"no file {path}; splits of this collection: {splits}")
-        return path
+    def _files(self, stem: str) -> Sequence[Path]:
+        """The file of the documents or of the queries; also several of the documents."""
+        if stem == "corpus" and self.path.is_file():
+            return [self.path]
+        if found := _only(self.path, stem, SUFFIXES):
+            return [found]
+        shards = [
+            p for p in sorted(self.path.glob("[!.]*")) if p.name.endswith(SHARDS) and not p.name.startswith("queries.")
+        ]
+        if stem == "corpus" and shards:
+            return shards
+        raise CaiError(f"no file {self.path / stem}.jsonl: {REMEDY}")
 
-    def _file(self, name: str) -> Path:
-        for path in (self.folder / name, self.folder / f"{name}.gz"):
-            if path.is_file():
-                return path
-        raise CaiError(f"no file {self.folder / name}: a BEIR-format folder has corpus.jsonl, queries.jsonl and qrels/")
+    def _qrels_file(self, split: str) -> Path:
+        if found := _only(self.path / "qrels", split, QRELS):
+            return found
+        splits = sorted({path.stem for path in self.path.glob("qrels/*") if path.suffix in QRELS})
+        known = ", ".join(splits) or "none"
+        raise CaiError(f"no file {self.path / 'qrels' / split}.tsv; splits of this collection: {known}")
+
+
+def _only(folder: Path, stem: str, suffixes: Iterable[str]) -> Path | None:
+    """The file with this stem and one of these suffixes. Raises CaiError if there are two."""
+    found = [path for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
+    if len(found) > 1:
+        raise CaiError(f"{found[0]} and {found[1].name}: only one of them can be the right one; move the other away")
+    return found[0] if found else None
+
+
+def _is_name(text: str) -> bool:
+    """Whether the third column of qrels is the name of a column, not a grade."""
+    try:
+        float(text)
+    except ValueError:
+        return bool(text.strip())
+    return False

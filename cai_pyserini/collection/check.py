@@ -38,6 +38,7 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
         "result": "check",
         "inputs": {part: collection.fingerprint(part) for part in ("documents", "queries", split)},
         "reading": reading and [reading.tokenizer, reading.max_length],
+        "strict": collection.strict,
     }
 
     def write(path: Path) -> artifact.Stats:
@@ -48,7 +49,10 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
         path.write_text(json.dumps(counts) + "\n")
         return counts
 
-    return artifact.make(output, recipe, write, folder=False)
+    artifact.make(output, recipe, write, folder=False)
+    if "left_out_judgments" not in artifact.require(output, "beir").stats:
+        collection.set_missing(split, frozenset())  # which saves reading the documents again
+    return output
 
 
 def _cut(collection: Collection, reading: Reading) -> artifact.Stats:

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Container, Iterable, Iterator, Set
 from typing import NamedTuple
 
 from cai_pyserini.collection.ids import Ids
@@ -43,13 +43,16 @@ class Judgment(NamedTuple):
 class Collection(ABC):
     """Documents, topics and qrels. Reading it checks it; a broken record raises CaiError with its place.
 
-    `fields` are the fields of a document that are searched, in order, joined by a space.
+    `fields` are the fields of a document that are searched, in order, joined by a space. `strict` refuses what is
+    otherwise left out with a warning: judgments of documents that the collection lacks, and queries without text.
     """
 
-    def __init__(self, name: str, fields: Iterable[str] = ("title", "text")):
+    def __init__(self, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
         self.name = name
         self.fields = tuple(fields)
-        self._warned = False
+        self.strict = strict
+        self._warned: set[str] = set()
+        self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
 
     def documents(self) -> Iterator[Document]:
         """The documents in the collection's order, streamed. Ids are unique and have no white space."""
@@ -70,10 +73,10 @@ class Collection(ABC):
             yield record
         if not count:
             raise CaiError(f"collection {self.name} has no documents ({self.place})")
-        if empty and not self._warned:
-            self._warned = True
-            logger.warning(
-                "%d of %d documents are empty (the first: %s) and cannot be found", empty, count, first_empty
+        if empty:
+            self._warn(
+                "empty documents",
+                f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found",
             )
 
     def contents_of(self, record: Record) -> str:
@@ -88,48 +91,85 @@ class Collection(ABC):
             raise CaiError(f"{source}: document {unknown[0]!r} is not in collection {self.name}")
         return contents
 
+    def has_queries(self, split: str) -> bool:
+        """Whether there are queries."""
+        return True
+
+    def has_qrels(self, split: str) -> bool:
+        """Whether there are qrels."""
+        return True
+
     def topics(self, split: str) -> dict[str, str]:
-        """The queries that `split` judges: id -> text, in the collection's order."""
-        judged = self.qrels(split)
-        topics: dict[str, str] = {}
-        for record in self._queries(split):
-            if record.id in topics:
-                raise CaiError(f"{record.where}: query id {record.id!r} occurs twice; ids must be unique")
-            if record.id not in judged:
-                continue
-            if not record.text.strip():
-                raise CaiError(f"{record.where}: query {record.id!r} has no text; remove it and its qrels")
-            topics[record.id] = " ".join(record.text.split())  # topics files keep a query in one line
-        if unknown := next((id for id in judged if id not in topics), None):
-            where = next(judgment.where for judgment in self._qrels(split) if judgment.query == unknown)
-            raise CaiError(f"{where}: query {unknown!r} is in the qrels but not among the queries")
-        return topics
+        """The queries to search with: id -> text, in the collection's order. These are the queries that `split` judges,
+        or all if there are no qrels; in both cases those with text."""
+        grades = self._grades(split)
+        texts = self._texts(split, grades)
+        return self._with_text(texts, self._known(split, grades) or texts)
 
     def qrels(self, split: str) -> Qrels:
-        """Relevance grades of the split's judged queries."""
-        qrels: Qrels = {}
-        for where, query, document, grade in self._qrels(split):
-            if qrels.setdefault(query, {}).setdefault(document, grade) != grade:
-                raise CaiError(f"{where}: document {document!r} was judged differently for query {query!r} above")
-        if not qrels:
-            raise CaiError(f"collection {self.name} has no judgments for split {split!r} ({self.place})")
-        return qrels
+        """Relevance grades of the split's judged queries, also of those without text.
+
+        Judgments of documents that the collection lacks are left out, and so are queries that have no others.
+        """
+        grades = self._grades(split)
+        if not grades:
+            raise CaiError(f"collection {self.name} has no qrels ({self.place})")
+        return self._known(split, grades)
+
+    def missing(self, split: str) -> Set[str]:
+        """The judged documents that the collection lacks. To find them, documents are read once per split, until all
+        judged ones are found."""
+        if split not in self._missing:
+            unseen = _documents_in(self._grades(split))
+            for document in progress(self.documents(), self.size, "judged documents"):
+                unseen.discard(document.id)
+                if not unseen:
+                    break
+            self.set_missing(split, unseen)
+        return self._missing[split]
+
+    def set_missing(self, split: str, missing: Set[str]) -> None:
+        """Say which judged documents the collection lacks, so that it need not be read to find out. Warns of them;
+        raises CaiError if the collection is strict, or lacks all of them."""
+        if not missing:
+            self._missing[split] = missing
+            return
+        grades = self._grades(split)
+        first = next(judgment for judgment in self._qrels(split) if judgment.document in missing)
+        lacking = (
+            f"{first.where}: document {first.document!r}, judged for query {first.query!r}, is not in the collection "
+            f"({len(missing):,} such documents)"
+        )
+        if self.strict:
+            raise CaiError(f"{lacking}; remove such judgments or add the documents")
+        if missing >= _documents_in(grades):
+            raise CaiError(f"{lacking}, and neither is any other of the qrels: their ids have to be those of documents")
+        self._missing[split] = missing
+        known = self._known(split, grades)
+        left_out = f"{_judgments_in(grades) - _judgments_in(known):,} of {_judgments_in(grades):,} judgments"
+        if len(known) < len(grades):
+            left_out += f" and {len(grades) - len(known):,} of {len(grades):,} queries, which have no others,"
+        self._warn(f"missing {split}", f"{lacking}: {left_out} are left out")
 
     def check(self, split: str) -> dict[str, int]:
         """Read everything once and raise CaiError for the first broken record. Returns counts."""
-        topics, qrels = self.topics(split), self.qrels(split)
-        missing = {document for judgments in qrels.values() for document in judgments}
+        grades = self._grades(split)
+        texts = self._texts(split, grades) if self.has_queries(split) else {}
         count = 0
+        unseen = _documents_in(grades)
         for document in progress(self.documents(), self.size, "check"):
             count += 1
-            missing.discard(document.id)
-        if missing:
-            judgment = next(j for j in self._qrels(split) if j.document in missing)
-            raise CaiError(
-                f"{judgment.where}: document {judgment.document!r}, judged for query {judgment.query!r}, is not in the "
-                f"collection ({len(missing)} such documents); remove such judgments or add the documents"
-            )
-        return {"documents": count, "queries": len(topics), "judgments": sum(map(len, qrels.values()))}
+            unseen.discard(document.id)
+        self.set_missing(split, unseen)
+        known = self._known(split, grades)
+        queries = known or texts
+        if self.has_queries(split):
+            self._with_text(texts, queries)
+        counts = {"documents": count, "queries": len(queries), "judgments": _judgments_in(known)}
+        counts["empty_queries"] = sum(not texts[query] for query in queries)
+        counts["left_out_queries"] = len(grades) - len(known)
+        counts["left_out_judgments"] = _judgments_in(grades) - _judgments_in(known)
+        return {name: count for name, count in counts.items() if count}
 
     def fingerprint(self, component: str) -> str:
         """A digest of the contents of `documents`, `queries` or a split's qrels."""
@@ -139,6 +179,63 @@ class Collection(ABC):
     def size(self) -> int | None:
         """The number of documents if it is known without reading them, for progress bars."""
         return None
+
+    def _grades(self, split: str) -> Qrels:
+        """All judgments of a split; empty only if there are no qrels."""
+        grades: Qrels = {}
+        if not self.has_qrels(split):
+            return grades
+        for where, query, document, grade in self._qrels(split):
+            if grades.setdefault(query, {}).setdefault(document, grade) != grade:
+                raise CaiError(f"{where}: document {document!r} was judged differently for query {query!r} above")
+        if not grades:
+            raise CaiError(f"collection {self.name} has no judgments for split {split!r} ({self.place})")
+        return grades
+
+    def _known(self, split: str, grades: Qrels) -> Qrels:
+        """The judgments of documents that the collection has."""
+        if not grades or not (missing := self.missing(split)):
+            return grades
+        known = {
+            query: {document: grade for document, grade in judged.items() if document not in missing}
+            for query, judged in grades.items()
+        }
+        return {query: judged for query, judged in known.items() if judged}
+
+    def _texts(self, split: str, grades: Qrels) -> dict[str, str]:
+        """The texts, which can be empty, of the judged queries, or of all queries if there are no grades."""
+        if not self.has_queries(split):
+            raise CaiError(f"collection {self.name} has no queries ({self.place})")
+        texts: dict[str, str] = {}
+        empty = []
+        for record in self._queries(split):
+            if record.id in texts:
+                raise CaiError(f"{record.where}: query id {record.id!r} occurs twice; ids must be unique")
+            if not grades or record.id in grades:
+                texts[record.id] = " ".join(record.text.split())  # topics files keep a query in one line
+                empty += [] if texts[record.id] else [record]
+        if unknown := next((id for id in grades if id not in texts), None):
+            where = next(judgment.where for judgment in self._qrels(split) if judgment.query == unknown)
+            raise CaiError(f"{where}: query {unknown!r} is in the qrels but not among the queries")
+        if empty:
+            lacking = f"{empty[0].where}: query {empty[0].id!r} has no text ({len(empty):,} such queries)"
+            if self.strict:
+                raise CaiError(f"{lacking}; remove such queries and their qrels")
+            self._warn(f"empty queries {split}", f"{lacking}: they are not searched for, and count as 0")
+        return texts
+
+    def _with_text(self, texts: dict[str, str], ids: Container[str]) -> dict[str, str]:
+        """Those of the queries with these ids that have text. Raises CaiError if none has."""
+        topics = {id: text for id, text in texts.items() if text and id in ids}
+        if not topics:
+            raise CaiError(f"collection {self.name} has no queries with text ({self.place})")
+        return topics
+
+    def _warn(self, kind: str, message: str) -> None:
+        """Log a warning, only one of each kind."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            logger.warning("%s", message)
 
     def _require_first(self, record: Record) -> None:
         """Raise CaiError unless `record` is the first with its id: two ids can, very rarely, have the same hash."""
@@ -164,8 +261,19 @@ class Collection(ABC):
 
 
 def checked_id(value: object, where: str) -> str:
-    """`value` as an id. Raises CaiError where it is empty or has white space, which TREC runs cannot hold."""
-    id = str(value) if isinstance(value, str | int) else ""
-    if not id or id.split() != [id]:
+    """`value` as an id. Raises CaiError where it is no string or integer, and where it is empty or has white space,
+    which TREC runs cannot hold."""
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise CaiError(f"{where}: the id {value!r} is not a string or an integer")
+    id = "" if value is None else str(value)
+    if id.split() != [id]:
         raise CaiError(f"{where}: the id {value!r} is empty or has white space, which TREC runs cannot hold")
     return id
+
+
+def _documents_in(qrels: Qrels) -> set[str]:
+    return {document for judged in qrels.values() for document in judged}
+
+
+def _judgments_in(qrels: Qrels) -> int:
+    return sum(map(len, qrels.values()))

@@ -15,8 +15,8 @@ from cai_pyserini.core.errors import CaiError
 class IrDataset(Collection):
     """A dataset of ir_datasets, which downloads it where needed. `{split}` in the id is replaced by the split."""
 
-    def __init__(self, dataset: str, name: str, fields: Iterable[str] = ("title", "text")):
-        super().__init__(name, fields)
+    def __init__(self, dataset: str, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
+        super().__init__(name, fields, strict)
         self.id = dataset
 
     @property
@@ -28,6 +28,12 @@ class IrDataset(Collection):
         dataset = self.id.partition("/{split}")[0]
         with _download_errors(dataset):
             return self._load(dataset).docs_count()
+
+    def has_queries(self, split: str) -> bool:
+        return bool(self._load(self.id.replace("{split}", split)).has_queries())
+
+    def has_qrels(self, split: str) -> bool:
+        return bool(self._load(self.id.replace("{split}", split)).has_qrels())
 
     def _documents(self) -> Iterator[Record]:
         dataset = self.id.partition("/{split}")[0]  # the documents are those of the dataset above its splits
@@ -70,5 +76,5 @@ def _download_errors(dataset: str) -> Iterator[None]:
     except requests.RequestException as error:
         raise CaiError(
             f"{dataset} could not be downloaded ({type(error).__name__}). Without a network: the demo collection, hpo, "
-            "comes with pip, and the path of a BEIR-format folder that you have works as well"
+            "comes with pip, and the path of a folder or file that you have works as well"
         ) from None

@@ -27,7 +27,8 @@ class Passages(Collection):
     """
 
     def __init__(self, collection: Collection, words: int, overlap: int):
-        super().__init__(collection.name, collection.fields)
+        super().__init__(collection.name, collection.fields, collection.strict)
+        self._warned, self._missing = collection._warned, collection._missing
         self._collection = collection
         self._words = words
         self._overlap = overlap
@@ -36,11 +37,20 @@ class Passages(Collection):
         """The contents of whole documents, as runs name documents."""
         return self._collection.contents(ids, source)
 
+    def has_queries(self, split: str) -> bool:
+        return self._collection.has_queries(split)
+
+    def has_qrels(self, split: str) -> bool:
+        return self._collection.has_qrels(split)
+
+    def missing(self, split: str) -> Set[str]:
+        return self._collection.missing(split)
+
     def check(self, split: str) -> dict[str, int]:
         """As Collection.check, with the number of passages."""
-        counts = self._collection.check(split)
-        self._warned = True  # of empty documents, by the line above
-        return counts | {"passages": sum(1 for _ in progress(self._documents(), None, "passages", "passage"))}
+        return self._collection.check(split) | {
+            "passages": sum(1 for _ in progress(self._documents(), None, "passages", "passage"))
+        }
 
     def fingerprint(self, component: str) -> str:
         """That of the collection, with the settings for its documents."""

@@ -17,12 +17,16 @@ def open_collection(config: IndexConfig) -> Collection:
 
 
 def _open(config: IndexConfig) -> Collection:
+    in_files = config.source != "hpo" and not config.source.startswith("ir_datasets:")
+    if not in_files and (config.columns or config.query_columns):
+        raise CaiError(f"collection {config.name}: columns are those of files, but its source is {config.source}")
     if config.source == "hpo":
         return Hpo(config.name, config.fields)
-    if config.source.startswith("ir_datasets:"):
+    if not in_files:
         from cai_pyserini.collection.ir_dataset import IrDataset  # registers hundreds of datasets: half a second
 
-        return IrDataset(config.source.removeprefix("ir_datasets:"), config.name, config.fields)
-    if not Path(config.source).is_dir():
-        raise CaiError(f"no collection folder {config.source}" + (f"; {config.note}" if config.note else ""))
-    return BeirFolder(Path(config.source), config.name, config.fields)
+        return IrDataset(config.source.removeprefix("ir_datasets:"), config.name, config.fields, config.strict)
+    path = Path(config.source)
+    if not path.exists():
+        raise CaiError(f"no collection file or folder {path}" + (f"; {config.note}" if config.note else ""))
+    return BeirFolder(path, config.name, config.fields, config.columns, config.query_columns, config.strict)

@@ -12,6 +12,7 @@ from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+ColumnNames = dict[Literal["id", "title", "text"], str]
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
 
 
@@ -68,9 +69,12 @@ class IndexConfig(Settings):
     """A collection: what to index and search, and scores to compare with."""
 
     name: str
-    source: str  # a BEIR-format folder, ir_datasets:ID with {split} in it, or hpo
+    source: str  # a folder or file (see docs/corpora.md), ir_datasets:ID with {split} in it, or hpo
     split: str = "test"
     fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
+    columns: ColumnNames = Field(default_factory=dict)  # what they are called in the files of the documents
+    query_columns: ColumnNames = Field(default_factory=dict)  # and in the file of the queries
+    strict: bool = False  # refuse judgments of documents that are not there, and empty queries
     passages: int | None = Field(default=None, ge=1)  # words; longer documents are searched as passages of that length
     passage_overlap: int = Field(default=0, ge=0)  # words
     k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
@@ -119,16 +123,17 @@ def _encoder_file(spec: str) -> Path | None:
 
 
 def load_index_config(spec: str) -> IndexConfig:
-    """The collection that `spec` refers to: a name in index_configs/, a YAML file, or a BEIR folder."""
+    """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, or a file of documents."""
     path = _find("index_configs", spec)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
         return config.replace(source=_relative_to(path, config.source))
-    if Path(spec).is_dir():
-        return IndexConfig(name=Path(spec).resolve().name, source=spec)
+    if Path(spec).exists():
+        name = Path(spec).resolve().name
+        return IndexConfig(name=name if Path(spec).is_dir() else Path(name.removesuffix(".gz")).stem, source=spec)
     raise CaiError(
-        f"no collection {spec!r}: give the path of a BEIR-format folder or of a YAML file, or one of "
-        + ", ".join(names("index_configs"))
+        f"no collection {spec!r}: give the path of a folder in BEIR's layout, of a file of documents or of a YAML "
+        "file, or one of " + ", ".join(names("index_configs"))
     )
 
 
@@ -148,7 +153,7 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     for key in ("idf", "projection"):
         if key in values:
             values[key] = os.path.relpath(values[key], folder)
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(values, sort_keys=False)
 
 
 def _folder(kind: str) -> Path:

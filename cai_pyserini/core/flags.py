@@ -2,9 +2,13 @@
 
 from cai_pyserini.core.settings import flag
 
-COLLECTION = flag(help="a name in index_configs/, a YAML file, or a BEIR folder")
+COLLECTION_TEXT = "a name in index_configs/, a YAML file, a folder in BEIR's layout, or a file of documents"
+COLLECTION = flag(help=COLLECTION_TEXT)
 ENCODER = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id")
 SPLIT = flag(None, "split of the queries and qrels to use (default: the collection's, usually test)")
+STRICT = flag(
+    None, "refuse judgments of documents that the collection lacks, and queries without text (default: leave them out)"
+)
 OUTPUT_FOLDER = flag(help="output folder")
 OUTPUT_RUN = flag(help="output file, a TREC run")
 DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")

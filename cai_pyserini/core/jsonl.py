@@ -1,5 +1,6 @@
 """Text and JSONL files, gzipped or not; errors name the file and the line."""
 
+import codecs
 import gzip
 import io
 import json
@@ -12,7 +13,12 @@ from cai_pyserini.core.errors import CaiError
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the non-blank lines of a UTF-8 text file, each as (`file:line`, text).
+    """Yield the non-blank lines of a UTF-8 text file, each as (`file:line`, text); see `all_lines`."""
+    return ((f"{path}:{number}", text) for number, text in all_lines(path) if text.strip())
+
+
+def all_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield all lines of a UTF-8 text file, each as (number, text), without a byte order mark.
 
     Raises CaiError for a missing file, for a line that is not UTF-8, and for a truncated gzip file.
     """
@@ -20,11 +26,10 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    text = line.decode()
+                    text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode()
                 except UnicodeDecodeError as error:
                     raise CaiError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from None
-                if text.strip():
-                    yield f"{path}:{number}", text
+                yield number, text
     except FileNotFoundError:
         raise CaiError(f"no file {path}") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -41,8 +46,15 @@ def parse(text: str, where: str, strings: Sequence[str] = ()) -> dict[str, Any]:
     """Parse a line as a JSON object. Raises CaiError for anything else; its message begins with `where`."""
     try:
         data = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise CaiError(f"{where}: not JSON ({error.msg} at column {error.colno}); correct or remove it") from None
+    except UnicodeEncodeError as error:  # an escape from \ud800 to \udfff without its other half
+        half = ascii(error.object[error.start])[1:-1]
+        raise CaiError(f"{where}: {half} is half a character; correct or remove it") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of nested lists
+        raise CaiError(f"{where}: JSON too large to read ({error}); correct or remove it") from None
     if not isinstance(data, dict):
         raise CaiError(f"{where}: expected a JSON object, {{…}}")
     if wrong := [key for key in strings if not isinstance(data.get(key), str)]:

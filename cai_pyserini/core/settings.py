@@ -58,14 +58,15 @@ def _message(kind: type[Settings], error: ErrorDetails) -> str:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The `key: value` pairs of a YAML file. Raises CaiError for a missing or broken file."""
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise CaiError(f"no file {path}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise CaiError(f"{path}:{line}: not YAML ({error.problem})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CaiError(f"{path}: not YAML ({str(error).splitlines()[0]})") from None
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        # PyYAML lets its constructors' errors through, as of dates such as 2020-13-45 and of tagged values
+        raise CaiError(f"{path}: not YAML ({str(error).partition('\n')[0]})") from None
     if not isinstance(data, dict):
         raise CaiError(f"{path}: expected `key: value` lines")
     return {str(key): value for key, value in data.items()}

@@ -66,7 +66,7 @@ def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", s
     return {
         "stage": "encode",
         "role": role,
-        "texts": [collection.fingerprint(role), collection.fingerprint(split) if role == "queries" else None],
+        "texts": collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split)),
         **encoder.recipe(role),
     }
 

@@ -39,14 +39,15 @@ class OpenRun:
             raise CaiError(f"{folder} has no finished run: make one with `python -m cai_pyserini.beir`")
         results = json.loads(self._layout.results.read_text())
         self._settings: dict[str, Any] = results["settings"]
-        self._scores: dict[str, Any] = results["systems"]
+        self._scores: dict[str, float] = dict.fromkeys(results["searches"].values(), 0.0)  # without queries
+        self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results["systems"].items()}
         self._retrievers: dict[str, Retriever] = {}
         self._encoders: dict[str, Encoder] = {}
 
     @property
     def systems(self) -> list[str]:
         """The systems that can be opened, the best first."""
-        names = sorted(self._scores, key=lambda name: -self._scores[name]["nDCG@10"])
+        names = sorted(self._scores, key=lambda name: -self._scores[name])
         return [name for name in names if not _unfit(system := parse_system(name)) and not self._missing(system)]
 
     def open(self, name: str) -> Engine:

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, SPLIT
+from cai_pyserini.core.flags import COLLECTION, SPLIT, STRICT
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 
@@ -13,6 +13,7 @@ class EvaluateSettings(Settings):
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="TREC runs to evaluate")
     split: str | None = SPLIT
+    strict: bool | None = STRICT
     measures: list[str] = flag(
         ["nDCG@10", "R@100", "RR@10"], "measures, as ir_measures names them; runs are compared by the first one"
     )
@@ -28,8 +29,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.evaluate.measures import mean, measure
     from cai_pyserini.evaluate.significance import compare
 
-    config = load_index_config(settings.collection)
-    qrels = open_collection(config).qrels(settings.split or config.split)
+    changes = settings.model_dump(include={"split", "strict"}, exclude_none=True)
+    config = load_index_config(settings.collection).replace(**changes)
+    qrels = open_collection(config).qrels(config.split)
     values = {str(path): measure(qrels, read_run(path), settings.measures) for path in settings.runs}
     rows = [["run", *settings.measures]]
     rows += [[name, *(f"{mean(found[m]):.4f}" for m in settings.measures)] for name, found in values.items()]

@@ -47,9 +47,10 @@ def index_bm25(
 def _queries_by_document(generated: Collection) -> dict[str, list[str]]:
     queries: dict[str, list[str]] = {}
     topics = generated.topics("train")
-    for query, judged in generated.qrels("train").items():
-        for document in judged:
-            queries.setdefault(document, []).append(topics[query])
+    qrels = generated.qrels("train")
+    for query, text in topics.items():
+        for document in qrels[query]:
+            queries.setdefault(document, []).append(text)
     return queries
 
 

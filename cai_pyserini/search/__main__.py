@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import DEVICE, SPLIT, THREADS
+from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, SPLIT, STRICT, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 HITS = 10  # shown of each query
@@ -39,8 +39,9 @@ class SearchSettings(Settings):
     device: str = DEVICE
     topics: AnyPath | None = flag(None, "a file of queries to search for: lines of id, tab, text")
     output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
-    collection: str | None = flag(None, "queries of the run: a name in index_configs/, a YAML file, or a BEIR folder")
+    collection: str | None = flag(None, f"queries of the run: {COLLECTION_TEXT}")
     split: str | None = SPLIT
+    strict: bool | None = STRICT
     feedback: AnyPath | None = flag(
         None, "expand SPLADE queries by feedback: folder with the raw vectors that the index was made from"
     )
@@ -51,7 +52,7 @@ class SearchSettings(Settings):
     b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
-        "whether to remove a hit that has the id of its query; auto: yes, unless the qrels judge such a hit relevant "
+        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
         "(default: the collection's, usually auto)",
     )
     threads: int = THREADS
@@ -65,7 +66,7 @@ class SearchSettings(Settings):
         if self.output and (self.queries or self.topics):
             raise ValueError("--output takes the queries of --collection, and no others")
         of_index = ("encoder", "query") if self.run else ()
-        of_runs = () if self.output else ("collection", "split", "feedback", "k1", "b", "remove_query")
+        of_runs = () if self.output else ("collection", "split", "strict", "feedback", "k1", "b", "remove_query")
         if given := [name for name in (*of_index, *of_runs) if getattr(self, name) is not None]:
             raise ValueError(f"--{given[0].replace('_', '-')} takes {'--output' if given[0] in of_runs else '--index'}")
         if self.system and not self.run:
@@ -89,15 +90,16 @@ def _write_run(settings: SearchSettings) -> None:
     from cai_pyserini.search.search import queries_for, removes_query, search
 
     assert settings.index and settings.output and settings.collection  # SearchSettings checks it
-    changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query"}, exclude_none=True)
+    changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     collection = open_collection(config)
+    qrels = collection.qrels(config.split) if collection.has_qrels(config.split) else None
     search(
         settings.index,
         queries_for(settings.index, collection.topics(config.split), settings.encoder, settings.query, settings.device),
         settings.output,
         hits=config.hits,
-        remove_query=removes_query(config.remove_query, collection.qrels(config.split)),
+        remove_query=removes_query(config.remove_query, qrels),
         k1=config.k1,
         b=config.b,
         threads=settings.threads,

@@ -163,15 +163,17 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: bool) -> None:
         raise CaiError(f"{index} is {what} the words of BM25 to queries: search it with --encoder {index}")
 
 
-def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels) -> bool:
+def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels | None) -> bool:
     """Whether to remove hits that have the id of their query from a run.
 
     Where queries are documents of the collection, as in ArguAna, a query is no answer to itself. Where queries and
     documents merely share ids, such a hit is as good as any other: with `auto`, hits are kept, with a warning, if the
-    qrels judge any of them relevant.
+    qrels judge any of them relevant, or if there are no qrels.
     """
     if setting != "auto":
         return setting == "always"
+    if qrels is None:
+        return False
     relevant = [query for query, grades in qrels.items() if grades.get(query, 0) > 0]
     if relevant:
         logger.warning(

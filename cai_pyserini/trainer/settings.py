@@ -9,12 +9,12 @@ from pydantic import model_validator
 from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import COLLECTION, DEVICE, PRECISION
+from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
 CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
 TEXTS = flag(
-    help="what to train on, one or more: collections (a name in index_configs/, a YAML file, or a BEIR folder), "
+    help=f"what to train on, one or more: collections ({COLLECTION_TEXT} in Parquet, CSV or TSV), "
     'text files (.txt, one text per line) and JSONL files ({"text": …, "title": …}, title optional), gzipped or not'
 )
 MIN_WORDS = flag(0, "leave out texts with fewer words; the paper: 128 (default: 0)", ge=0)
@@ -211,7 +211,7 @@ class MsmarcoSettings(Settings):
         "--scores scores/*.parquet --output triples.jsonl"
     )
     config: AnyPath | None = CONFIG
-    collection: str = flag(help="passages and queries: a name in index_configs/, a YAML file, or a BEIR folder")
+    collection: str = flag(help=f"passages and queries: {COLLECTION_TEXT}")
     hard_negatives: AnyPath = flag(help="msmarco-hard-negatives.jsonl.gz of sentence-transformers")
     scores: list[AnyPath] = flag(help="cross-encoder scores: Parquet or JSONL files with query_id, corpus_id and score")
     output: AnyPath = TRAINING_FILE

@@ -100,6 +100,27 @@ def test_analyses_use_the_encoder_of_each_system(experiment: Experiment) -> None
         assert found and found == pytest.approx({document: scores[document] for document in found}, rel=1e-5)
 
 
+@pytest.mark.slow
+def test_documents_alone_can_be_adapted_to(tiny: Path, tmp_path: Path) -> None:
+    documents = tmp_path / "documents.jsonl"
+    documents.write_bytes((tiny / "corpus.jsonl").read_bytes())
+    (tmp_path / "steps.yaml").write_text("max_steps: 2\nbatch_size: 4\nwarmup_steps: 1\n")
+    output = tmp_path / "run"
+    adapt = AdaptSettings(
+        collection=str(documents),
+        base="splade-tiny",
+        output=output / "adapted",
+        splade=tmp_path / "steps.yaml",
+        vectors=output / "vectors",
+        weight=0.5,
+        device="cpu",
+    )
+    made = Experiment(load_index_config(str(documents)), load_encoder("splade-tiny"), output, device="cpu", adapt=adapt)
+    results = plan.run(made, ["adapted-splade-doc-idf"])
+    assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.systems
+    assert made.layout.index(parse_system("adapted-splade-idf")).is_dir()
+
+
 def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Experiment] = []
 

@@ -1,5 +1,6 @@
 """Whole runs, as a user starts them."""
 
+import csv
 import json
 import os
 import shutil
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.analysis.explain import explain_query
+from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.beir.__main__ import main
 from cai_pyserini.beir.systems import all_systems, parse_system
 from cai_pyserini.collection.beir_folder import BeirFolder
@@ -290,6 +293,107 @@ def test_a_new_fusion_is_one_entry(tiny: Path, copied: Path, monkeypatch: pytest
     assert halves == {
         query: pytest.approx({d: s / 2 for d, s in hits.items()}, abs=2e-6) for query, hits in whole.items()
     }
+
+
+def commands(output: Path, *systems: str) -> list[str]:
+    """What is printed at the end of a run without scores."""
+    return [f'python -m cai_pyserini.search --run {output} --system {system} "free text"' for system in systems]
+
+
+@slow
+def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(broken / "qrels")
+    output, systems = tmp_path / "run", ["hybrid-splade-idf-minmax", "splade-doc"]
+    main([str(broken), "--output", str(output), "--systems", *systems])
+    printed = capsys.readouterr().out.splitlines()
+    assert "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/" in printed
+    assert printed[-5:] == [f"{output}/report.md", "", *commands(output, "bm25", "splade-idf", "splade-doc")]
+    assert set(run_of_system(output, "splade-idf")) == {r["_id"] for r in json_lines(broken / "queries.jsonl")}
+    assert next(iter(run_of_system(output, "splade-doc")["d8"])) == "d8"  # nothing says that it should not be found
+    assert (output / "runs" / "hybrid-splade-idf-minmax.trec").exists() and not (output / "evaluations").exists()
+    found = results(output)
+    assert found["counts"] == {"documents": 12, "queries": 7, "cut": 0, "lost": 0}
+    assert list(found["systems"]) == systems and found["systems"]["splade-doc"].keys() == {"queries", "ms_per_query"}
+    case = explain_query(FinishedRun(output), "q1", systems)
+    assert [explanation.grade for explanation in case.systems["splade-doc"]] == [None] * 5
+    with pytest.raises(CaiError, match="nothing to verify"):
+        main([str(broken), "--output", str(output), "--systems", *systems, "--verify"])
+
+
+@slow
+def test_documents_alone_leave_indexes(
+    tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / "notes.csv").open("w", encoding="utf-8", newline="") as file:
+        rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
+        rows.writeheader()
+        rows.writerows({"docid": record["_id"]} | record for record in json_lines(tiny / "corpus.jsonl"))
+    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-splade-doc-idf-prf", "splade"]
+    main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
+    printed = capsys.readouterr().out.splitlines()
+    named = ["bm25", "splade-doc-idf", "joint-splade-doc-idf-prf", "splade"]
+    assert printed == [
+        "no queries: nothing is searched or evaluated; the indexes are in indexes/",
+        *("", f"{output}/report.md", ""),
+        *commands(output, *named),
+    ]
+    found = results(output)
+    assert found["collection"] == "notes" and found["systems"] == {} and found["counts"]["documents"] == 12
+    assert {path.name for path in output.iterdir()} & {"runs", "evaluations"} == set()
+    for name in ("impacts/splade-idf", "impacts/joint-splade-idf"):
+        made, expected = (json_lines(folder / name / "00000.jsonl") for folder in (output, run_folder))
+        assert made == expected
+    time.sleep(1)  # manifests are dated to the second
+    main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
+    assert not capsys.readouterr().err  # nothing is done twice
+    with pytest.raises(CaiError, match="collection notes has no queries"):
+        _ = FinishedRun(output).topics
+
+
+@slow
+def test_an_empty_query_counts_as_0(
+    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queries = [
+        record | {"text": ""} if record["_id"] == "q2" else record for record in json_lines(broken / "queries.jsonl")
+    ]
+    (broken / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
+    output, systems = tmp_path / "run", ["bm25", "splade-doc"]
+    main([str(broken), "--output", str(output), "--systems", *systems])
+    assert "query 'q2' has no text (1 such queries)" in caplog.text
+    for name in systems:
+        assert "q2" not in run_of_system(output, name)
+        values = json.loads((run_folder / "evaluations" / f"{name}.json").read_text())
+        for measure, per_query in values.items():
+            assert per_query["q2"] > 0
+            expected = sum(value for query, value in per_query.items() if query != "q2") / 5
+            assert scores(output)[name][measure] == pytest.approx(expected)
+    assert results(output)["counts"]["empty_queries"] == 1 and results(output)["counts"]["queries"] == 5
+    assert "1 queries have no text" in (output / "report.md").read_text()
+    with pytest.raises(CaiError, match=r"queries\.jsonl:2: query 'q2' has no text"):
+        main([str(broken), "--output", str(output), "--systems", *systems, "--strict"])
+
+
+@slow
+def test_judgments_of_unknown_documents_change_no_score(
+    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (broken / "qrels" / "test.tsv").open("a") as file:
+        file.write("q1\tnowhere\t2\nt1\tnowhere\t1\n")
+    output = tmp_path / "run"
+    run = [str(broken), "--output", str(output), "--systems", "bm25", "splade"]
+    main(run)
+    assert "2 of 10 judgments and 1 of 6 queries, which have no others, are left out" in caplog.text
+    assert scores(output) == {name: scores(run_folder)[name] for name in ("bm25", "splade")}
+    counts = {"documents": 12, "queries": 5, "judgments": 8, "left_out_queries": 1, "left_out_judgments": 2}
+    assert results(output)["counts"] == counts | {"cut": 0, "lost": 0}
+    with pytest.raises(CaiError, match="document 'nowhere', judged for query 'q1'"):
+        main([*run, "--strict"])
+    # With the document, there is one more query to search with.
+    with (broken / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "nowhere", "text": "diabetes"}\n')
+    main(run)
+    assert "t1" in run_of_system(output, "splade") and results(output)["counts"]["judgments"] == 10
 
 
 @pytest.fixture

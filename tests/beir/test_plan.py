@@ -31,6 +31,30 @@ def test_bm25_needs_no_encoder(experiment: Experiment) -> None:
     assert labels(experiment, "bm25") == ["check", "index bm25", "search bm25", "evaluate bm25"]
 
 
+@pytest.fixture
+def unjudged(broken: Path, experiment: Experiment) -> Experiment:
+    """An experiment on queries without qrels."""
+    shutil.rmtree(broken / "qrels")
+    return replace(experiment, collection=IndexConfig(name="broken", source=str(broken)))
+
+
+def test_without_qrels_nothing_is_evaluated(experiment: Experiment, unjudged: Experiment) -> None:
+    systems = ("hybrid-splade-idf-minmax-exact", "splade-doc-prf", "bm25")
+    judged = labels(experiment, *systems)
+    assert labels(unjudged, *systems) == [label for label in judged if not label.startswith("evaluate")]
+    assert any(label.startswith("evaluate") for label in judged)
+
+
+def test_without_queries_nothing_is_searched(adapting: Experiment, unjudged: Experiment) -> None:
+    systems = ("hybrid-splade-idf-dense-zscore", "splade-doc-prf", "adapted-joint-splade-idf")
+    (Path(unjudged.collection.source) / "queries.jsonl").unlink()
+    alone = replace(adapting, collection=unjudged.collection)
+    kept = ("check", "adapt", "idf", "encode", "words", "impacts", "index", "weights")
+    every = [label for label in labels(adapting, *systems) if "queries" not in label]
+    assert labels(alone, *systems) == [label for label in every if label.startswith(kept)]
+    assert "weights" in every and "fuse hybrid-splade-idf-dense-zscore" in every
+
+
 def test_every_stage_once_after_what_it_needs(experiment: Experiment) -> None:
     found = labels(experiment, "hybrid-splade-idf-minmax", "splade-doc-idf", "splade", "hybrid-splade-idf")
     assert found == [

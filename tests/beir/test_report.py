@@ -8,7 +8,7 @@ import pytest
 
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.report import Feedback, Results, gather, markdown, table, verify, write
+from cai_pyserini.beir.report import Feedback, Results, gather, markdown, searches, table, verify, write
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
@@ -36,6 +36,7 @@ RESULTS = Results(
     },
     timings_s={"check": 0.04, "encode documents": 1234.56},
     index_bytes={"bm25": 1_500_000, "splade": 25_000_000},
+    searches={"bm25": "bm25", "splade": "splade-doc"},
     nonzeros_per_document=123.45,
     best={"without a model": "bm25", "with SPLADE": "hybrid-splade-idf", "with any model": "hybrid-splade-idf"},
     alpha={"joint-splade-idf": {"splade": 3.7128, "bow": 0.51}},
@@ -118,6 +119,60 @@ def test_the_report_names_the_other_models() -> None:
     text = markdown(replace(RESULTS, settings=settings, published=[], nonzeros_per_document=None))
     assert "Dense encoder: minilm." in text and "Cross-encoder: some/model." in text
     assert "Published" not in text and "non-zeros" not in text
+
+
+UNSCORED = replace(
+    RESULTS,
+    systems={name: {"queries": 7, "ms_per_query": ms} for name, ms in (("bm25", 1.5), ("splade-doc", 2))},
+    comparisons={},
+    best={},
+    feedback={},
+    counts={"documents": 5183, "queries": 7, "empty_queries": 1},
+    published=[],
+)
+
+
+def test_without_qrels_runs_take_the_place_of_scores() -> None:
+    assert table(UNSCORED).splitlines() == [
+        "system      ms/query                   run",
+        "------------------------------------------",
+        "bm25            1.50        runs/bm25.trec",
+        "splade-doc      2.00  runs/splade-doc.trec",
+        "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/",
+    ]
+    lines = markdown(UNSCORED).splitlines()
+    for line in (
+        "5,183 documents, 7 queries. 1 queries have no text: they are not searched for, and count as 0.",
+        "| splade-doc | 2.00 | runs/splade-doc.trec |",
+        "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/.",
+        "Indexes: bm25 1.5 MB, splade 25.0 MB.",
+    ):
+        assert line in lines, line
+    assert "nDCG" not in table(UNSCORED) + markdown(UNSCORED)
+
+
+def test_without_queries_there_are_only_indexes() -> None:
+    alone = replace(UNSCORED, systems={}, counts={"documents": 5183})
+    text = "no queries: nothing is searched or evaluated; the indexes are in indexes/"
+    assert table(alone) == text
+    assert f"{text}." in markdown(alone).splitlines() and "| system" not in markdown(alone)
+
+
+def test_every_index_has_a_command_that_searches_it() -> None:
+    assert searches(RESULTS, Path("runs/my own")).splitlines() == [
+        "python -m cai_pyserini.search --run 'runs/my own' --system bm25 \"free text\"",
+        "python -m cai_pyserini.search --run 'runs/my own' --system splade-doc \"free text\"",
+    ]
+
+
+def test_the_report_says_what_is_left_out() -> None:
+    counts = RESULTS.counts | {"left_out_judgments": 1200}
+    first = (
+        "5,183 documents, 300 queries, 339 judgments. 1,200 judgments of documents that the collection lacks are left"
+    )
+    assert f"{first} out." in markdown(replace(RESULTS, counts=counts)).splitlines()
+    counts |= {"left_out_queries": 3}
+    assert f"{first} out, and 3 queries without others." in markdown(replace(RESULTS, counts=counts)).splitlines()
 
 
 ADAPTED = replace(
@@ -253,5 +308,7 @@ def test_verify_fails_beyond_the_tolerance() -> None:
 
 @pytest.mark.parametrize("expected", [{}, {"any": {"dense": 0.5}}, {"other": {"bm25": 0.5}}])
 def test_nothing_to_verify_is_a_failure(expected: dict) -> None:
+    with pytest.raises(CaiError, match="nothing to verify"):
+        verify(UNSCORED, config(any={"bm25": 0.679}))
     with pytest.raises(CaiError, match="expects no scores of these systems with splade-tiny: nothing to verify"):
         verify(RESULTS, config(**expected))

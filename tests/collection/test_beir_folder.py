@@ -4,12 +4,14 @@ import gzip
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.contract import Document, Record
 from cai_pyserini.core.errors import CaiError
 
 CORPUS = (
@@ -26,12 +28,29 @@ def beir(tmp_path: Path):
     """Write a BEIR folder whose default lines can be replaced, and open it."""
 
     def write(
-        corpus: Iterable[str] = CORPUS, queries: Iterable[str] = QUERIES, qrels: Iterable[str] = QRELS
+        corpus: Iterable[str] = CORPUS,
+        queries: Iterable[str] = QUERIES,
+        qrels: Iterable[str] = QRELS,
+        strict: bool = False,
     ) -> BeirFolder:
         (tmp_path / "qrels").mkdir(exist_ok=True)
         for name, lines in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.tsv", qrels)):
             (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return BeirFolder(tmp_path, "made")
+        return BeirFolder(tmp_path, "made", strict=strict)
+
+    return write
+
+
+@pytest.fixture
+def files(tmp_path: Path):
+    """Write files, name by name, and open their folder."""
+
+    def write(texts: dict[str, str], **settings: Any) -> BeirFolder:
+        for name, text in texts.items():
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return BeirFolder(tmp_path, "made", **settings)
 
     return write
 
@@ -180,11 +199,28 @@ def test_empty_documents_are_kept_and_warned_of_once(beir, caplog: pytest.LogCap
     assert re.match(r"2 of 4 documents are empty \(the first: .*corpus\.jsonl:3\)", message)
 
 
-def test_an_empty_query_is_refused_if_it_is_judged(beir) -> None:
-    blank = '{"_id": "q2", "text": " "}'
-    with pytest.raises(CaiError, match=r"queries\.jsonl:2: query 'q2' has no text"):
-        beir(queries=[QUERIES[0], blank]).topics("test")
-    assert list(beir(queries=[QUERIES[0], blank], qrels=QRELS[:2]).topics("test")) == ["q1"]
+BLANK = '{"_id": "q2", "text": " "}'
+
+
+def test_an_empty_query_is_judged_but_not_searched_for(beir, caplog: pytest.LogCaptureFixture) -> None:
+    collection = beir(queries=[QUERIES[0], BLANK])
+    assert collection.topics("test") == {"q1": "flu"} and list(collection.qrels("test")) == ["q1", "q2"]
+    assert collection.check("test") == {"documents": 2, "queries": 2, "judgments": 2, "empty_queries": 1}
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert re.search(r"queries\.jsonl:2: query 'q2' has no text \(1 such queries\): .* not searched for, and", message)
+    with pytest.raises(CaiError, match=r"queries\.jsonl:2: query 'q2' has no text .* such queries and their qrels"):
+        beir(queries=[QUERIES[0], BLANK], strict=True).topics("test")
+
+
+def test_an_empty_query_does_not_matter_if_it_is_not_judged(beir, caplog: pytest.LogCaptureFixture) -> None:
+    assert list(beir(queries=[QUERIES[0], BLANK], qrels=QRELS[:2], strict=True).topics("test")) == ["q1"]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("ask", ["topics", "check"])
+def test_queries_that_are_all_empty_are_refused(beir, ask: str) -> None:
+    with pytest.raises(CaiError, match="collection made has no queries with text"):
+        getattr(beir(queries=[BLANK], qrels=[HEADER, "q2\td1\t1"]), ask)("test")
 
 
 def test_an_empty_collection_is_refused(beir, tmp_path: Path) -> None:
@@ -197,20 +233,80 @@ def test_a_judged_query_must_exist(beir) -> None:
         beir(qrels=[*QRELS, "q9\td1\t1"]).check("test")
 
 
-def test_a_judged_document_must_exist(beir) -> None:
-    with pytest.raises(CaiError, match=r"test\.tsv:4: document 'd8', judged for query 'q1'.*\(2 such documents\)"):
-        beir(qrels=[*QRELS, "q1\td8\t1", "q1\td9\t0"]).check("test")
+LACKING = [HEADER, "q2\td8\t1", "q1\td1\t1", "q1\td8\t0", "q1\td9\t0"]
+
+
+@pytest.mark.parametrize("ask", ["topics", "qrels", "check"])
+def test_judgments_of_unknown_documents_are_left_out(beir, caplog: pytest.LogCaptureFixture, ask: str) -> None:
+    collection = beir(qrels=LACKING)
+    for _ in range(2):
+        getattr(collection, ask)("test")
+    assert collection.topics("test") == {"q1": "flu"} and collection.qrels("test") == {"q1": {"d1": 1}}
+    counts = {"documents": 2, "queries": 1, "judgments": 1, "left_out_queries": 1, "left_out_judgments": 3}
+    assert collection.check("test") == counts
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert re.search(
+        r"test\.tsv:2: document 'd8', judged for query 'q2', is not in the collection \(2 such documents\): "
+        r"3 of 4 judgments and 1 of 2 queries, which have no others, are left out$",
+        message,
+    )
+
+
+@pytest.mark.parametrize("ask", ["topics", "qrels", "check"])
+def test_a_strict_collection_has_all_judged_documents(beir, ask: str) -> None:
+    message = r"test\.tsv:2: document 'd8', judged for query 'q2'.*\(2 such documents\); remove such judgments or add"
+    collection = beir(qrels=LACKING, strict=True)
+    for _ in range(2):
+        with pytest.raises(CaiError, match=message):
+            getattr(collection, ask)("test")
+
+
+def test_qrels_of_another_collection_are_refused(beir) -> None:
+    with pytest.raises(CaiError, match=r"'d8', judged .*\(2 such documents\), and neither is any other of the qrels"):
+        beir(qrels=[HEADER, "q1\td8\t1", "q1\td9\t1"]).topics("test")
+
+
+def test_documents_are_read_once_to_find_the_judged_ones(beir, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    records = BeirFolder._records
+
+    def counted(collection: BeirFolder, stem: str) -> Iterator[Record]:
+        for record in records(collection, stem):
+            read.append(record.id)
+            yield record
+
+    def read_of(*asked: str, **lines: list[str]) -> list[str]:
+        collection = beir(**lines)
+        for ask in asked:
+            getattr(collection, ask)("test")
+        return [id for id in read if id.startswith("d")]
+
+    monkeypatch.setattr(BeirFolder, "_records", counted)
+    assert read_of("check", "topics", "qrels") == ["d1", "d2"]
+    read.clear()
+    assert read_of("topics", "qrels", qrels=LACKING) == ["d1", "d2"]
+    read.clear()
+    assert read_of("qrels", "topics", qrels=QRELS[:2]) == ["d1"]  # all judged ones are found
 
 
 @pytest.mark.parametrize(
     "qrels, message",
     [
-        (QRELS[1:], r":1: no header"),
         ((HEADER, "q1\td1"), r":2: 2 columns; expected query-id, corpus-id and score"),
         ((HEADER, "q1 0 d1 1"), r":2: 1 columns"),
         ((HEADER, "q1\t0\td1\t1"), r":2: 4 columns"),
-        ((HEADER, "q1\td1\t0.5"), r":2: the score '0\.5' is not an integer"),
-        ((HEADER, "q1\td1\t"), r":2: the score '' is not an integer"),
+        (("q1 d1 1",), r":1: 3 columns; expected .*, tab-separated, or the four of TREC, separated by white space"),
+        (("q1 0 d1 1", "q1\td2\t1"), r":2: 3 columns"),
+        (("q1 0 d1 1", "q1 0 d 2 1"), r":2: 5 columns"),
+        (("q1\td1\t0.5",), r":1: the grade '0\.5' is not an integer"),
+        (("q1 0 d1 high",), r":1: the grade 'high' is not an integer"),
+        ((HEADER, "q1\td1\t0.5"), r":2: the grade '0\.5' is not an integer"),
+        ((HEADER, "q1\td1\t"), r":2: the grade '' is not an integer"),
+        (("q1\td1\t",), r":1: the grade '' is not an integer"),
+        (("q1\td1\tnan",), r":1: the grade 'nan' is not an integer"),
+        ((HEADER, "q1\td1\t1e0"), r":2: the grade '1e0' is not an integer"),
+        ((HEADER, "q1\td1\t1_0"), r":2: the grade '1_0' is not an integer"),
+        ((HEADER, "q1\td1\t" + "1" * 5000), r":2: the grade '1+' is not an integer"),
         ((HEADER, "q1\td 1\t1"), r":2: the id 'd 1'"),
         ((HEADER, "q1\td1\t1", "q2\td2\t1", "q1\td1\t2"), r":4: document 'd1' was judged differently for query 'q1'"),
     ],
@@ -218,6 +314,38 @@ def test_a_judged_document_must_exist(beir) -> None:
 def test_broken_qrels_are_named(beir, qrels: tuple[str, ...], message: str) -> None:
     with pytest.raises(CaiError, match=rf"test\.tsv{message}"):
         beir(qrels=qrels).qrels("test")
+
+
+TREC = {"q1": {"d1": 1}, "q2": {"d2": 2}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q1\td1\t1\nq2\td2\t2\n",
+        "query-id\tcorpus-id\tscore\nq1\td1\t1.0\nq2\td2\t2.\n",
+        "\ufeffq1\td1\t1\nq2\td2\t2\n",
+        "\ufeffquery-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t+2",
+        "q1 0 d1 1\nq2 0 d2 2\n",
+        "q1\t0\td1\t1\r\n\r\nq2  Q0\td2\t2.00\r\n",
+    ],
+)
+@pytest.mark.parametrize("suffix", [".tsv", ".txt", ".qrels"])
+def test_qrels_in_other_forms(files, text: str, suffix: str) -> None:
+    collection = files({"corpus.jsonl": "\n".join(CORPUS), f"qrels/dev{suffix}": text})
+    assert collection.qrels("dev") == TREC
+    with pytest.raises(CaiError, match=r"no file .*qrels/test\.tsv; splits of this collection: dev"):
+        collection.qrels("test")
+
+
+def test_two_files_of_qrels_are_refused(files) -> None:
+    collection = files({"corpus.jsonl": CORPUS[0], "qrels/test.tsv": "q1\td1\t1\n", "qrels/test.txt": "q1 0 d1 1\n"})
+    with pytest.raises(CaiError, match=r"qrels/test\.tsv and test\.txt: only one of them can be the right one"):
+        collection.qrels("test")
+
+
+def test_negative_grades(beir) -> None:
+    assert beir(qrels=["q1\td1\t-1", "q1\td2\t-2.0"]).qrels("test") == {"q1": {"d1": -1, "d2": -2}}
 
 
 def test_qrels_without_judgments_are_refused(beir) -> None:
@@ -241,7 +369,9 @@ def test_a_missing_split_is_answered_with_those_that_exist(tiny: Path, ask: str)
 
 def test_a_folder_without_a_corpus_is_told_the_format(broken: Path) -> None:
     (broken / "corpus.jsonl").unlink()
-    with pytest.raises(CaiError, match=r"no file .*corpus\.jsonl: a BEIR-format folder has corpus\.jsonl, queries"):
+    with pytest.raises(
+        CaiError, match=r"no file .*corpus\.jsonl: a folder in BEIR's layout has corpus\.jsonl, queries"
+    ):
         BeirFolder(broken, "broken").check("test")
 
 
@@ -264,3 +394,108 @@ def test_a_fingerprint_depends_on_contents_and_fields_not_on_the_folder(broken: 
     assert BeirFolder(broken, "a").fingerprint("documents") == BeirFolder(tiny, "b").fingerprint("documents")
     only_text = BeirFolder(tiny, "b", ["text"])
     assert only_text.fingerprint("documents") != BeirFolder(tiny, "b").fingerprint("documents")
+
+
+def test_a_fingerprint_depends_on_columns_and_format(files) -> None:
+    found = {
+        files({"corpus.csv": "id,text,abstract\n1,a,b\n"}).fingerprint("documents"),
+        files({}, columns={"text": "abstract"}).fingerprint("documents"),
+    }
+    assert len(found) == 2
+
+
+THREE = [Document("1", "A x"), Document("2", " y")]
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("corpus.csv", 'id,title,text\n1,A,x\n2,,"y"\n'),
+        ("corpus.tsv", "docid\ttitle\tcontents\n1\tA\tx\n2\t\ty\n"),
+        ("corpus.jsonl", '\ufeff{"id": 1, "title": "A", "text": "x"}\n{"docid": "2", "contents": "y"}\n'),
+        ("part-1.jsonl", '{"id": "1", "title": "A", "contents": "x"}\n{"id": "2", "contents": "y"}\n'),
+    ],
+)
+def test_documents_in_other_forms(files, name: str, text: str) -> None:
+    collection = files({name: text})
+    assert list(collection.documents()) == THREE
+    assert not collection.has_queries("test") and not collection.has_qrels("test")
+    assert collection.check("test") == {"documents": 2}
+
+
+def test_a_file_of_documents_is_a_collection(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("id,title,text\n1,A,x\n2,,y\n")
+    (tmp_path / "queries.csv").write_text("id,text\nq,x\n")
+    collection = BeirFolder(tmp_path / "mine.csv", "mine")
+    assert list(collection.documents()) == THREE and collection.check("test") == {"documents": 2}
+    for ask in ("qrels", "queries"):
+        with pytest.raises(CaiError, match=rf"collection mine has no {ask} \(.*mine\.csv\)"):
+            (collection.qrels if ask == "qrels" else collection.topics)("test")
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.xlsx").touch()
+    with pytest.raises(CaiError, match=r"mine\.xlsx: its name should end with one of \.jsonl, \.jsonl\.gz, \.parquet"):
+        BeirFolder(tmp_path / "mine.xlsx", "mine")
+
+
+def test_documents_in_several_files(files) -> None:
+    line = '{{"id": "{}", "contents": "x"}}\n'
+    names = ["b.jsonl", "a.jsonl", "c.jsonl"]
+    collection = files(
+        {name: line.format(name[0]) for name in names}
+        | {"queries.jsonl": '{"id": "q", "text": "x"}', "notes.txt": "none", "manifest.json": "{}"}
+    )
+    assert [document.id for document in collection.documents()] == ["a", "b", "c"]
+    assert collection.size == 3
+    files({"c.jsonl": line.format("a")})
+    with pytest.raises(CaiError, match=r"c\.jsonl:1: document id 'a' occurs twice \(first: .*a\.jsonl:1\)"):
+        list(collection.documents())
+
+
+def test_two_files_of_documents_are_refused(files) -> None:
+    collection = files({"corpus.jsonl": CORPUS[0], "corpus.csv": "id,text\n1,x\n"})
+    with pytest.raises(CaiError, match=r"corpus\.jsonl and corpus\.csv: only one of them can be the right one"):
+        list(collection.documents())
+
+
+def test_columns_have_the_names_that_are_given(files) -> None:
+    collection = files(
+        {
+            "corpus.csv": "pmid,heading,abstract,text\n1,A,x,no\n2,,y,no\n",
+            "queries.tsv": "topic\tquestion\nq1\twhat?\n",
+            "qrels/test.tsv": "q1\t1\t1\n",
+        },
+        columns={"id": "pmid", "title": "heading", "text": "abstract"},
+        query_columns={"id": "topic", "text": "question"},
+    )
+    assert list(collection.documents()) == THREE
+    assert collection.topics("test") == {"q1": "what?"}
+
+
+def test_queries_as_pyserinis_topics(files) -> None:
+    collection = files({"corpus.jsonl": CORPUS[0], "queries.tsv": '1\ta "b" c\n2\td\n'})
+    assert collection.topics("test") == {"1": 'a "b" c', "2": "d"}
+
+
+def test_queries_without_qrels_are_all_topics(files, caplog: pytest.LogCaptureFixture) -> None:
+    collection = files({"corpus.jsonl": CORPUS[0], "queries.jsonl": "\n".join([*QUERIES, BLANK.replace("q2", "q3")])})
+    assert collection.topics("test") == {"q1": "flu", "q2": "fever"}
+    assert collection.check("test") == {"documents": 1, "queries": 3, "empty_queries": 1}
+    assert len(caplog.records) == 1
+    with pytest.raises(CaiError, match=r"collection made has no qrels"):
+        collection.qrels("test")
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("qrels/test.tsv", r"no file .*queries\.jsonl: a folder in BEIR's layout has"),
+        ("qrels/test.csv", r"no file .*qrels/test\.tsv; splits of this collection: none"),
+        ("qrels.tsv", r"no file .*qrels/test\.tsv; splits of this collection: none"),
+        ("queries.xml", r"no file .*queries\.jsonl: a folder in BEIR's layout has"),
+    ],
+)
+def test_queries_or_qrels_in_the_wrong_place_are_not_passed_over(files, name: str, message: str) -> None:
+    with pytest.raises(CaiError, match=message):
+        files({"corpus.jsonl": CORPUS[0], name: "q1\td1\t1\n"}).check("test")

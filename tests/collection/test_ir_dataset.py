@@ -64,13 +64,21 @@ def test_an_ir_dataset_without_splits(register) -> None:
         ("d 1\tZinc.\tColds\n", TSV_QUERIES, "q1 0 d1 1\n", "whole: document 1: the id 'd 1'"),
         (DOCS + DOCS, TSV_QUERIES, "q1 0 d1 1\n", r"whole: document 3: document id 'd1' .*first: whole: document 1"),
         (DOCS, TSV_QUERIES, "q1 0 d1 1\nq3 0 d1 1\n", "whole: qrel 2: query 'q3'"),
-        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d3 1\n", "whole: qrel 2: document 'd3'"),
+        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d3 1\n", "whole: qrel 2: document 'd3', judged for query 'q1', is not"),
     ],
 )
 def test_a_broken_ir_dataset_is_refused(register, docs: str, queries: str, qrels: str, message: str) -> None:
     register("whole", docs, queries, qrels)
     with pytest.raises(CaiError, match=message):
-        open_collection(IndexConfig(name="whole", source="ir_datasets:whole")).check("test")
+        open_collection(IndexConfig(name="whole", source="ir_datasets:whole", strict=True)).check("test")
+
+
+def test_an_ir_dataset_without_qrels(register) -> None:
+    register("queried", DOCS, TSV_QUERIES)
+    collection = open_collection(IndexConfig(name="queried", source="ir_datasets:queried"))
+    assert collection.has_queries("test") and not collection.has_qrels("test")
+    assert collection.check("test") == {"documents": 2, "queries": 2}
+    assert collection.topics("test") == {"q1": "flu", "q2": "fever"}
 
 
 @pytest.mark.parametrize("source, split", [("ir_datasets:nothing", "test"), ("ir_datasets:made/{split}", "dev")])

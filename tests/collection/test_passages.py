@@ -93,11 +93,18 @@ def test_check_counts_documents_and_passages(folder: Path, caplog: pytest.LogCap
     assert message.startswith("2 of 15 documents are empty")
 
 
-def test_check_compares_the_ids_of_documents(folder: Path) -> None:
+@pytest.mark.parametrize("ask", ["qrels", "check"])
+def test_qrels_name_documents(folder: Path, caplog: pytest.LogCaptureFixture, ask: str) -> None:
     with (folder / "qrels" / "test.tsv").open("a") as file:
-        file.write("q1\tlong#0\t1\n")
-    with pytest.raises(CaiError, match=r"document 'long#0', judged for query 'q1', is not in the collection"):
-        passages(folder).check("test")
+        file.write("q1\tlong#0\t1\nq1\tlong\t1\n")
+    collection = passages(folder)
+    getattr(collection, ask)("test")
+    assert collection.qrels("test")["q1"].keys() == {"d1", "d2", "long"}
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "document 'long#0', judged for query 'q1', is not in the collection (1 such documents)" in message
+    strict = Passages(BeirFolder(folder, "made", strict=True), 3, 1)
+    with pytest.raises(CaiError, match="'long#0'"):
+        getattr(strict, ask)("test")
 
 
 @pytest.mark.parametrize("read", [lambda made: list(made.documents()), lambda made: made.check("test")])

@@ -31,5 +31,5 @@ def test_a_collection_can_be_opened_in_passages(tiny: Path) -> None:
 
 def test_no_folder_gives_the_note(tmp_path: Path) -> None:
     config = IndexConfig(name="news", source=str(tmp_path / "absent"), note="it is licensed; ask for it")
-    with pytest.raises(CaiError, match=r"no collection folder .*absent; it is licensed; ask for it"):
+    with pytest.raises(CaiError, match=r"no collection file or folder .*absent; it is licensed; ask for it"):
         open_collection(config)

@@ -32,6 +32,33 @@ def test_no_records_are_an_empty_file(tmp_path: Path) -> None:
     assert list(jsonl.read(tmp_path / "a.jsonl")) == []
 
 
+def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("\ufeffone\n\ufefftwo\n".encode())
+    assert [line for _, line in jsonl.read_lines(tmp_path / "a")] == ["one\n", "\ufefftwo\n"]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"a": "\\ud83d"}', "f:2: \\ud83d is half a character; correct or remove it"),
+        ('{"\\uDC00": ""}', "f:2: \\udc00 is half a character; correct or remove it"),
+        (
+            '{"a": ' + "1" * 5000 + "}",
+            "f:2: JSON too large to read (Exceeds the limit (4300 digits) for integer string",
+        ),
+        ("[" * 100_000, "f:2: JSON too large to read ("),
+    ],
+)
+def test_what_no_result_can_hold_is_named(text: str, message: str) -> None:
+    with pytest.raises(CaiError) as error:
+        jsonl.parse(text, "f:2")
+    assert str(error.value).startswith(message)
+
+
+def test_a_character_in_two_escapes_is_whole() -> None:
+    assert jsonl.parse('{"a": "\\ud83e\\uddec"}', "f:2") == {"a": "🧬"}
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

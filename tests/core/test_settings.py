@@ -222,12 +222,23 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (b"- a\n", r"mine\.yaml: expected `key: value` lines$"),
         (b"a: \x00", r"mine\.yaml: not YAML \(.+\)$"),
         ("a: é".encode("latin-1"), r"mine\.yaml: not YAML \(.+\)$"),
+        (b"a: 2020-13-45", r"mine\.yaml: not YAML \(month must be in 1\.\.12\)$"),
+        (b"a: !!int x", r"mine\.yaml: not YAML \(.+\)$"),
+        (b"a: !!timestamp x", r"mine\.yaml: not YAML \(.+\)$"),
+        (b"a: !!bool x", r"mine\.yaml: not YAML \(.+\)$"),
+        (b"[" * 5000, r"mine\.yaml: not YAML \(maximum recursion depth exceeded.*\)$"),
     ],
 )
 def test_a_file_that_is_not_yaml_is_named(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "mine.yaml").write_bytes(data)
     with pytest.raises(CaiError, match=message):
         read_yaml(tmp_path / "mine.yaml")
+
+
+def test_yaml_is_utf_8_with_or_without_a_byte_order_mark(tmp_path: Path) -> None:
+    for mark in ("", "\ufeff"):
+        (tmp_path / "mine.yaml").write_bytes(f"{mark}a: é\n".encode())
+        assert read_yaml(tmp_path / "mine.yaml") == {"a": "é"}
 
 
 def test_a_key_that_yaml_takes_for_a_number_is_a_string(yaml_file) -> None:

@@ -127,6 +127,11 @@ def test_tabs_and_spaces_separate(written) -> None:
     assert read(written("q1\tQ0\td1\t1\t2.5\tx\nq1  Q0  d2  2  1.5  x\r\n")) == [("q1", "d1", 2.5), ("q1", "d2", 1.5)]
 
 
+@pytest.mark.parametrize("text", ["\ufeffq1 Q0 d1 1 2.5 x\n", "\ufeffq1\tQ0\td1\t1\t2.5\tx\n"])
+def test_a_byte_order_mark_is_dropped(written, text: str) -> None:
+    assert read(written(text)) == [("q1", "d1", 2.5)]
+
+
 @pytest.mark.parametrize("score, value", [("1e-3", 0.001), ("-4", -4.0), ("12.5", 12.5)])
 def test_scores(written, score: str, value: float) -> None:
     assert read(written(f"q1 Q0 d1 1 {score} x")) == [("q1", "d1", value)]

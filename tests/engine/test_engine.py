@@ -151,3 +151,12 @@ def test_an_index_without_documents_shows_none(tiny: Path, tmp_path: Path) -> No
         engine = OpenRun(tmp_path).open(name)
         (hits,) = engine.search(["bladder"])
         assert hits and engine.document(hits[0].stored) is None
+
+
+def test_documents_without_queries_can_be_searched(tiny: Path, tmp_path: Path) -> None:
+    shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus.jsonl")
+    beir([str(tmp_path), "--output", str(tmp_path / "run"), "--systems", "bm25", "joint-splade-doc-idf"])
+    run = OpenRun(tmp_path / "run")
+    assert set(run.systems) == {"bm25", "joint-splade-doc-idf"}
+    for name in run.systems:
+        assert run.open(name).search(["bladder"])[0][0].id == "d4"

@@ -38,6 +38,18 @@ def test_one_run_is_compared_with_nothing(tiny: Path, runs: list[str], capsys: p
     assert capsys.readouterr().out.splitlines()[-1] == "base.trec   0.0000  0.0000  0.0000"
 
 
+def test_judgments_of_unknown_documents_do_not_count_unless_strict(
+    broken: Path, runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (broken / "qrels" / "train.tsv").open("a") as file:
+        file.write("q1\tnowhere\t1\nq1\td1\t1\nq2\tnowhere\t1\n")
+    arguments = ["--collection", str(broken), "--split", "train", "--runs", "base.trec", "--measures", "RR@10", "R@10"]
+    main(arguments)
+    assert capsys.readouterr().out.splitlines()[-1] == "base.trec  0.2500  0.5000"  # of q1 and t1
+    with pytest.raises(CaiError, match=r"train\.tsv:3: document 'nowhere', judged for query 'q1', is not in the"):
+        main([*arguments, "--strict"])
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -94,6 +94,11 @@ def test_queries_that_are_documents(setting: str, removes: bool, caplog: pytest.
 
 
 @pytest.mark.parametrize("setting, removes", [("auto", False), ("always", True), ("never", False)])
+def test_without_qrels_nothing_tells_what_equal_ids_mean(setting: str, removes: bool) -> None:
+    assert removes_query(setting, None) is removes
+
+
+@pytest.mark.parametrize("setting, removes", [("auto", False), ("always", True), ("never", False)])
 def test_queries_that_are_numbered_like_documents(
     setting: str, removes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

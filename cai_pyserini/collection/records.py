@@ -1,0 +1,162 @@
+"""Documents and queries in files: JSONL, Parquet, CSV and TSV, streamed, each with its place.
+
+Fields of CSV can be quoted, and then have line breaks. Those of TSV cannot: a line is a record, and a quotation mark is
+part of the text. Both have a header line with the names of the columns, except a TSV of two columns, which may begin
+with a record, id and text, as Pyserini's topics do.
+"""
+
+import csv
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from cai_pyserini.core import jsonl
+from cai_pyserini.core.config import ColumnNames
+from cai_pyserini.core.errors import CaiError
+
+NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # what fields are called
+BATCH = 1024  # rows of Parquet in memory
+
+Values = dict[str, Any]  # id, text and perhaps title, as the file has them
+Rows = Iterator[tuple[str, list[str]]]
+
+csv.field_size_limit(1 << 30)  # characters; documents can be longer than the default, 128 K
+
+
+class Columns:
+    """What the fields are called in a file: NAMES, or for some of them the names in a collection's YAML file, where
+    they have the key `key`."""
+
+    def __init__(self, given: ColumnNames | None = None, key: str = "columns"):
+        self.given = dict(given or {})
+        self._key = key
+        self._names: dict[str, tuple[str, ...]] = {**NAMES, **{field: (name,) for field, name in self.given.items()}}
+
+    def find(self, names: Collection[str], where: str) -> dict[str, str]:
+        """Which of `names` the id, the text and the title have. Raises CaiError if one is missing, except a title that
+        nothing names."""
+        found = {}
+        for field, known in self._names.items():
+            if name := next((name for name in known if name in names), None):
+                found[field] = name
+            elif field != "title" or field in self.given:
+                raise CaiError(
+                    f"{where}: no {' or '.join(map(repr, known))} among {', '.join(map(repr, names))[:200]}; name it "
+                    f"so, or in a YAML file of the collection: `{self._key}: {{{field}: NAME}}`"
+                )
+        return found
+
+    def find_in_header(self, names: Sequence[str], where: str) -> dict[str, str]:
+        """As `find`; raises CaiError if two columns have a name that it finds."""
+        found = self.find(names, where)
+        if twice := next((name for name in found.values() if names.count(name) > 1), None):
+            raise CaiError(f"{where}: two columns have the name {twice!r}; rename one")
+        return found
+
+    def is_header(self, row: Sequence[str]) -> bool:
+        """Whether the first row of a TSV is a header. A first column whose name ends with `id` is no id."""
+        known = self.given or any(name in known for name in row for known in self._names.values())
+        return bool(known) or len(row) != 2 or row[0].lower().endswith("id")
+
+
+def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    """Yield the records of a file, each as (place, values).
+
+    Raises CaiError for a file of another kind, a broken file or line, and a missing column.
+    """
+    return READERS[kind(path)](path, columns)
+
+
+def kind(path: Path) -> str:
+    """The key of a file's reader, its suffix without .gz. Raises CaiError if there is none."""
+    name = path.name if path.name.endswith(".parquet.gz") else path.name.removesuffix(".gz")
+    suffix = Path(name).suffix
+    if suffix not in READERS:
+        raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES)}")
+    return suffix
+
+
+def count_records(path: Path) -> int | None:
+    """About the number of records of a file, if it is known without reading them."""
+    if kind(path) == ".parquet":
+        with _parquet_errors(path):
+            return int(parquet.read_metadata(path).num_rows)
+    if path.suffix not in (".jsonl", ".tsv"):
+        return None
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def _jsonl(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    for where, data in jsonl.read(path):
+        yield where, {field: data[name] for field, name in columns.find(data, where).items()}
+
+
+def _parquet(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    with _parquet_errors(path), parquet.ParquetFile(path) as file:
+        found = columns.find_in_header(file.schema_arrow.names, str(path))
+        batches = file.iter_batches(BATCH, columns=list(found.values()))
+        lists_of = ([batch.column(name).to_pylist() for name in found.values()] for batch in batches)
+        rows = chain.from_iterable(zip(*lists, strict=True) for lists in lists_of)
+        for number, values in enumerate(rows, 1):
+            yield f"{path}: row {number}", dict(zip(found, values, strict=True))
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CaiError(f"{path}: not a Parquet file, or damaged ({str(error).partition('\n')[0]})") from None
+
+
+def _csv(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    return _table(_rows(path, "CSV"), columns)
+
+
+def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    rows = _rows(path, "TSV", delimiter="\t", quoting=csv.QUOTE_NONE)
+    first = next(rows, None)
+    if first is None:
+        return iter(())
+    header = [] if columns.is_header(first[1]) else [(first[0], ["id", "text"])]
+    return _table(chain(header, [first], rows), columns)
+
+
+def _rows(path: Path, name: str, **dialect: Any) -> Rows:
+    """The rows that are not blank, each with the place where it begins."""
+    rows = csv.reader((text for _, text in jsonl.all_lines(path)), strict=True, **dialect)
+    line = 1
+    try:
+        for row in rows:
+            if any(value.strip() for value in row):
+                yield f"{path}:{line}", row
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise CaiError(f"{path}:{line}: not {name} ({error}); correct or remove it") from None
+
+
+def _table(rows: Rows, columns: Columns) -> Iterator[tuple[str, Values]]:
+    """The records of rows whose first one is a header."""
+    where, names = next(rows, ("", []))
+    if not names:
+        return
+    places = {field: names.index(name) for field, name in columns.find_in_header(names, where).items()}
+    for where, row in rows:
+        if len(row) != len(names):
+            raise CaiError(f"{where}: {len(row)} columns, but the header has {len(names)}; correct or remove it")
+        yield where, {field: row[place] for field, place in places.items()}
+
+
+READERS: dict[str, Callable[[Path, Columns], Iterator[tuple[str, Values]]]] = {
+    ".jsonl": _jsonl,
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".tsv": _tsv,
+}
+SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")

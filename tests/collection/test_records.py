@@ -1,0 +1,171 @@
+"""Records of files: what each format holds, and the place that a message names."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cai_pyserini.collection.records import Columns, count_records, read_records
+from cai_pyserini.core.errors import CaiError
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    """Write a file and read it: its records, with only the end of each place."""
+
+    def read(name: str, contents: str | bytes, **given: str) -> list[tuple[str, dict[str, Any]]]:
+        data = contents.encode() if isinstance(contents, str) else contents
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        records = read_records(tmp_path / name, Columns(given))  # type: ignore[arg-type]
+        return [(where.removeprefix(str(tmp_path / name)), values) for where, values in records]
+
+    return read
+
+
+@pytest.fixture
+def read_parquet(tmp_path: Path):
+    """Write a table as Parquet and read it."""
+
+    def read(table: dict[str, list] | pa.Table, **given: str) -> list[tuple[str, dict[str, Any]]]:
+        path = tmp_path / "a.parquet"
+        parquet.write_table(pa.table(table) if isinstance(table, dict) else table, path)
+        records = read_records(path, Columns(given))  # type: ignore[arg-type]
+        return [(where.removeprefix(str(path)), values) for where, values in records]
+
+    return read
+
+
+def record(id: object, text: object, title: object = None) -> dict[str, Any]:
+    return {"id": id, "text": text} | ({} if title is None else {"title": title})
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_csv(read, name: str) -> None:
+    text = '\ufeffid,text,year,title\r\n1,"a, ""b""",1999,A\r\n\r\n,,,\r\n"2","two\nlines",2000,\r\n3,c,,C\r\n'
+    assert read(name, text) == [
+        (":2", record("1", 'a, "b"', "A")),
+        (":5", record("2", "two\nlines", "")),
+        (":7", record("3", "c", "C")),
+    ]
+
+
+def test_a_field_of_csv_can_be_long(read) -> None:
+    text = "word " * 100_000
+    assert read("a.csv", f'id,text\n1,"{text}"\n') == [(":2", record("1", text))]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_tsv_has_no_quotes(read, name: str) -> None:
+    text = '\ufeff_id\ttext\r\n1\t"a" b\r\n2\t"\n3\tc, d\n'
+    assert read(name, text) == [(":2", record("1", '"a" b')), (":3", record("2", '"')), (":4", record("3", "c, d"))]
+
+
+def test_a_tsv_of_two_columns_needs_no_header(read) -> None:
+    assert read("a.tsv", "\ufeff7\twhat?\n8\tthat\n") == [(":1", record("7", "what?")), (":2", record("8", "that"))]
+    assert read("a.tsv", "\n7\twhat?\n") == [(":2", record("7", "what?"))]
+    assert read("a.tsv", "7\twhat?\n8\tthat\n", id="7", text="what?") == [(":2", record("8", "that"))]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_an_empty_file_has_no_records(read, name: str) -> None:
+    assert read(name, "") == read(name, "\n \n") == []
+
+
+def test_parquet(read_parquet) -> None:
+    numbers = list(range(2500))
+    table = {"id": numbers, "vector": [[1.0]] * 2500, "text": [f"text {n}" for n in numbers], "title": [None] * 2500}
+    found = read_parquet(table)
+    assert found[0] == (": row 1", {"id": 0, "title": None, "text": "text 0"})
+    assert [(where, values["id"]) for where, values in found] == [(f": row {n + 1}", n) for n in numbers]
+
+
+def test_parquet_of_other_types(read_parquet) -> None:
+    ids = pa.array(["a", "b"]).dictionary_encode()
+    texts = pa.chunked_array([["x"], ["y"]], pa.large_string())
+    assert read_parquet(pa.table({"docid": ids, "contents": texts})) == [
+        (": row 1", record("a", "x")),
+        (": row 2", record("b", "y")),
+    ]
+
+
+def test_given_names_replace_the_usual_ones(read, read_parquet) -> None:
+    given = {"id": "pmid", "text": "abstract"}
+    expected = record("7", "x", "A")
+    assert read("a.csv", "id,pmid,abstract,text,title\n1,7,x,y,A\n", **given) == [(":2", expected)]
+    assert read("a.jsonl", '{"id": "1", "pmid": "7", "abstract": "x", "text": "y", "title": "A"}', **given) == [
+        (":1", expected)
+    ]
+    assert read_parquet({"id": ["1"], "pmid": ["7"], "abstract": ["x"], "title": ["A"]}, **given) == [
+        (": row 1", expected)
+    ]
+
+
+def test_the_first_of_the_usual_names_counts(read) -> None:
+    line = '{"docid": "3", "id": "2", "_id": "1", "contents": "b", "text": "a"}\n'
+    assert read("a.jsonl", line) == [(":1", record("1", "a"))]
+    assert read("a.csv", "docid,id,contents,text\n3,2,b,a\n") == [(":2", record("2", "a"))]
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("a.csv", "pmid,text\n1,x\n", r"a\.csv:1: no '_id' or 'id' or 'docid' among 'pmid', 'text'; name it so, or in"),
+        ("a.csv", "id,abstract\n1,x\n", r"a\.csv:1: no 'text' or 'contents' among .*`columns: {text: NAME}`"),
+        ("a.csv", "id,text,text\n1,x,y\n", r"a\.csv:1: two columns have the name 'text'"),
+        ("a.csv", "id,text\n1,x,y\n", r"a\.csv:2: 3 columns, but the header has 2"),
+        ("a.csv", 'id,text\n1,"x\n\ny"\n2\n', r"a\.csv:5: 1 columns, but the header has 2"),
+        ("a.csv", 'id,text\n1,x\n2,"y\n3,z\n', r"a\.csv:3: not CSV \(unexpected end of data\)"),
+        ("a.csv", 'id,text\n1,"x" y\n', r"a\.csv:2: not CSV \(.*expected after"),
+        ("a.csv", "id,text\n1,x\ry\n", r"a\.csv:2: not CSV"),
+        ("a.csv", b"id,text\n1,x\n2,\xe9\n", r"a\.csv:3: not UTF-8"),
+        ("a.csv", "id;text\n1;x\n", r"a\.csv:1: no '_id' .* among 'id;text'"),
+        ("a.tsv", "qid\tquery\n1\tx\n", r"a\.tsv:1: no '_id' or 'id' or 'docid' among 'qid', 'query'"),
+        ("a.tsv", "1\tx\n2\ty\tz\n", r"a\.tsv:2: 3 columns, but the header has 2"),
+        ("a.tsv", "1\tx\tz\n", r"a\.tsv:1: no '_id'"),
+        (
+            "a.jsonl",
+            '{"id": "1", "text": "x"}\n{"text": "x"}\n',
+            r"a\.jsonl:2: no '_id' or 'id' or 'docid' among 'text'",
+        ),
+        ("a.parquet", "PAR1, or not", r"a\.parquet: not a Parquet file, or damaged \(.+\)$"),
+        ("a.parquet", "", r"a\.parquet: not a Parquet file, or damaged"),
+    ],
+)
+def test_a_broken_file_is_named(read, name: str, text: str | bytes, message: str) -> None:
+    with pytest.raises(CaiError, match=message):
+        read(name, text)
+
+
+def test_a_title_that_is_named_has_to_be_there(read) -> None:
+    with pytest.raises(CaiError, match=r"a\.jsonl:1: no 'heading' among .*`columns: {title: NAME}`"):
+        read("a.jsonl", '{"id": "1", "text": "x", "title": "A"}', title="heading")
+
+
+def test_broken_parquet_is_named(read_parquet, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"a\.parquet: no 'text' or 'contents' among 'id', 'abstract'"):
+        read_parquet({"id": ["1"], "abstract": ["x"]})
+    twice = pa.Table.from_arrays([pa.array(["1"]), pa.array(["x"]), pa.array(["y"])], ["id", "text", "text"])
+    with pytest.raises(CaiError, match=r"a\.parquet: two columns have the name 'text'"):
+        read_parquet(twice)
+    path = tmp_path / "cut.parquet"
+    parquet.write_table(pa.table({"id": ["1"] * 5000, "text": [str(i) for i in range(5000)]}), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CaiError, match=r"cut\.parquet: not a Parquet file, or damaged"):
+        list(read_records(path, Columns()))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.txt", "a.parquet.gz", "a.gz", "jsonl"])
+def test_a_file_of_another_kind_is_refused(read, name: str) -> None:
+    with pytest.raises(CaiError, match=r"its name should end with one of \.jsonl, "):
+        read(name, "")
+
+
+def test_records_are_counted_where_that_is_quick(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.tsv", "a.csv", "a.jsonl.gz"):
+        (tmp_path / name).write_text("x\ny\n")
+    parquet.write_table(pa.table({"id": ["1"] * 3}), tmp_path / "a.parquet")
+    counts = {path.name: count_records(path) for path in tmp_path.iterdir()}
+    assert counts == {"a.jsonl": 2, "a.tsv": 2, "a.csv": None, "a.jsonl.gz": None, "a.parquet": 3}

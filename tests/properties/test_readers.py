@@ -1,0 +1,315 @@
+"""Readers of outside data, given anything: the result is what was written, or an error that names the file."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.records import Columns, read_records
+from cai_pyserini.core import jsonl, trec
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, encoder_yaml, load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import read_yaml
+from cai_pyserini.impact.impacts import json_vectors
+from cai_pyserini.index.json_vectors import parse_checked, read_vectors
+
+numbers = count()
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """An empty folder for every example."""
+    folder = tmp_path_factory.mktemp("examples")
+
+    def make() -> Path:
+        place = folder / str(next(numbers))
+        place.mkdir()
+        return place
+
+    return make
+
+
+def result(path: Path, read: Callable[[], Any]) -> Any:
+    """What is read; None for a CaiError, which names the file."""
+    try:
+        return read()
+    except CaiError as error:
+        assert str(path) in str(error)
+        return None
+
+
+characters = st.characters(exclude_categories=["Cs"])
+texts = st.text(characters, max_size=20)
+ids = st.text(characters, min_size=1, max_size=8).filter(lambda id: id.split() == [id] and not id.startswith("\ufeff"))
+
+
+def joined(*tokens: str) -> st.SearchStrategy[bytes]:
+    """Bytes in which these tokens are frequent."""
+    token = st.sampled_from(tokens).map(str.encode)
+    return st.lists(token | st.binary(max_size=4) | texts.map(str.encode), max_size=30).map(b"".join)
+
+
+def damaged(data: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """The same data with some bytes replaced, or cut off."""
+
+    def damage(whole: bytes, changes: list[tuple[int, int]], end: int) -> bytes:
+        changed = bytearray(whole)
+        for place, byte in changes:
+            if changed:
+                changed[place % len(changed)] = byte
+        return bytes(changed[: end % (len(changed) + 1)] if end else changed)
+
+    changes = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=4)
+    return st.builds(damage, data, changes, st.just(0) | st.integers(0, 1 << 20))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+names = st.sampled_from(["_id", "id", "docid", "title", "text", "contents", "vector"])
+objects = st.dictionaries(names, json_values, max_size=4)
+json_lines = st.lists(objects | json_values, max_size=5).map(
+    lambda values: "\n".join(json.dumps(value) for value in values).encode()
+)
+tables = joined("id", "text", "title", ",", "\t", "\n", "\r", '"', "\ufeff", ";", "1", "a b")
+
+
+integers = st.integers(-(2**63), 2**63 - 1)
+types: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.string(): texts,
+    pa.large_string(): texts,
+    pa.binary(): st.binary(max_size=5),
+    pa.bool_(): st.booleans(),
+    pa.int64(): integers,
+    pa.timestamp("ns"): integers,
+    pa.float64(): st.floats(),
+    pa.list_(pa.string()): st.lists(texts, max_size=2),
+    pa.struct({"x": pa.string()}): st.fixed_dictionaries({"x": texts}),
+}
+
+
+@st.composite
+def parquet_files(draw: st.DrawFn) -> bytes:
+    """Parquet of columns of any type."""
+    rows = draw(st.integers(0, 5))
+    columns = {}
+    for name in draw(st.lists(names, max_size=4, unique=True)):
+        kind, values = draw(st.sampled_from([*types.items()]))
+        columns[name] = pa.array(draw(st.lists(values | st.none(), min_size=rows, max_size=rows)), kind)
+    file = io.BytesIO()
+    parquet.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+@given(st.binary() | json_lines | damaged(json_lines) | tables)
+def test_any_bytes_as_jsonl(fresh, data: bytes) -> None:
+    path = fresh() / "a.jsonl"
+    path.write_bytes(data)
+    read = result(path, lambda: list(jsonl.read(path)))
+    for _, value in read or ():
+        json.dumps(value, ensure_ascii=False).encode()  # it can be written again
+    result(path, lambda: list(jsonl.read(path, ["text"])))
+
+
+@given(st.sampled_from(["csv", "tsv", "jsonl", "csv.gz", "jsonl.gz"]), tables | damaged(tables) | json_lines)
+def test_any_bytes_as_documents(fresh, suffix: str, data: bytes) -> None:
+    path = fresh() / f"a.{suffix}"
+    path.write_bytes(data)
+    result(path, lambda: list(BeirFolder(path, "any").documents()))
+
+
+@given(parquet_files() | damaged(parquet_files()) | st.binary())
+def test_any_bytes_as_parquet(fresh, data: bytes) -> None:
+    path = fresh() / "a.parquet"
+    path.write_bytes(data)
+    result(path, lambda: (BeirFolder(path, "any").size, list(BeirFolder(path, "any").documents())))
+
+
+lines_of_qrels = joined("q1", "q2", "d1", "d2", "\t", " ", "\n", "0", "1", "1.0", "-1", "query-id", "score", "\ufeff")
+
+
+@given(lines_of_qrels | damaged(lines_of_qrels))
+def test_any_bytes_as_qrels(fresh, data: bytes) -> None:
+    folder = fresh()
+    (folder / "corpus.csv").write_text("id,text\nd1,a\nd2,b\n")
+    (folder / "queries.tsv").write_text("q1\ta\nq2\t \n")
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_bytes(data)
+    for ask in ("qrels", "topics", "check"):
+        read = result(folder, lambda ask=ask: getattr(BeirFolder(folder, "any"), ask)("test"))
+        if read and ask == "qrels":
+            assert {document for judged in read.values() for document in judged} <= {"d1", "d2"}
+            assert all(type(grade) is int for judged in read.values() for grade in judged.values())
+
+
+@given(st.sampled_from(["csv", "tsv", "jsonl"]), tables | json_lines | damaged(json_lines))
+def test_any_bytes_as_topics(fresh, suffix: str, data: bytes) -> None:
+    folder = fresh()
+    (folder / "corpus.csv").write_text("id,text\nd1,a\n")
+    (folder / f"queries.{suffix}").write_bytes(data)
+    topics = result(folder, lambda: BeirFolder(folder, "any").topics("test"))
+    assert topics is None or all(text and "\n" not in text for text in topics.values())
+
+
+runs = joined("q1", "q2", " Q0 ", "d1", " ", "\t", "\n", "1", "2.5", "nan", "-1e5", " run\n", "q1 Q0 d1 1 2.5 run\n")
+
+
+@given(st.binary() | runs | damaged(runs))
+def test_any_bytes_as_a_run(fresh, data: bytes) -> None:
+    path = fresh() / "run.trec"
+    path.write_bytes(data)
+    run = result(path, lambda: trec.read_run(path))
+    assert run is None or (np.isfinite(run["score"]).all() and len(run))
+
+
+tagged = joined(
+    *("name: ", "source: ", "checkpoint: ", "passages: ", "fields: ", "columns: ", "bits: ", "joint: ", "expected: "),
+    *("!!int ", "!!float ", "!!timestamp ", "!!binary ", "!!set ", "!!omap ", "!!null ", "!!python/name:os.system "),
+    *("2020-13-45", "2020-01-01 99:00", "1:99", ".inf", "1e999", "0x", "0b", "0o9", "-", "- ", "? ", "<<: ", "= "),
+    *("&a ", "*a", "[", "]", "{", "}", ", ", ": ", "\n", "\n  ", "'", '"', "|", ">", "%YAML 9.9", "---", "#", "\ufeff"),
+)
+
+
+@given(tagged | damaged(tagged))
+def test_any_bytes_as_yaml(fresh, data: bytes) -> None:
+    path = fresh() / "a.yaml"
+    path.write_bytes(data)
+    for read in (read_yaml, load_index_config, load_encoder):
+        result(path, lambda read=read: read(str(path) if read is not read_yaml else path))  # type: ignore[arg-type]
+
+
+vector_lines = st.lists(
+    st.builds(
+        lambda id, vector, separators: json.dumps(
+            {"id": id, "contents": "", "vector": vector}, separators=separators, ensure_ascii=len(id) > 3
+        ),
+        ids | json_values.map(repr),
+        st.dictionaries(st.text(max_size=5), st.integers(1, 9) | json_values, max_size=4),
+        st.sampled_from([(", ", ": "), (",", ":")]),
+    ),
+    max_size=4,
+).map(lambda lines: "\n".join([*lines, ""]).encode(errors="surrogatepass"))
+
+
+@given(vector_lines | damaged(vector_lines) | json_lines)
+def test_any_bytes_as_json_vectors(fresh, data: bytes) -> None:
+    path = fresh() / "a.jsonl"
+    path.write_bytes(data)
+    for where, line, id, contents in result(path, lambda: list(read_vectors([path]))) or ():
+        checked = result(path, lambda line=line, where=where: parse_checked(line, where))
+        assert checked is None or (id, contents.split()) == (checked[0], checked[1].split())
+
+
+documents = st.lists(st.tuples(ids, texts, texts), min_size=1, max_size=6, unique_by=lambda document: document[0])
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[str]]) -> None:
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+@given(documents)
+def test_documents_come_back_from_every_format(fresh, rows: list[tuple[str, str, str]]) -> None:
+    folder = fresh()
+    columns = ("_id", "title", "text")
+    write_csv(folder / "a.csv", [columns, *rows])
+    jsonl.write(folder / "a.jsonl", (dict(zip(columns, row, strict=True)) for row in rows))
+    parquet.write_table(
+        pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows]), folder / "a.parquet"
+    )
+    for path in folder.iterdir():
+        found = [(r.id, r.title, r.text) for r in BeirFolder(path, "any").records()]
+        assert found == rows, path
+
+
+@given(documents)
+def test_documents_come_back_from_tsv(fresh, rows: list[tuple[str, str, str]]) -> None:
+    lines = [(id, text.replace("\r", " ").replace("\n", " ").replace("\t", " ")) for id, text, _ in rows]
+    folder = fresh()
+    for name, header in (("header.tsv", "id\ttext\n"), ("none.tsv", "")):
+        path = folder / name
+        path.write_text(header + "".join(f"{id}\t{text}\n" for id, text in lines), encoding="utf-8", newline="")
+        if header or Columns().is_header(lines[0]) is False:
+            assert [(v["id"], v["text"]) for _, v in read_records(path, Columns())] == lines
+
+
+qrels = st.dictionaries(ids, st.dictionaries(ids, st.integers(-9, 9), min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+@given(qrels, st.booleans(), st.sampled_from(["", ".0"]))
+def test_qrels_come_back(fresh, grades: dict[str, dict[str, int]], trec_format: bool, decimals: str) -> None:
+    folder = fresh()
+    (folder / "qrels").mkdir()
+    known = {document for judged in grades.values() for document in judged}
+    jsonl.write(folder / "corpus.jsonl", ({"id": id, "text": "x"} for id in known))
+    between = " 0 " if trec_format else "\t"
+    lines = [(q, d, f"{grade}{decimals}") for q, judged in grades.items() for d, grade in judged.items()]
+    text = "".join(f"{q}{between}{d}{' ' if trec_format else between}{grade}\n" for q, d, grade in lines)
+    (folder / "qrels" / "test.txt").write_text(text, encoding="utf-8", newline="")
+    assert BeirFolder(folder, "any").qrels("test") == grades
+
+
+scores = st.integers(-(10**9), 10**9).map(lambda millionths: millionths / 10**6)
+hits = st.dictionaries(ids, st.dictionaries(ids, scores, min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+@given(hits)
+def test_runs_come_back(fresh, found: dict[str, dict[str, float]]) -> None:
+    path = fresh() / "run.trec"
+    trec.write_run(trec.run_of({query: list(hits.items()) for query, hits in found.items()}), path, "tag")
+    read = trec.scores_by_query(trec.read_run(path))
+    assert {q: {d: round(s, 6) for d, s in hits.items()} for q, hits in read.items()} == found
+
+
+@given(st.lists(ids, min_size=1, max_size=4), st.lists(ids, min_size=1, max_size=4, unique=True), st.randoms())
+def test_json_vectors_come_back(fresh, rows: list[str], terms: list[str], draw) -> None:
+    assume(not any("\x01" in term for term in terms))
+    impacts = np.array([[draw.randint(0, 2) for _ in terms] for _ in rows], np.int32)
+    path = fresh() / "a.jsonl"
+    path.write_text("".join(json_vectors(rows, csr_matrix(impacts), terms)), encoding="utf-8", newline="")
+    expected = [
+        (id, {f"{term}\x01{impact}" for term, impact in zip(terms, row, strict=True) if impact})
+        for id, row in zip(rows, impacts.tolist(), strict=True)
+    ]
+    assert [(id, set(contents.split())) for _, _, id, contents in read_vectors([path])] == expected
+
+
+@given(
+    st.builds(
+        IndexConfig,
+        name=texts,
+        source=texts,
+        split=texts,
+        columns=st.dictionaries(st.sampled_from(["id", "title", "text"]), texts),
+        k1=st.floats(0, 1e6),
+        note=st.none() | texts,
+    )
+)
+def test_collections_come_back_from_yaml(fresh, config: IndexConfig) -> None:
+    path = fresh() / "a.yaml"
+    assume(not (path.parent / config.source).exists())
+    path.write_text(yaml.safe_dump(config.model_dump()), encoding="utf-8")
+    assert load_index_config(str(path)) == config
+
+
+@given(st.builds(EncoderConfig, name=texts.filter(bool), checkpoint=texts, bits=st.integers(1, 24), source=texts))
+def test_encoders_come_back_from_yaml(fresh, config: EncoderConfig) -> None:
+    path = fresh() / "a.yaml"
+    assume(not (path.parent / config.checkpoint).exists() and not Path(config.checkpoint).exists())
+    path.write_text(encoder_yaml(config, path.parent), encoding="utf-8")
+    assert load_encoder(str(path)) == config
