@@ -42,11 +42,14 @@ def read(path: Path, strings: Sequence[str] = ()) -> Iterator[tuple[str, dict[st
         yield where, parse(line, where, strings)
 
 
-def parse(text: str, where: str, strings: Sequence[str] = ()) -> dict[str, Any]:
-    """Parse a line as a JSON object. Raises CaiError for anything else; its message begins with `where`."""
+def parse(text: str, where: str, strings: Sequence[str] = (), halves: bool = False) -> dict[str, Any]:
+    """Parse a line as a JSON object. Raises CaiError for anything else; its message begins with `where`.
+
+    With `halves`, strings may have surrogates without their other half, which UTF-8 cannot hold.
+    """
     try:
         data = json.loads(text)
-        if "\\ud" in text or "\\uD" in text:
+        if not halves and ("\\ud" in text or "\\uD" in text):
             json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise CaiError(f"{where}: not JSON ({error.msg} at column {error.colno}); correct or remove it") from None
