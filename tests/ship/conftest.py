@@ -15,7 +15,9 @@ from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir import plan
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.core.config import load_encoder, load_index_config
+from tests.plugin.conftest import topics
 
+__all__ = ["topics"]
 TOKEN = "hf_of_the_tests"
 
 
@@ -68,7 +70,8 @@ class Hub(BaseHTTPRequestHandler):
         asked = json.loads(body)
         if self.path == "/api/repos/create":
             self.server.repositories.append(asked)
-            return self.answer({"url": f"{self.server.url}/{asked['organization']}/{asked['name']}"})
+            prefix = "datasets/" if asked.get("type") == "dataset" else ""
+            return self.answer({"url": f"{self.server.url}/{prefix}{asked['organization']}/{asked['name']}"})
         if self.path == "/api/validate-yaml":
             self.server.cards.append(asked["content"])
             return self.answer({"errors": [], "warnings": []})
@@ -99,7 +102,8 @@ class Hub(BaseHTTPRequestHandler):
                 self.server.files[repository, value["path"]] = b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 self.server.files[repository, value["path"]] = self.server.stored[value["oid"]]
-        self.answer({"success": True, "commitOid": "0" * 40, "commitUrl": f"{self.server.url}/commit/{'0' * 40}"})
+        url = f"{self.server.url}/{repository.removeprefix('models/')}/commit/{'0' * 40}"
+        self.answer({"success": True, "commitOid": "0" * 40, "commitUrl": url})
 
     def answer(self, data: dict[str, Any], code: int = 200) -> None:
         text = json.dumps(data).encode()

@@ -128,7 +128,7 @@ def test_a_dense_index(adapted_run: Path, tmp_path: Path) -> None:
     entry = ship_away(index, tmp_path)
     assert entry.filename.startswith("faiss-flat.tiny.adapted-dense.") and entry.unique_terms is None
     expected = search(FaissSearcher(str(index), encoder))
-    assert search(FaissSearcher.from_prebuilt_index(entry.name, encoder)) == expected and len(expected[0]) == 10
+    assert search(FaissSearcher(str(registry.fetch(entry)), encoder)) == expected and len(expected[0]) == 10
 
 
 def test_the_same_index_gives_the_same_archive(run_folder: Path, tmp_path: Path) -> None:

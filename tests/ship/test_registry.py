@@ -104,7 +104,9 @@ def test_a_wrong_entry_is_refused(changes: dict, message: str, index: Path, cach
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("text, message", [("[", "not JSON"), ("{}", "expected a list of entries"), ("[1]", "a list")])
+@pytest.mark.parametrize(
+    "text, message", [("[", "not JSON"), ("{}", "expected a list of entries"), ("[1]", "expected a list")]
+)
 def test_a_broken_registry_is_named(text: str, message: str, cache: Path) -> None:
     cache.mkdir()
     (cache / "cai-registry.json").write_text(text)
@@ -198,6 +200,7 @@ def test_over_https(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(CaiError, match="CERTIFICATE_VERIFY_FAILED"):
             registry.add(url)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        monkeypatch.setattr("urllib.request._opener", None)  # knows the certificates of before
         (entry,) = registry.add(url)
         assert entry.urls == [f"https://localhost:{server.server_port}/x.y.tar.gz"]
         assert (registry.fetch(entry) / "data").read_text() == (index / "data").read_text()
