@@ -9,6 +9,8 @@ from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.search.search import require_same_encoder
 from cai_pyserini.ship import hub, scores
 from cai_pyserini.ship.archive import pack
 from cai_pyserini.ship.bundle import bundle, require_outside
@@ -26,7 +28,7 @@ def ship_index(
 
     The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder or `with_encoder`. URLs of
     the entry are those in `repository`, if given; else relative to the entry. Raises CaiError for what is no index of
-    ours, and for `with_encoder` with an index that names no encoder.
+    ours, for `with_encoder` with an index that names no encoder, and for a checkpoint that is not the index's any more.
     """
     manifest = artifact.require(index, "index")
     kind = manifest.recipe["kind"]
@@ -37,10 +39,14 @@ def ship_index(
     found = scores.of_index(index)
     name = name or _name(index, found, config)
     stem = f"{PREFIXES[kind]}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
+    filename = f"{stem}{SUFFIX}"
+    url = hub.file_url(repository, filename, "dataset") if repository else filename
     inside = config is not None and (with_encoder or _is_folder(config))
+    if config and inside:
+        require_same_encoder(index, Encoder(config), config.joint is not None)
 
     def write(folder: Path) -> None:
-        archive = folder / f"{stem}{SUFFIX}"
+        archive = folder / filename
         with tempfile.TemporaryDirectory(dir=folder) as staged:
             if config:
                 bundle(config, Path(staged), "encoder", checkpoint=inside)
@@ -51,9 +57,9 @@ def ship_index(
         entry = Entry(
             name=name,
             description=f"{TITLES[kind]} {name}, made by cai_pyserini.",
-            filename=archive.name,
+            filename=filename,
             readme=f"{stem}.README.md",
-            urls=[hub.file_url(repository, archive.name, "dataset") if repository else archive.name],
+            urls=[url],
             md5=md5,
             size=archive.stat().st_size,
             unpacked_size=size,
@@ -81,7 +87,7 @@ def ship_index(
         "encoder": config and config.model_dump(exclude={"idf", "projection"}),
         "inside": inside,
         "scores": found,
-        "repository": repository,
+        "url": url,
     }
     artifact.make(output, recipe, write)
     (entry,) = parse_entries((output / f"{stem}.json").read_bytes(), stem)

@@ -127,8 +127,9 @@ def test_a_dense_index(adapted_run: Path, tmp_path: Path) -> None:
     index, encoder = adapted_run / "indexes" / "adapted-dense", CaiQueryEncoder(str(adapted_run / "adapted" / "dense"))
     entry = ship_away(index, tmp_path)
     assert entry.filename.startswith("faiss-flat.tiny.adapted-dense.") and entry.unique_terms is None
-    expected = search(FaissSearcher(str(index), encoder))
-    assert search(FaissSearcher(str(registry.fetch(entry)), encoder)) == expected and len(expected[0]) == 10
+    ours, theirs = (search(FaissSearcher(str(folder), encoder))[0] for folder in (index, registry.fetch(entry)))
+    assert [id for id, _ in theirs] == [id for id, _ in ours] and len(ours) == 10
+    assert [score for _, score in theirs] == pytest.approx([score for _, score in ours], abs=1e-5)
 
 
 def test_the_same_index_gives_the_same_archive(run_folder: Path, tmp_path: Path) -> None:
@@ -190,13 +191,19 @@ def test_without_a_run_folder_there_are_no_scores(run_folder: Path, tmp_path: Pa
     assert "## Scores" not in (tmp_path / "shipped" / entry.readme).read_text()
 
 
-def test_what_cannot_be_shipped(run_folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_shipped(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="was made by stage 'impact', not by 'index'"):
         ship_index(run_folder / "impacts" / "splade-idf", tmp_path / "shipped")
     index = Path(shutil.copytree(run_folder / "indexes" / "splade-idf", tmp_path / "index"))
     with pytest.raises(CaiError, match="which it would replace: choose another --output"):
         ship_index(index, index)
     assert artifact.require(index, "index")
+    other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
+    (other / "config.json").write_text((other / "config.json").read_text() + "\n")
+    (index / "encoder.yaml").write_text("checkpoint: ../other\n")
+    with pytest.raises(CaiError, match="was built with another checkpoint"):
+        ship_index(index, tmp_path / "shipped")
+    assert not (tmp_path / "shipped").exists()
 
 
 def test_an_unknown_name_is_left_to_pyserini(capsys: pytest.CaptureFixture[str]) -> None:
