@@ -23,7 +23,7 @@ def ship_encoder(
     """Write the checkpoint, encoder.yaml, IDF and projection of an encoder, and a model card, to a folder.
 
     `spec` is what load_encoder takes, `base` the hub id of the model that it was made from (default: that of the run
-    folder it lies in), and `repository` where it will be. Raises CaiError for the encoder of a joint index.
+    folder it lies in, if it has one), and `repository` where it will be. Raises CaiError for the encoder of a joint index.
     """
     config = load_encoder(spec)
     if config.joint:
@@ -32,7 +32,8 @@ def ship_encoder(
     found = scores.of_encoder(folder) if folder else None
     made = _adaptation(folder) if folder else None
     require_outside(output, Path(spec), checkpoint_folder(config))
-    base = base or (found.checkpoint if found and _is_hub_id(found.checkpoint) else None)
+    origin = config.checkpoint if config.kind == "dense" else found.checkpoint if found else ""
+    base = base or (origin if _is_hub_id(origin) else None)
 
     def write(folder: Path) -> None:
         bundle(config, folder, ".", checkpoint=True)
