@@ -22,8 +22,8 @@ def ship_encoder(
 ) -> Path:
     """Write the checkpoint, encoder.yaml, IDF and projection of an encoder, and a model card, to a folder.
 
-    `spec` is what load_encoder takes, `base` the hub id of the model that it was made from (default: that of the run
-    folder it lies in, if it has one), and `repository` where it will be. Raises CaiError for the encoder of a joint index.
+    `spec` is what load_encoder takes, `base` the hub id of the model that it was made from (default: that of its
+    run folder, if it has one), and `repository` where it will be. Raises CaiError for the encoder of a joint index.
     """
     config = load_encoder(spec)
     if config.joint:
