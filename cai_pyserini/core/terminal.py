@@ -50,10 +50,10 @@ def _fail(message: str, code: int = 1) -> int:
 
 
 def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> "tqdm[T]":
-    """Iterate over `items` with a progress bar, which is shown only on a terminal."""
+    """Iterate over `items` with a progress bar, which is shown only on a terminal; the unit B is for bytes."""
     from tqdm import tqdm
 
-    return tqdm(items, total=total, desc=label, unit=unit, disable=None, mininterval=0.5)
+    return tqdm(items, total=total, desc=label, unit=unit, unit_scale=unit == "B", disable=None, mininterval=0.5)
 
 
 def say(text: str) -> None:

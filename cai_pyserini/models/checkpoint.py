@@ -43,13 +43,18 @@ def require_safetensors(checkpoint: Path) -> None:
         )
 
 
-def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False) -> str:
-    """A digest of a checkpoint's configuration, tokenizer and weights, or of its tokenizer alone."""
-    files = [
+def checkpoint_files(checkpoint: Path) -> list[Path]:
+    """The files of a checkpoint's configuration, tokenizer and weights."""
+    return [
         path
         for path in sorted(checkpoint.iterdir())
         if path.suffix in SUFFIXES and path.name not in ("manifest.json", "log.json", "report.json")
     ]
+
+
+def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False) -> str:
+    """A digest of a checkpoint's configuration, tokenizer and weights, or of its tokenizer alone."""
+    files = checkpoint_files(checkpoint)
     if tokenizer_only:
         files = [path for path in files if path.name.startswith(("tokenizer", "vocab", "merges", "added", "special"))]
     return digest({path.name: file_digest(path) for path in files})

@@ -1,9 +1,9 @@
-"""Let Pyserini load our encoders by name or path, and provide Java.
+"""Let Pyserini load our encoders by name or path, and indexes by their name in our registry, and provide Java.
 
 `register()` patches Pyserini in this process: its encoder classes and LuceneImpactSearcher, when given the name of one
-of our encoders, use ours. `python -m cai_pyserini -m pyserini.…` registers and then runs the module; after
-`python -m cai_pyserini.plugin enable`, every Python of this environment registers at its start. Pyserini's files on
-disk do not change.
+of our encoders, use ours; prebuilt indexes are first looked for in the user's registry, see cai_pyserini.ship.registry.
+`python -m cai_pyserini -m pyserini.…` registers and then runs the module; after `python -m cai_pyserini.plugin enable`,
+every Python of this environment registers at its start. Pyserini's files on disk do not change.
 
 If the plugin is enabled, Python imports this module at every start, so other imports are deferred until Pyserini is
 imported. The module with our encoders is referred to by name, because it imports this one.
@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # as typing's, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-ENCODE, SEARCHER = "pyserini.encode", "pyserini.search.lucene._impact_searcher"
+ENCODE, SEARCHER, UTIL = "pyserini.encode", "pyserini.search.lucene._impact_searcher", "pyserini.util"
 OURS = "cai_pyserini.plugin.encoders"
 
 
@@ -25,7 +25,7 @@ class PyseriniFinder:
     """A finder on sys.meta_path that acts when modules of Pyserini are imported, and leaves finding them to others."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Prepare Java before modules that need it are imported; register our encoders after theirs are."""
+        """Prepare Java before modules that need it are imported; register what is ours after others are."""
         if name == "pyserini":
             from cai_pyserini.core import jvm
 
@@ -34,7 +34,7 @@ class PyseriniFinder:
             from cai_pyserini.core import jvm
 
             jvm.start()
-        elif name in (ENCODE, SEARCHER):
+        elif name in (ENCODE, SEARCHER, UTIL):
             from importlib.machinery import PathFinder
 
             spec = PathFinder.find_spec(name, path, target)
@@ -51,11 +51,11 @@ class PyseriniFinder:
 
 
 def register() -> None:
-    """Let Pyserini load our encoders, whether it is already imported or not."""
+    """Let Pyserini load our encoders and indexes, whether it is already imported or not."""
     if any(isinstance(finder, PyseriniFinder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, PyseriniFinder())
-    for name in (ENCODE, SEARCHER):
+    for name in (ENCODE, SEARCHER, UTIL):
         if name in sys.modules:
             _register_in(sys.modules[name])
 
@@ -63,6 +63,8 @@ def register() -> None:
 def _register_in(module: Any) -> None:
     if module.__name__ == SEARCHER:
         _register_searcher(module.LuceneImpactSearcher)
+    elif module.__name__ == UTIL:
+        _register_indexes(module)
     else:
         _register_encoder(module.DocumentEncoder, "CaiDocumentEncoder")
         _register_encoder(module.QueryEncoder, "CaiQueryEncoder")
@@ -98,6 +100,8 @@ def _register_searcher(searcher: Any) -> None:
     def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: int = 0, *args: Any, **kwargs: Any) -> None:
         from cai_pyserini.core.config import is_checkpoint, is_encoder
 
+        if isinstance(query_encoder, str) and query_encoder == kwargs.get("prebuilt_index_name"):
+            query_encoder = index_dir  # whose encoder.yaml names the encoder
         if isinstance(query_encoder, str) and (is_encoder(query_encoder) or is_checkpoint(query_encoder)):
             query_encoder = _encoder("CaiQueryEncoder", query_encoder)
         if type(query_encoder).__module__ == OURS:
@@ -106,3 +110,18 @@ def _register_searcher(searcher: Any) -> None:
         init(self, index_dir, query_encoder, min_idf, *args, **kwargs)
 
     searcher.__init__ = __init__
+
+
+def _register_indexes(util: Any) -> None:
+    """Let Pyserini find prebuilt indexes in our registry first."""
+    stock = util.download_prebuilt_index
+
+    def download_prebuilt_index(index_name: str, *args: Any, **kwargs: Any) -> str:
+        from cai_pyserini.ship import registry
+
+        entry = registry.entries().get(index_name)
+        return str(registry.fetch(entry)) if entry else stock(index_name, *args, **kwargs)
+
+    for name, module in list(sys.modules.items()):  # those that have imported it already, and its own
+        if name.startswith("pyserini.") and getattr(module, "download_prebuilt_index", None) is stock:
+            module.download_prebuilt_index = download_prebuilt_index  # type: ignore[attr-defined]

@@ -280,7 +280,12 @@ OUTSIDE = '<!DOCTYPE P [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<PubmedArticl
         ("s2orc", "a.jsonl", '\n{"paper_id": "1"', r"a\.jsonl:2: not JSON \(Expecting"),
         ("s2orc", "a.jsonl", "[1]", r"a\.jsonl:1: expected a JSON object"),
         ("s2orc", "a.jsonl", '{"paper_id": "1 2", "abstract": "A"}', r"a\.jsonl:1: the id '1 2' is empty or has white"),
-        ("s2orc", "a.jsonl", '{"paper_id": [], "abstract": "A"}', r"a\.jsonl:1: the id \[\] is not a string or an integer"),
+        (
+            "s2orc",
+            "a.jsonl",
+            '{"paper_id": [], "abstract": "A"}',
+            r"a\.jsonl:1: the id \[\] is not a string or an integer",
+        ),
         ("s2orc", "a.jsonl", '{"paper_id": "1", "title": 3, "abstract": "A"}', r"a\.jsonl:1: expected an object with"),
         (
             "s2orc",

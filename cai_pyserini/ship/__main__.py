@@ -1,0 +1,110 @@
+from collections.abc import Sequence
+from typing import ClassVar
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import OUTPUT_FOLDER
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+PUBLIC = flag(False, "with --push: if the repository is created, make it public (default: private)")
+
+
+class ShipIndex(Settings):
+    """Pack an index as Pyserini's prebuilt ones are: an archive, a README with its scores, and its registry entry.
+
+    The archive also has the encoder's settings and IDF, and the encoder if that is a folder of yours, such as an
+    adapted one: who receives this one file can search it. The same index gives the same archive.
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
+    )
+    index: AnyPath = flag(help="folder of the index stage", positional=True)
+    output: AnyPath = OUTPUT_FOLDER
+    name: str | None = flag(
+        None,
+        "name that Pyserini finds the index by (default: collection.encoder.index in a run folder, else the folder's)",
+        pattern=r"^\w[\w.+-]*$",
+    )
+    with_encoder: bool = flag(False, "put the encoder into the archive even if it is in a package or on a hub")
+    push: str | None = flag(None, "also upload to this repository of datasets of a hub, such as me/indexes")
+    public: bool = PUBLIC
+
+
+class ShipEncoder(Settings):
+    """Write an encoder as a folder for a model hub, with a model card."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.ship encoder runs/hpo/splade-tiny/adapted --license apache-2.0 --output hpo-splade"
+    )
+    encoder: str = flag(
+        help="a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id", positional=True
+    )
+    output: AnyPath = OUTPUT_FOLDER
+    license: str = flag(help="its licence, by the hub's identifier, such as apache-2.0 or cc-by-nc-sa-4.0")
+    language: str = flag("en", "its language, by ISO code")
+    base_model: str | None = flag(
+        None, "hub id of the model it was adapted from (default: that of the run folder it lies in, if any)"
+    )
+    push: str | None = flag(None, "also upload to this repository of models of a hub, such as me/hpo-splade")
+    public: bool = PUBLIC
+
+
+class Add(Settings):
+    """Add an index to your registry, so that Pyserini with our plugin finds it by name and downloads it when needed.
+
+    The registry is $CAI_PYSERINI_REGISTRY, or cai-registry.json in Pyserini's cache (~/.cache/pyserini).
+    """
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.ship add shipped/lucene-inverted.hpo.splade-tiny.splade-idf.20261122.0a1b2c.json"
+    )
+    entry: str = flag(help="a file or https URL with entries, as `ship index` writes it", positional=True)
+
+
+class Get(Settings):
+    """Print the folder of an index in your registry, downloaded if it is not there yet."""
+
+    example: ClassVar[str] = "python -m cai_pyserini.ship get hpo.splade-tiny.splade-idf"
+    name: str = flag(help="name of an index in the registry", positional=True)
+
+
+COMMANDS: dict[str, type[Settings]] = {"index": ShipIndex, "encoder": ShipEncoder, "add": Add, "get": Get}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    settings: ShipIndex | ShipEncoder | Add | Get = parse(
+        COMMANDS, argv, "python -m cai_pyserini.ship", "Ship indexes and encoders to others, and use what they ship."
+    )
+    if isinstance(settings, Add | Get):
+        from cai_pyserini.ship import registry
+
+        if isinstance(settings, Get):
+            print(registry.fetch(registry.find(settings.name)))
+            return
+        for entry in registry.add(settings.entry):
+            print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
+        print(registry.registry_path())
+        return
+
+    from cai_pyserini.ship import hub
+
+    if isinstance(settings, ShipIndex):
+        from cai_pyserini.ship.index import ship_index
+
+        entry = ship_index(settings.index, settings.output, settings.name, settings.with_encoder, settings.push)
+        print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, md5 {entry.md5}")
+        print(settings.output / entry.filename)
+    else:
+        from cai_pyserini.ship.encoder import ship_encoder
+
+        ship_encoder(
+            settings.encoder, settings.output, settings.license, settings.language, settings.base_model, settings.push
+        )
+        print(settings.output)
+    if settings.push:
+        kind: hub.Kind = "dataset" if isinstance(settings, ShipIndex) else "model"
+        print(hub.push(settings.output, settings.push, kind, settings.public))
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,209 @@
+"""The user's registry, and what is downloaded from its entries."""
+
+import json
+import shutil
+import ssl
+import subprocess
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.ship import registry
+from cai_pyserini.ship.__main__ import main
+from cai_pyserini.ship.archive import pack
+from cai_pyserini.ship.registry import Entry
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def write_entry(folder: Path, source: Path, **changes: object) -> Path:
+    """Pack a folder as x.y, and write its entry with some changes."""
+    folder.mkdir(exist_ok=True)
+    archive = folder / "x.y.tar.gz"
+    size = pack([source], "x.y", archive)
+    md5 = subprocess.run(["md5sum", archive], capture_output=True, text=True, check=True).stdout.split()[0]
+    record = {"name": "y", "description": "an index", "filename": archive.name, "readme": "x.y.README.md"}
+    record |= {"urls": [archive.name], "md5": md5, "size": archive.stat().st_size, "unpacked_size": size}
+    (folder / "entry.json").write_text(json.dumps([record | {"documents": 1} | changes]))
+    return folder / "entry.json"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """A folder with the manifest of an index, which is all that is looked at here."""
+
+    def write(folder: Path) -> None:
+        (folder / "data").write_text("data\n" * 1000)
+
+    return artifact.make(tmp_path / "index", {"stage": "index", "kind": "impact"}, write)
+
+
+def test_an_entry_is_added_and_its_archive_fetched(
+    index: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = write_entry(tmp_path / "shipped", index)
+    monkeypatch.chdir(tmp_path)
+    main(["add", "shipped/entry.json"])
+    (added,) = registry.entries().values()
+    assert added.urls == [(tmp_path / "shipped" / "x.y.tar.gz").as_uri()]
+    assert capsys.readouterr().out == f"y: 0.00 MB, {added.urls[0]}\n{cache / 'cai-registry.json'}\n"
+    main(["get", "y"])
+    folder = cache / "indexes" / f"x.y.{added.md5}"
+    assert capsys.readouterr().out == f"{folder}\n"
+    assert (folder / "data").read_text() == (index / "data").read_text()
+    shutil.rmtree(entry.parent)  # is not needed again
+    main(["get", "y"])
+    assert [path.name for path in (cache / "indexes").iterdir()] == [folder.name]
+
+
+def test_the_place_of_the_registry_can_be_set(
+    index: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAI_PYSERINI_REGISTRY", str(tmp_path / "mine.json"))
+    registry.add(str(write_entry(tmp_path / "shipped", index)))
+    assert (tmp_path / "mine.json").is_file() and not (cache / "cai-registry.json").exists()
+    monkeypatch.delenv("CAI_PYSERINI_REGISTRY")
+    monkeypatch.delenv("PYSERINI_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert registry.registry_path() == tmp_path / ".cache" / "pyserini" / "cai-registry.json"
+
+
+def test_entries_of_the_same_name_are_replaced(index: Path, tmp_path: Path) -> None:
+    for name, description in (("y", "old"), ("z", "other"), ("y", "new")):
+        registry.add(str(write_entry(tmp_path / "shipped", index, name=name, description=description)))
+    assert {name: entry.description for name, entry in registry.entries().items()} == {"y": "new", "z": "other"}
+    with pytest.raises(CaiError, match=r"cai-registry\.json has no x \(y, z\): add it"):
+        registry.find("x")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"urls": ["http://example.org/x.y.tar.gz"]}, "expected a URL that begins with https:// or file://"),
+        ({"urls": ["ftp://example.org/x.y.tar.gz"]}, "expected a URL"),
+        ({"urls": []}, "entry 1: urls"),
+        ({"name": "../y"}, "entry 1: name"),
+        ({"name": ".y"}, "entry 1: name"),
+        ({"filename": "../x.tar.gz"}, "entry 1: filename"),
+        ({"filename": "x.zip"}, "entry 1: filename"),
+        ({"md5": "0"}, "entry 1: md5"),
+        ({"md5": "../" * 10 + "xy"}, "entry 1: md5"),
+        ({"size": "10"}, "entry 1: size: '10'"),
+        ({"unpacked_size": 0}, "entry 1: unpacked_size"),
+        ({"color": "red"}, "entry 1: unknown key color"),
+    ],
+)
+def test_a_wrong_entry_is_refused(changes: dict, message: str, index: Path, cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=message):
+        registry.add(str(write_entry(tmp_path / "shipped", index, **changes)))
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    "text, message", [("[", "not JSON"), ("{}", "expected a list of entries"), ("[1]", "expected a list")]
+)
+def test_a_broken_registry_is_named(text: str, message: str, cache: Path) -> None:
+    cache.mkdir()
+    (cache / "cai-registry.json").write_text(text)
+    with pytest.raises(CaiError, match=rf"cache/cai-registry\.json: {message}"):
+        registry.entries()
+
+
+def test_an_entry_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"nothing\.json: cannot be read \(.*No such file"):
+        registry.add(str(tmp_path / "nothing.json"))
+
+
+def broken(archive: Path, entry: Entry) -> Entry:
+    archive.write_bytes(archive.read_bytes()[:-1] + b"?")
+    return entry
+
+
+def truncated(archive: Path, entry: Entry) -> Entry:
+    archive.write_bytes(archive.read_bytes()[:100])
+    return entry
+
+
+def lengthened(archive: Path, entry: Entry) -> Entry:
+    archive.write_bytes(archive.read_bytes() + bytes(10**7))
+    return entry
+
+
+def missing(archive: Path, entry: Entry) -> Entry:
+    archive.unlink()
+    return entry
+
+
+def larger_inside(archive: Path, entry: Entry) -> Entry:
+    return entry.replace(unpacked_size=entry.unpacked_size - 1)
+
+
+def another_folder(archive: Path, entry: Entry) -> Entry:
+    archive.rename(archive.with_name("z.tar.gz"))
+    return entry.replace(filename="z.tar.gz", urls=[archive.with_name("z.tar.gz").as_uri()])
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (broken, r"x\.y\.tar\.gz: refused, as it has [\d,]+ bytes with md5 \w+; its entry says [\d,]+ bytes with md5"),
+        (truncated, "refused, as it has 100 bytes"),
+        (lengthened, "refused, as it has more; its entry says"),
+        (missing, r"cannot be downloaded \(.*No such file"),
+        (larger_inside, "uncompresses to more than"),
+        (another_folder, r"'x\.y', which is outside its folder z"),
+    ],
+)
+def test_what_is_refused_leaves_nothing_behind(change, message: str, index: Path, cache: Path, tmp_path: Path) -> None:
+    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index)))
+    with pytest.raises(CaiError, match=message):
+        registry.fetch(change(tmp_path / "shipped" / "x.y.tar.gz", entry))
+    assert list((cache / "indexes").iterdir()) == []
+
+
+def test_an_archive_without_an_index_is_refused(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "data").touch()
+    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", tmp_path / "folder")))
+    with pytest.raises(CaiError, match=r"x\.y is missing or unfinished"):
+        registry.fetch(entry)
+    assert list((cache / "indexes").iterdir()) == []
+
+
+def test_the_next_url_is_tried(index: Path, tmp_path: Path) -> None:
+    urls = [(tmp_path / "nowhere" / "x.y.tar.gz").as_uri(), "x.y.tar.gz"]
+    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index, urls=urls)))
+    assert (registry.fetch(entry) / "data").is_file()
+
+
+def test_over_https(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a certificate of this machine, which has to be trusted first."""
+    write_entry(tmp_path / "shipped", index)
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    request += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(request, check=True, capture_output=True)
+    server = ThreadingHTTPServer(
+        ("localhost", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "shipped"))
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"https://localhost:{server.server_port}/entry.json"
+    try:
+        with pytest.raises(CaiError, match="CERTIFICATE_VERIFY_FAILED"):
+            registry.add(url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        monkeypatch.setattr("urllib.request._opener", None)  # knows the certificates of before
+        (entry,) = registry.add(url)
+        assert entry.urls == [f"https://localhost:{server.server_port}/x.y.tar.gz"]
+        assert (registry.fetch(entry) / "data").read_text() == (index / "data").read_text()
+    finally:
+        server.shutdown()
+        server.server_close()
