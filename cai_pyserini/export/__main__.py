@@ -36,7 +36,7 @@ class Anserini(EncoderExport):
     """Write a query encoder as ONNX and vocab.txt, for the encoder SpladePlusPlusEnsembleDistil of Anserini.
 
     With PYSERINI_CACHE=OUTPUT in the environment, Anserini loads it by that name, and queries have the same impacts as
-    here, except for special tokens, and for characters that Anserini's tokenizer treats differently.
+    here, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
     """
 
     example: ClassVar[str] = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"

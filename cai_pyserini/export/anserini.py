@@ -9,6 +9,7 @@ file names that Anserini's SpladePlusPlusEnsembleDistil looks for in its cache:
 """
 
 import logging
+import warnings
 from pathlib import Path
 
 import onnx
@@ -72,7 +73,7 @@ def write_onnx(config: EncoderConfig, query: Representation, folder: Path) -> li
     return [
         "weights of the special tokens [PAD], [CLS] and [SEP]: Anserini drops them",
         f"the length of queries: Anserini reads up to {LONGEST} tokens, not {config.max_query_length}",
-        "characters that Anserini's tokenizer treats differently: accents and some punctuation outside ASCII",
+        "characters that Anserini's tokenizer does not split at or does not drop: Chinese, Japanese, invisible ones",
     ]
 
 
@@ -91,17 +92,18 @@ def _export(encoder: QueryEncoder, path: Path) -> None:
     length = {1: torch.export.Dim("tokens", min=2, max=LONGEST)}
     for name in ("torch.onnx", "onnxscript", "onnx_ir"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    torch.onnx.export(
-        encoder,
-        (example, torch.ones_like(example), torch.zeros_like(example)),
-        path,
-        input_names=INPUTS,
-        output_names=OUTPUTS,
-        dynamic_shapes=(length, length, length),
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-    )
+    with warnings.catch_warnings(action="ignore"):  # that all inputs have the same length
+        torch.onnx.export(
+            encoder,
+            (example, torch.ones_like(example), torch.zeros_like(example)),
+            path,
+            input_names=INPUTS,
+            output_names=OUTPUTS,
+            dynamic_shapes=(length, length, length),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
     model = onnx.load(path)
     model.ir_version = IR_VERSION
     onnx.save(model, path)

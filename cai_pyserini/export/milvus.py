@@ -25,7 +25,8 @@ def connect(uri: str) -> Any:
     """A client of the server or of the file `uri`; MILVUS_TOKEN in the environment is the token of the server."""
     if "://" not in uri and not uri.endswith(".db"):
         raise CaiError(f"{uri} is neither the address of a server, http://HOST:19530, nor a file NAME.db")
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs what it raises
+    for name in ("pymilvus", "grpc"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they log what they raise
     try:
         return MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""))
     except MilvusException as error:
