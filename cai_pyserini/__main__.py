@@ -17,7 +17,7 @@ Run any Pyserini module, unmodified. It finds Java, and loads encoders of cai_py
 
 The stages of cai_pyserini are separate commands, see `python -m cai_pyserini.STAGE --help`:
   beir (all stages), idf, words, encode, expand, smooth, impact, index, search, fusion, evaluate
-Other commands: convert, trainer, adapt, gpl, analysis, plugin, serve, ship, doctor"""
+Other commands: convert, trainer, adapt, gpl, analysis, plugin, serve, ship, export, doctor"""
 
 
 def main() -> None:

@@ -37,6 +37,12 @@ def _parse(line: str, where: str) -> tuple[str, str]:
 
 def parse_checked(line: str, where: str) -> tuple[str, str]:
     """Id and delimited contents of a JSON vector. Raises CaiError, beginning with `where`, for an invalid one."""
+    id, vector = parse_vector(line, where)
+    return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in vector.items()])
+
+
+def parse_vector(line: str, where: str) -> tuple[str, dict[str, int]]:
+    """Id and impacts of a JSON vector. Raises CaiError, beginning with `where`, for an invalid one."""
     data = jsonl.parse(line, where)
     id, vector = data.get("id"), data.get("vector")
     if not isinstance(vector, dict):
@@ -52,4 +58,4 @@ def parse_checked(line: str, where: str) -> tuple[str, str]:
             )
         if not isinstance(impact, int) or isinstance(impact, bool) or not 1 <= impact < 2**31:
             raise CaiError(f"{where}: the impact of {term!r} is {impact!r}; it must be an integer from 1 to 2147483647")
-    return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in vector.items()])
+    return id, vector

@@ -1,5 +1,6 @@
 """Text to token ids, and the names of tokens in indexes."""
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -38,6 +39,12 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The tokenizer as a tokenizer.json describes it."""
+        settings: dict[str, Any] = json.loads(self._backend.to_str())
+        return settings
 
     @cached_property
     def terms(self) -> list[str]:

@@ -284,7 +284,7 @@ OUTSIDE = '<!DOCTYPE P [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<PubmedArticl
             "s2orc",
             "a.jsonl",
             '{"paper_id": [], "abstract": "A"}',
-            r"a\.jsonl:1: the id \[\] is not a string or an integer",
+            r"a\.jsonl:1: the id \[\] is not a string",
         ),
         ("s2orc", "a.jsonl", '{"paper_id": "1", "title": 3, "abstract": "A"}', r"a\.jsonl:1: expected an object with"),
         (

@@ -1,0 +1,1 @@
+"""Exports of document impacts and encoders to formats that other systems read."""

@@ -1,0 +1,171 @@
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
+from cai_pyserini.core.packages import require_modules
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+
+if TYPE_CHECKING:
+    from cai_pyserini.core.artifact import Manifest
+
+QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
+IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
+PREFIX = "python -m cai_pyserini.export"
+
+
+class EncoderExport(Settings):
+    encoder: str = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or an index folder")
+    output: AnyPath = OUTPUT_FOLDER
+    query: Literal["splade", "bow"] | None = QUERY
+
+
+class SentenceTransformers(EncoderExport):
+    """Write an encoder as a folder for SparseEncoder of sentence-transformers.
+
+    With --query bow, queries need no model: their tokens have static weights, the IDF of a collection if the encoder
+    has one. A token that occurs twice in a query counts once there, and twice here.
+    """
+
+    example: ClassVar[str] = (
+        f"{PREFIX} sentence-transformers --encoder runs/hpo/splade-tiny/indexes/splade-idf --query bow --output cai"
+    )
+
+
+class Anserini(EncoderExport):
+    """Write a query encoder as ONNX and vocab.txt, for the encoder SpladePlusPlusEnsembleDistil of Anserini.
+
+    With PYSERINI_CACHE=OUTPUT in the environment, Anserini loads it by that name, and queries have the same impacts as
+    here, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
+    """
+
+    example: ClassVar[str] = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
+
+
+class DocumentExport(Settings):
+    impacts: AnyPath = flag(help="folder written by the impact stage")
+    output: AnyPath = OUTPUT_FOLDER
+    collection: str | None = flag(
+        None, "also export the queries of a collection: a name in index_configs/, a YAML file, or a BEIR folder"
+    )
+    split: str | None = flag(None, "with --collection: split of the queries (default: the collection's, usually test)")
+    query: Literal["splade", "bow"] | None = QUERY
+    device: str = DEVICE
+
+
+class Milvus(DocumentExport):
+    """Write impacts to a collection of Milvus: a server, or a file of Milvus Lite.
+
+    The output folder gets terms.txt, whose line numbers, from 0, are the keys of the sparse vectors, and queries.jsonl.
+    The environment variable MILVUS_TOKEN has the token of a server that needs one.
+    """
+
+    example: ClassVar[str] = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
+    uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
+    name: str = flag("cai", "name of the collection in Milvus")
+
+
+class OpenSearch(DocumentExport):
+    """Write impacts as bulk requests for OpenSearch, with a mapping and the bodies of searches.
+
+    To load them:
+      curl -X PUT $URL/cai -H 'Content-Type: application/json' --data-binary @opensearch/mapping.json
+      for file in opensearch/bulk-*.ndjson; do
+          curl -X POST $URL/cai/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$file; done
+    Each line of queries.jsonl has the id of a query and the `body` of its search.
+    """
+
+    example: ClassVar[str] = f"{PREFIX} opensearch {IMPACTS} --collection hpo --output opensearch"
+
+
+class Elasticsearch(OpenSearch):
+    __doc__ = (OpenSearch.__doc__ or "").replace("OpenSearch", "Elasticsearch").replace("opensearch", "elasticsearch")
+    example: ClassVar[str] = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --output elasticsearch"
+
+
+class Ciff(DocumentExport):
+    """Write impacts in the Common Index File Format, which PISA and BMP import."""
+
+    example: ClassVar[str] = f"{PREFIX} ciff {IMPACTS} --output ciff"
+
+
+class Seismic(DocumentExport):
+    """Write impacts and queries as the JSONL that Seismic reads."""
+
+    example: ClassVar[str] = f"{PREFIX} seismic {IMPACTS} --collection hpo --output seismic"
+
+
+FORMATS: dict[str, type[Settings]] = {
+    "sentence-transformers": SentenceTransformers,
+    "anserini": Anserini,
+    "milvus": Milvus,
+    "opensearch": OpenSearch,
+    "elasticsearch": Elasticsearch,
+    "ciff": Ciff,
+    "seismic": Seismic,
+}
+
+
+MODULES = {  # of the extra `export`
+    "sentence-transformers": ("sentence_transformers",),
+    "anserini": ("onnx", "onnxscript"),
+    "milvus": ("pymilvus",),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    settings = parse(FORMATS, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
+    format = next(name for name, kind in FORMATS.items() if type(settings) is kind)
+    require_modules(MODULES.get(format, ()), "export")
+    manifest = _encoder(format, settings) if isinstance(settings, EncoderExport) else _documents(settings)
+    stats = manifest.stats
+    counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
+    print(f"{settings.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
+    print("not in this format:")
+    for loss in stats["loses"]:
+        print(f"  {loss}")
+
+
+def _encoder(format: str, settings: EncoderExport) -> "Manifest":
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.export.encoder import export_encoder
+
+    if format == "anserini":
+        from cai_pyserini.export.anserini import write_onnx as write
+    else:
+        from cai_pyserini.export.sentence_transformers import write_sparse_encoder as write
+    return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query)
+
+
+def _documents(settings: DocumentExport) -> "Manifest":
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.export.source import Source
+
+    topics = None
+    if settings.collection:
+        collection = load_index_config(settings.collection)
+        topics = open_collection(collection).topics(settings.split or collection.split)
+    source = Source(settings.impacts, topics, settings.query, settings.device)
+    match settings:
+        case Milvus():
+            from cai_pyserini.export.milvus import export_milvus
+
+            return export_milvus(source, settings.output, settings.uri, settings.name)
+        case OpenSearch():
+            from cai_pyserini.export.opensearch import export_opensearch
+
+            elastic = isinstance(settings, Elasticsearch)
+            return export_opensearch(source, settings.output, "elasticsearch" if elastic else "opensearch")
+        case Ciff():
+            from cai_pyserini.export.ciff import export_ciff
+
+            return export_ciff(source, settings.output)
+        case _:
+            from cai_pyserini.export.seismic import export_seismic
+
+            return export_seismic(source, settings.output)
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,132 @@
+"""CIFF, the Common Index File Format, which PISA, BMP, JASS and Terrier import.
+
+A file is a sequence of protobuf messages, each after its length: a header, a postings list per term in the order of the
+terms' bytes, and a record per document. See github.com/osirrc/ciff. The document numbers of a list are gaps, except for
+the first one. Impacts take the place of term frequencies.
+
+Documents are read twice, to count the postings of each term, and to write each posting to its place in a temporary
+file; so memory does not grow with the collection.
+"""
+
+from itertools import batched
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.export.source import Source
+
+VERSION = 1
+BATCH = 10_000  # documents between writes to the temporary file
+NAME = "index.ciff"
+
+
+def export_ciff(source: Source, output: Path) -> artifact.Manifest:
+    """Write index.ciff, and queries.jsonl if there are topics."""
+
+    def write(folder: Path) -> list[str]:
+        frequencies: dict[str, int] = {}  # of documents, by term
+        lengths: dict[str, int] = {}  # sums of impacts, by document
+        for id, vector in source.documents():
+            lengths[id] = sum(vector.values())
+            for term in vector:
+                frequencies[term] = frequencies.get(term, 0) + 1
+        terms = sorted(frequencies, key=str.encode)
+        ends = np.cumsum([frequencies[term] for term in terms])
+        path = folder / "postings"
+        postings = _postings(source, path, {term: number for number, term in enumerate(terms)}, ends)
+        with (folder / NAME).open("wb") as file:
+            _write_header(file, len(terms), list(lengths.values()), f"impacts of {source.config.name}")
+            starts = [0, *ends[:-1].tolist()]
+            for term, start, end in progress(zip(terms, starts, ends.tolist(), strict=True), len(terms), NAME, "term"):
+                _write_list(file, term, postings[start:end])
+            for number, (id, length) in enumerate(lengths.items()):
+                _write(file, _number(1, number), _text(2, id), _number(3, length))
+        path.unlink()
+        queries = source.queries()
+        if queries:
+            jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
+        return ["nothing else; whether impacts above 255 are kept depends on the reader (BMP has 8 bits)"]
+
+    return source.export(output, write, "ciff")
+
+
+def _postings(source: Source, path: Path, numbers: dict[str, int], ends: np.ndarray) -> np.ndarray:
+    """(document, impact) of every posting, in the order of terms and then of documents: a file in memory's place."""
+    postings = np.memmap(path, np.int32, "w+", shape=(int(ends[-1]), 2))
+    free = np.concatenate([[0], ends[:-1]])  # the next place of each term
+    for batch in batched(enumerate(source.documents()), BATCH):
+        entries = [
+            (numbers[term], document, impact) for document, (_, vector) in batch for term, impact in vector.items()
+        ]
+        if not entries:
+            continue
+        rows = np.array(entries, np.int64)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        present, first, counts = np.unique(rows[:, 0], return_index=True, return_counts=True)
+        places = np.repeat(free[present] - first, counts) + np.arange(len(rows))
+        postings[places] = rows[:, 1:]
+        free[present] += counts
+    return postings
+
+
+def _write_header(file: BinaryIO, terms: int, lengths: list[int], description: str) -> None:
+    documents, total = len(lengths), sum(lengths)
+    average = b"\x39" + np.array(total / documents, "<f8").tobytes()  # field 7, a double
+    counts = [VERSION, terms, documents, terms, documents, total]
+    _write(file, *(_number(field, value) for field, value in enumerate(counts, 1)), average, _text(8, description))
+
+
+def _write_list(file: BinaryIO, term: str, postings: np.ndarray) -> None:
+    """Write the list of a term, with its document frequency and the sum of its impacts."""
+    gaps = np.diff(postings[:, 0], prepend=0)
+    head = (_text(1, term), _number(2, len(postings)), _number(3, int(postings[:, 1].sum(dtype=np.int64))))
+    _write(file, *head, _posting_messages(gaps, postings[:, 1]))
+
+
+def _posting_messages(gaps: np.ndarray, impacts: np.ndarray) -> bytes:
+    """Messages {1: gap, 2: impact}, each as field 4 of a list, all at once."""
+    (gap_bytes, gap_used), (impact_bytes, impact_used) = _varints(gaps), _varints(impacts)
+    lengths = 2 + gap_used.sum(1) + impact_used.sum(1)
+
+    def column(values: int | np.ndarray) -> np.ndarray:
+        return np.broadcast_to(values, len(gaps)).astype(np.uint8)[:, None]
+
+    # the tags: field 4, a message; fields 1 and 2, varints
+    content = np.hstack([column(0x22), column(lengths), column(0x08), gap_bytes, column(0x10), impact_bytes])
+    used = np.ones((len(gaps), 1), bool)
+    return content[np.hstack([used, used, used, gap_used, used, impact_used])].tobytes()
+
+
+def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The varints of int32 values: bytes, uint8 (values, 5), and which of them are used, bool (values, 5)."""
+    groups = values.astype(np.int64)[:, None] >> np.arange(0, 35, 7)  # 7 bits each, the lowest first
+    used = groups > 0
+    used[:, 0] = True
+    more = np.pad(used[:, 1:], ((0, 0), (0, 1)))  # the top bit says that another byte follows
+    return ((groups & 0x7F) | more * 0x80).astype(np.uint8), used
+
+
+def _varint(value: int) -> bytes:
+    result = bytearray()
+    while value > 0x7F:
+        result.append(value & 0x7F | 0x80)
+        value >>= 7
+    result.append(value)
+    return bytes(result)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _text(field: int, text: str) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(text.encode())) + text.encode()
+
+
+def _write(file: BinaryIO, *parts: bytes) -> None:
+    """Write a message, after its length."""
+    file.write(_varint(sum(map(len, parts))))
+    file.writelines(parts)

@@ -1,0 +1,47 @@
+"""What exports of encoders share: which encoders they take, and the artifact they make."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.queries import Representation
+from cai_pyserini.export.source import LOSES
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
+
+Write = Callable[[EncoderConfig, Representation, Path], list[str]]
+
+
+def export_encoder(
+    config: EncoderConfig, output: Path, format: str, write: Write, query: Representation | None = None
+) -> artifact.Manifest:
+    """Make the artifact `output`. `write` gets a temporary folder, and returns what the format loses, in sentences.
+
+    Raises CaiError for a dense encoder, and for that of a joint index, whose words have no place in a vocabulary.
+    """
+    if config.kind == "dense":
+        raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
+    if config.joint:
+        raise CaiError(
+            f"{config.name} is the encoder of a joint index: {format} would leave the words of BM25 out of queries. "
+            "Export the impacts with their queries (milvus, opensearch, …), or the queries with "
+            "`python -m cai_pyserini.plugin export-topics`"
+        )
+    checkpoint = checkpoint_folder(config)
+    require_safetensors(checkpoint)
+    representation = query or config.query
+    recipe = {
+        "stage": "export",
+        "format": format,
+        "checkpoint": checkpoint_digest(checkpoint),
+        "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),
+        "idf": artifact.require(Path(config.idf), "idf").digest if config.idf else None,
+        "query": representation,
+    }
+
+    def make(folder: Path) -> artifact.Stats:
+        loses = write(config, representation, folder)
+        return {"bytes": artifact.folder_bytes(folder), LOSES: loses}
+
+    return artifact.require(artifact.make(output, recipe, make), "export")

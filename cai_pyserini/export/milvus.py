@@ -1,0 +1,92 @@
+"""A collection of Milvus, with sparse vectors in an inverted index and inner products as scores.
+
+The database is a server, or a file of Milvus Lite, which is Milvus inside this process. Documents go to a collection
+with a temporary name, which is renamed when all are in it.
+"""
+
+import logging
+import os
+from itertools import batched
+from pathlib import Path
+from typing import Any
+
+from pymilvus import DataType, MilvusClient, MilvusException
+
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.export.source import Keys, Source
+
+BATCH = 1000  # documents per request
+LONGEST_ID = 512  # bytes of UTF-8
+FIELD = "impacts"
+
+
+def connect(uri: str) -> Any:
+    """A client of the server or of the file `uri`; MILVUS_TOKEN in the environment is the token of the server."""
+    if "://" not in uri and not uri.endswith(".db"):
+        raise CaiError(f"{uri} is neither the address of a server, http://HOST:19530, nor a file NAME.db")
+    for name in ("pymilvus", "grpc"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they log what they raise
+    try:
+        return MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""))
+    except MilvusException as error:
+        raise CaiError(f"{uri}: Milvus cannot be reached or opened ({error.message})") from None
+
+
+def export_milvus(source: Source, output: Path, uri: str, collection: str) -> artifact.Manifest:
+    """Write the documents to a collection of Milvus, and the keys of terms and the queries to the folder `output`.
+
+    Raises CaiError if the collection exists, but `output` does not say that it was made by this command.
+    """
+    client = connect(uri)
+    settings = {"uri": uri, "collection": collection}
+    made = artifact.read_manifest(output)
+    ours = made is not None and made.recipe.get("settings") == settings
+    if ours and not client.has_collection(collection):
+        artifact.remove(output)  # so that the collection is made again
+    if not ours and client.has_collection(collection):
+        raise CaiError(f"{uri} has a collection {collection!r} that {output} does not belong to; choose another --name")
+
+    def write(folder: Path) -> list[str]:
+        keys = Keys(source.encoder.tokenizer.terms)
+        empty = _insert(client, f"{collection}_partial", source, keys)
+        client.drop_collection(collection)
+        client.rename_collection(f"{collection}_partial", collection)
+        client.load_collection(collection)
+        keys.write(folder / "terms.txt")
+        queries = ({"id": id, "vector": _floats(keys.of_query(vector))} for id, vector in source.queries().items())
+        jsonl.write(folder / "queries.jsonl", queries)
+        return [
+            f"documents without any impact: {empty:,}; none of them matches a query",
+            "the order of documents with equal scores",
+        ]
+
+    try:
+        return source.export(output, write, "milvus", **settings)
+    except MilvusException as error:
+        raise CaiError(f"{uri}: {error.message}") from None
+    finally:
+        client.close()
+
+
+def _insert(client: Any, name: str, source: Source, keys: Keys) -> int:
+    """Write a new collection, and return the number of documents that it cannot hold because they have no impacts."""
+    client.drop_collection(name)
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=LONGEST_ID)
+    schema.add_field(FIELD, DataType.SPARSE_FLOAT_VECTOR)
+    index = client.prepare_index_params()
+    index.add_index(FIELD, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+    client.create_collection(name, schema=schema, index_params=index)
+    empty = 0
+    for batch in batched(source.documents(), BATCH):
+        rows = [{"id": id, FIELD: _floats(keys.of_document(vector))} for id, vector in batch if vector]
+        empty += len(batch) - len(rows)
+        client.insert(name, rows)
+    client.flush(name)
+    return empty
+
+
+def _floats(vector: dict[int, int]) -> dict[int, float]:
+    """The vector with the type of values that Milvus takes."""
+    return {key: float(value) for key, value in vector.items()}

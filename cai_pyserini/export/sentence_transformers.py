@@ -1,0 +1,51 @@
+"""A folder that SparseEncoder of sentence-transformers loads.
+
+With SPLADE queries, both sides are the model. With bags of words, queries take the inference-free route: each token has
+a static weight. That weight is the IDF of the token, by which CAI multiplies the weights of documents; documents then
+have SPLADE's raw weights, and the scores are the same:  sum over t of idf_t * w_td
+"""
+
+from pathlib import Path
+
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling, Transformer
+from transformers import AutoTokenizer
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.queries import Representation
+from cai_pyserini.impact.weighting import idf_weights
+from cai_pyserini.models.checkpoint import checkpoint_folder
+
+
+def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
+    """Write the folder, and return what it loses."""
+    checkpoint = str(checkpoint_folder(config))
+    model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
+    documents = [model, SpladePooling("max")]
+    loses = ["quantization: vectors have float weights, and scores are not rounded as in a Lucene index"]
+    if config.overlap is not None:
+        loses.append("windows of long documents: only the first is read")
+    if query == "bow":
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        tokenizer.model_max_length = config.max_query_length - 2
+        width = model.model.get_output_embeddings().out_features
+        if width != len(tokenizer):
+            raise CaiError(
+                f"{checkpoint}: the decoder has {width:,} entries, the vocabulary {len(tokenizer):,}; "
+                "sentence-transformers takes bags of words only where they are equal"
+            )
+        weights = idf_weights(config, width)
+        static = torch.ones(width) if weights is None else torch.from_numpy(weights).float()
+        queries = [SparseStaticEmbedding(tokenizer, static, frozen=True)]
+        SparseEncoder(modules=[Router.for_query_document(queries, documents)]).save_pretrained(str(folder))
+        loses.append("counts of repeated tokens in queries: a token counts once")
+    else:
+        SparseEncoder(modules=documents).save_pretrained(str(folder))
+        if config.idf and config.idf_power:
+            loses.append("the IDF weights of documents: no module of the library holds them; --query bow keeps them")
+        if config.max_query_length != config.max_document_length:
+            loses.append(f"the length of queries: up to {config.max_document_length} tokens are read, as of documents")
+    return loses

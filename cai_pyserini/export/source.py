@@ -1,0 +1,98 @@
+"""What exports of documents start from: the impacts of a collection, with queries in the same form."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import encoder_yaml, load_encoder
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries, Representation, WordQueries
+from cai_pyserini.impact.quantization import loss_text
+from cai_pyserini.index.json_vectors import parse_vector
+from cai_pyserini.words.analyzer import Analyzer
+
+LOSES = "loses"  # in the statistics of an export: what the format cannot hold, in sentences
+
+
+class Source:
+    """A folder of impacts. `topics`, if given, are exported beside the documents, encoded for them.
+
+    Raises CaiError for a folder that the impact stage has not written.
+    """
+
+    def __init__(
+        self,
+        impacts: Path,
+        topics: dict[str, str] | None = None,
+        query: Representation | None = None,
+        device: str = "auto",
+    ):
+        self.manifest = artifact.require(impacts, "impact")
+        self.config = load_encoder(str(impacts / "encoder.yaml"))
+        self.encoder = Encoder(self.config, device)
+        self._files = sorted(impacts.glob("*.jsonl"))
+        words = WordQueries(Analyzer(), self.config) if self.config.joint and topics else None
+        self._queries = Queries(topics or {}, self.encoder, query, words=words)
+
+    def documents(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and the impacts of every document."""
+        lines = (line for file in self._files for line in jsonl.read_lines(file))
+        for where, line in progress(lines, self.manifest.stats["vectors"], "export"):
+            yield parse_vector(line, where)
+
+    def queries(self) -> dict[str, dict[str, int]]:
+        """Query weights by id of the topic; empty without topics."""
+        encoded: dict[str, Any] = self._queries.for_search(self.config.query_scale)[0] if self._queries.topics else {}
+        return encoded
+
+    def export(
+        self, output: Path, write: Callable[[Path], list[str]], format: str, **settings: object
+    ) -> artifact.Manifest:
+        """Make the artifact `output`, with the encoder.yaml that further queries are encoded with.
+
+        `write` gets a temporary folder, and returns what the format loses, in sentences.
+        """
+        recipe = {
+            "stage": "export",
+            "format": format,
+            "settings": settings,
+            "impacts": self.manifest.digest,
+            "queries": self._queries.recipe if self._queries.topics else None,
+        }
+
+        def make(folder: Path) -> artifact.Stats:
+            loses = write(folder)
+            artifact.write_text(folder / "encoder.yaml", encoder_yaml(self.config, output))
+            stats = self.manifest.stats
+            return {
+                "documents": stats["vectors"],
+                "impacts": stats["nonzeros"],
+                "queries": len(self._queries.topics),
+                "document_scale": stats["document_scale"],
+                "query_scale": self.config.query_scale,
+                "bytes": artifact.folder_bytes(folder),
+                LOSES: [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
+            }
+
+        return artifact.require(artifact.make(output, recipe, make), "export")
+
+
+class Keys:
+    """Integer keys of terms: the ids of tokens, and after them those of words, by their first occurrence."""
+
+    def __init__(self, terms: list[str]):
+        self._keys = {term: key for key, term in enumerate(terms)}
+
+    def of_document(self, vector: dict[str, int]) -> dict[int, int]:
+        """The impacts of a document by key; new words get one."""
+        return {self._keys.setdefault(term, len(self._keys)): impact for term, impact in vector.items()}
+
+    def of_query(self, vector: dict[str, int]) -> dict[int, int]:
+        """The weights of a query by key, without words that no document has."""
+        return {self._keys[term]: weight for term, weight in vector.items() if term in self._keys}
+
+    def write(self, path: Path) -> None:
+        """Write a line per term; its number, counted from 0, is the key."""
+        path.write_text("".join(f"{term}\n" for term in self._keys), encoding="utf-8")

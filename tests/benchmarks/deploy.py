@@ -1,0 +1,197 @@
+"""Claim: Milvus Lite finds the documents that our search of the Lucene index finds, Seismic and BMP nearly all.
+
+The impacts of joint-splade-idf are exported, once each, and every reader builds its index from its export. Each is then
+searched in a process of its own, one thread, with the same encoded queries and 10 hits, after 300 queries as a warm-up;
+the clock stops when Python has document ids and scores. Sizes are those of the readers' own indexes on disk; of CIFF
+and bulk requests (OpenSearch, Elasticsearch), those of the exported files, which are no indexes yet. Recall is the part
+of a reader's 10 documents that are among our best 10, or have the score of the tenth. Scores are the same if they
+differ by less than 0.2 %: Seismic has weights in float16. BMP has impacts and query weights of 8 bits, so it is
+compared with our search of impacts of 8 bits.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle, islice
+from math import isclose
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import harness
+import numpy as np
+
+HITS = 10
+DEEP = 1000
+WARM_UP = 300
+SEISMIC = {"query_cut": 10, "heap_factor": 0.8}  # a middle of the settings that its documentation uses
+SYSTEM = "joint-splade-idf"
+Found = list[tuple[str, float]]
+Search = Callable[[dict[str, int]], Found]
+
+
+HEADER = ("", "MB", "size / Lucene", f"recall@{HITS}", "queries with the same scores", "p50, ms", "p99, ms")
+TOLERANCE = 2e-3  # relative, of scores: Seismic has weights in float16
+
+
+def prepare(collection: str, encoder: str, folder: str, limit: int) -> dict[str, Any]:
+    """Export the impacts, with 10 bits and with 8, and build the indexes of all readers. Returns sizes in bytes."""
+    import bmp
+    import seismic
+
+    from cai_pyserini.core.artifact import folder_bytes
+
+    path = Path(folder)
+    run = path / "run"
+    harness.stage("beir", collection, encoder=encoder, systems=SYSTEM, output=run)
+    export: dict[str, Any] = {"impacts": run / "impacts" / SYSTEM, "collection": collection}
+    for format in ("seismic", "opensearch", "ciff"):
+        harness.stage("export", format, **export, output=path / format)
+    harness.stage("export", "milvus", **export, output=path / "milvus", uri=path / "milvus.db")
+    seismic.SeismicIndex.build(str(path / "seismic" / "documents.jsonl")).save(str(path / "built"))
+    next(path.glob("built*")).rename(path / "index.seismic")
+    inputs = {"vectors": run / "vectors" / "documents", "idf": run / "idf", "words": run / "words", "encoder": encoder}
+    harness.stage("impact", **inputs, bits=8, output=path / "impacts8")
+    harness.stage("index", "impact", input=path / "impacts8", output=path / "index8")
+    harness.stage("export", "ciff", impacts=path / "impacts8", collection=collection, output=path / "ciff8")
+    bmp.ciff2bmp(str(path / "ciff8" / "index.ciff"), str(path / "index.bmp"), 8, False)
+    for name in ("seismic", "milvus", "ciff8"):
+        queries = [json.loads(line) for line in (path / name / "queries.jsonl").read_text().splitlines()]
+        kept = [query for query in queries if query["vector"]][:limit]
+        (path / name / "searched.json").write_text(json.dumps(kept))
+    return {
+        "bytes": {
+            "Lucene": folder_bytes(run / "indexes" / SYSTEM),
+            "Milvus Lite": folder_bytes(path / "milvus.db"),
+            "Seismic": (path / "index.seismic").stat().st_size,
+            "Lucene, 8 bits": folder_bytes(path / "index8"),
+            "BMP, 8 bits": (path / "index.bmp").stat().st_size,
+            "CIFF file": (path / "ciff" / "index.ciff").stat().st_size,
+            "bulk requests": sum(file.stat().st_size for file in (path / "opensearch").glob("bulk-*")),
+        }
+    }
+
+
+def measure(reader: str, folder: str) -> dict[str, Any]:
+    """Milliseconds per query, and what each query finds."""
+    queries_of, opener = READERS[reader]
+    queries = json.loads(Path(folder, queries_of, "searched.json").read_text())
+    search = opener(Path(folder))
+    milliseconds, found = [], {}
+    for query in [*islice(cycle(queries), WARM_UP), *queries]:
+        start = time.perf_counter()
+        found[query["id"]] = search(query["vector"])
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return {"milliseconds": milliseconds[WARM_UP:], "found": found}
+
+
+def exact(index: str, queries: str) -> dict[str, Any]:
+    """The scores of the best documents of every query."""
+    search = open_lucene(Path(index), DEEP)
+    return {query["id"]: dict(search(query["vector"])) for query in json.loads(Path(queries).read_text())}
+
+
+def open_lucene(index: Path, hits: int = HITS) -> Search:
+    from cai_pyserini.core import artifact
+    from cai_pyserini.search.search import open_searcher
+
+    searcher, stats = open_searcher(index), artifact.require(index, "index").stats
+    scale = stats["document_scale"] * stats["query_scale"]
+    return lambda vector: [(id, score * scale) for id, score in searcher.search(vector, hits)]
+
+
+def open_milvus(folder: Path) -> Search:
+    from cai_pyserini.export.milvus import FIELD, connect
+
+    client = connect(str(folder / "milvus.db"))
+    client.load_collection("cai")
+
+    def search(vector: dict[str, int]) -> Found:
+        keys = {int(key): float(weight) for key, weight in vector.items()}
+        (hits,) = client.search("cai", [keys], anns_field=FIELD, limit=HITS, output_fields=["id"])
+        return [(hit["id"], hit["distance"]) for hit in hits]
+
+    return search
+
+
+def open_seismic(folder: Path) -> Search:
+    import numpy as np
+    import seismic
+
+    index, text = seismic.SeismicIndex.load(str(folder / "index.seismic")), seismic.get_seismic_string()
+
+    def search(vector: dict[str, int]) -> Found:
+        terms, weights = np.array([*vector], text), np.array([*vector.values()], np.float32)
+        return [(id, score) for _, score, id in index.search("q", terms, weights, k=HITS, **SEISMIC)]
+
+    return search
+
+
+def open_bmp(folder: Path) -> Search:
+    import bmp
+
+    searcher = bmp.Searcher(str(folder / "index.bmp"))
+    return lambda vector: list(zip(*searcher.search(vector, HITS, 1.0, 1.0), strict=True))
+
+
+READERS: dict[str, tuple[str, Callable[[Path], Search]]] = {  # the folder with a reader's queries, and how to open it
+    "Lucene": ("seismic", lambda folder: open_lucene(folder / "run" / "indexes" / SYSTEM)),
+    "Milvus Lite": ("milvus", open_milvus),
+    "Seismic": ("seismic", open_seismic),
+    "Lucene, 8 bits": ("ciff8", lambda folder: open_lucene(folder / "index8")),
+    "BMP, 8 bits": ("ciff8", open_bmp),
+}
+
+
+def agreement(found: dict[str, Found], scores: dict[str, dict[str, float]]) -> tuple[float, int]:
+    """The mean recall, and the number of queries whose hits all have the scores that they have in Lucene.
+
+    Documents that are as good as Lucene's last hit are right, since the order of equal scores is not defined.
+    """
+    recalls, same = [], 0
+    for id, hits in found.items():
+        best = [*scores[id].values()][:HITS]
+        right = sum(scores[id].get(document, 0) >= best[-1] for document, _ in hits[: len(best)]) if best else 0
+        recalls.append(right / len(best) if best else 1.0)
+        same += all(isclose(score, scores[id].get(document, 0), rel_tol=TOLERANCE) for document, score in hits)
+    return mean(recalls), same
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, "deploy")
+    parser.add_argument("--queries", type=int, default=1000, help="how many are searched, at most")
+    args = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        prepared = harness.fresh(
+            prepare, collection=args.collection, encoder=args.encoder, folder=folder, limit=args.queries
+        )
+        peers = {reader: partial(harness.fresh, measure, reader=reader, folder=folder) for reader in READERS}
+        results = harness.rounds(args.repeats, peers)
+        scores = {
+            "": harness.fresh(exact, index=f"{folder}/run/indexes/{SYSTEM}", queries=f"{folder}/seismic/searched.json"),
+            "8 bits": harness.fresh(exact, index=f"{folder}/index8", queries=f"{folder}/ciff8/searched.json"),
+        }
+    sizes = prepared["bytes"]
+    rows = []
+    for name, size in sizes.items():
+        row = [name, f"{size / 1e6:.1f}", f"{size / sizes['Lucene']:.2f}"]
+        if name in results:
+            recall, same = agreement(results[name][0]["found"], scores["8 bits" if name.endswith("8 bits") else ""])
+            times = [np.percentile(result["milliseconds"], [50, 99]) for result in results[name]]
+            row += [f"{recall:.4f}", f"{same:,}", *(f"{value:.2f}" for value in np.median(times, axis=0))]
+        rows.append(row + ["–"] * (len(HEADER) - len(row)))
+    count = len(results["Lucene"][0]["found"])
+    harness.show(f"{SYSTEM} on {Path(args.collection).name}, {count:,} queries, {HITS} hits", HEADER, rows)
+    print(f"Medians of {args.repeats} repetitions, side by side, one query at a time; without encoding the queries.\n")
+    measured = {row[0]: row for row in rows}
+    same = measured["Milvus Lite"][4]
+    harness.target("same documents and scores, Milvus Lite", f"{same} of {count:,} queries", same == f"{count:,}")
+    for name in ("Seismic", "BMP, 8 bits"):
+        recall = float(measured[name][3])
+        harness.target(f"nearly the same documents, {name}", f"recall {recall:.4f}", recall >= 0.95)
+
+
+if __name__ == "__main__":
+    main()

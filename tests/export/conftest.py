@@ -1,0 +1,86 @@
+"""Impacts of the tiny collection, and what Lucene finds in their indexes."""
+
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import encoder_yaml, load_encoder
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.search.search import open_searcher, queries_for
+
+Found = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
+
+
+@pytest.fixture(scope="session")
+def topics(tiny: Path) -> dict[str, str]:
+    """The test queries, one of which has no word that a document has, and one a repeated word."""
+    more = {"none": "quux", "again": "fever fever of unknown fever"}
+    return BeirFolder(tiny, "tiny").topics("test") | more
+
+
+@pytest.fixture(scope="session", params=["splade-idf", "joint-splade-idf"])
+def name(request: pytest.FixtureRequest) -> str:
+    """A system of the run on the tiny collection."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def impacts(run_folder: Path, name: str) -> Path:
+    return run_folder / "impacts" / name
+
+
+@pytest.fixture(scope="session")
+def index(run_folder: Path, name: str) -> Path:
+    return run_folder / "indexes" / name
+
+
+@pytest.fixture(scope="session")
+def expected(java: None, index: Path, topics: dict[str, str]) -> Found:
+    """What a search of the Lucene index finds."""
+    return search_lucene(index, index, topics)
+
+
+BY_HAND = {"d1": {"fever": 3, "cold": 5}, "d2": {"fever": 1}, "d3": {"cold": 2, "##s": 7, "fever": 100}, "empty": {}}
+
+
+@pytest.fixture
+def impacts_by_hand(tmp_path: Path) -> Path:
+    """Impacts as that stage leaves them, of two shards, one document without any."""
+    config = load_encoder("splade-tiny").replace(range=10.0)
+
+    def write(folder: Path) -> artifact.Stats:
+        for number, shard in enumerate((BY_HAND, {"d5": {"é": 300}})):
+            records = ({"id": id, "contents": "", "vector": vector} for id, vector in shard.items())
+            jsonl.write(folder / f"{number:05d}.jsonl", records)
+        artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
+        loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
+        return {"vectors": 5, "nonzeros": 7, "document_scale": 102.3, "loss": loss}
+
+    return artifact.make(tmp_path / "impacts", {"stage": "impact"}, write)
+
+
+def impacts_of_bits(bits: int, run_folder: Path, output: Path) -> Path:
+    """The impacts of splade-idf, with this many bits."""
+    config = load_encoder("splade-tiny").replace(bits=bits, idf=str(run_folder / "idf"))
+    return write_impacts(Vectors(run_folder / "vectors" / "documents"), config, output)
+
+
+def search_lucene(index: Path, encoder: Path, topics: dict[str, str]) -> Found:
+    """All documents found in an index of impacts, its queries encoded by `encoder`."""
+    searcher = open_searcher(index)
+    queries, _ = queries_for(index, topics, str(encoder)).for_search(searcher.query_scale)
+    scale = searcher._scale
+    batches = searcher.search_many(queries, 1000, 1)
+    found = {id: {doc: score * scale for doc, score in hits} for batch in batches for id, hits in batch.items()}
+    searcher.close()
+    return found
+
+
+def assert_same(found: Found, expected: Found, rel: float = 2e-6) -> None:
+    """The same documents with the same scores for every query."""
+    assert found.keys() == expected.keys()
+    for query, scores in expected.items():
+        assert found[query] == pytest.approx(scores, rel=rel), query

@@ -1,0 +1,61 @@
+"""The command: what it prints, what it needs, and what it refuses."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core import packages
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.export.__main__ import FORMATS, MODULES, main
+
+
+def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "ciff"
+    for _ in range(2):
+        main(["ciff", "--impacts", str(impacts_by_hand), "--output", str(output)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{output}: 5 documents, 7 impacts, 0.00 MB")
+    assert lines[1] == "not in this format:"
+    assert lines[2].startswith("  quantization of the impacts: relative error 0.00%")
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+
+
+def test_bags_of_words_are_exported_beside_documents(impacts_by_hand: Path, tiny: Path, tmp_path: Path) -> None:
+    arguments = ["--impacts", str(impacts_by_hand), "--collection", str(tiny), "--split", "train", "--query", "bow"]
+    main(["opensearch", *arguments, "--output", str(tmp_path / "export")])
+    assert {path.name for path in (tmp_path / "export").iterdir()} == {
+        *("bulk-00000.ndjson", "mapping.json", "queries.jsonl", "terms.txt", "encoder.yaml", "manifest.json")
+    }
+
+
+def test_a_folder_without_impacts_is_refused(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"is missing or unfinished: make it with `python -m cai_pyserini.impact`"):
+        main(["ciff", "--impacts", str(tiny), "--output", str(tmp_path / "ciff")])
+
+
+def test_a_broken_line_is_named_and_nothing_is_left(impacts_by_hand: Path, tmp_path: Path) -> None:
+    with (impacts_by_hand / "00001.jsonl").open("a") as file:
+        file.write('{"id": "d6", "vector": {"fever": 0}}\n')
+    for format in ("ciff", "opensearch", "seismic"):
+        with pytest.raises(CaiError, match=r"00001.jsonl:2: the impact of 'fever' is 0"):
+            main([format, "--impacts", str(impacts_by_hand), "--output", str(tmp_path / format)])
+    assert {path.name for path in tmp_path.iterdir()} == {"impacts"}
+
+
+@pytest.mark.parametrize("format", MODULES)
+def test_a_missing_package_is_named_with_the_extra(
+    format: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    missing = MODULES[format][0]
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == missing else find_spec(name))
+    source = ["--encoder", "splade-tiny"] if format != "milvus" else ["--impacts", str(tmp_path), "--uri", "x.db"]
+    with pytest.raises(CaiError, match=rf"{missing}.* not installed: .*\[export\]"):
+        main([format, *source, "--output", str(tmp_path / "x")])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_help_has_an_example(format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([format, "--help"])
+    assert f"example:\n  python -m cai_pyserini.export {format} --" in capsys.readouterr().out

@@ -1,0 +1,135 @@
+"""Exports of encoders, loaded by sentence-transformers and by Anserini: the same vectors of queries and documents."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import jvm
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Representation, as_terms, encode_queries, quantize_queries
+from cai_pyserini.export.encoder import export_encoder
+from cai_pyserini.idf.idf import Idf
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def index(run_folder: Path) -> Path:
+    return run_folder / "indexes" / "splade-idf"
+
+
+@pytest.fixture(scope="module")
+def texts(tiny: Path) -> list[str]:
+    """Queries, and documents as queries."""
+    folder = BeirFolder(tiny, "tiny")
+    queries = [
+        *folder.topics("test").values(),
+        "COVID-19: what's an 'Anti-Body' (IgG)?",
+        "fever",
+        "naïve café — 5 µg/ml",
+        "発熱",
+    ]
+    return queries + [document.contents for document in folder.documents()]
+
+
+@pytest.fixture
+def sentence_transformers(index: Path, tmp_path: Path):
+    """Export and load."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import SparseEncoder
+
+    from cai_pyserini.export.sentence_transformers import write_sparse_encoder
+
+    def export(query: Representation, **changes: object) -> tuple[SparseEncoder, list[str]]:
+        config = load_encoder(str(index)).replace(**changes)
+        stats = export_encoder(config, tmp_path / query, "sentence-transformers", write_sparse_encoder, query).stats
+        return SparseEncoder(str(tmp_path / query), device="cpu"), stats["loses"]
+
+    return export
+
+
+@pytest.mark.parametrize("query", ["splade", "bow"])
+def test_sentence_transformers_has_the_vectors_of_documents(
+    query: Representation, sentence_transformers, texts: list[str]
+) -> None:
+    model, _ = sentence_transformers(query)
+    found = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
+    expected = Encoder(load_encoder("splade-tiny"), "cpu", "float32").load("documents").encode(texts, 256).toarray()
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_sentence_transformers_has_the_vectors_of_queries(sentence_transformers, texts: list[str]) -> None:
+    model, loses = sentence_transformers("splade")
+    found = model.encode_query(texts, convert_to_sparse_tensor=False).numpy()
+    expected = encode_queries(Encoder(load_encoder("splade-tiny"), "cpu"), texts).toarray()
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert any("IDF weights of documents" in loss for loss in loses)
+
+
+def test_bags_of_words_have_the_idf_as_static_weights(
+    sentence_transformers, run_folder: Path, texts: list[str]
+) -> None:
+    model, loses = sentence_transformers("bow")
+    found = model.encode_query(texts, convert_to_sparse_tensor=False).numpy()
+    idf = Idf.load(run_folder / "idf").weights(1.0)
+    bags = encode_queries(Encoder(load_encoder("splade-tiny")), texts, "bow").toarray()
+    np.testing.assert_allclose(found, np.minimum(bags, 1) * idf, rtol=1e-6)
+    assert bags.max() > 1 and any("a token counts once" in loss for loss in loses)
+
+
+def test_bags_of_words_are_cut_where_ours_are(sentence_transformers) -> None:
+    words = "one two three four five six seven eight"
+    model, _ = sentence_transformers("bow", max_query_length=6, idf=None)
+    found = model.encode_query([words], convert_to_sparse_tensor=False).numpy()
+    expected = encode_queries(Encoder(load_encoder("splade-tiny")), [words], "bow", 6).toarray()
+    assert expected.sum() == 4
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("query", ["splade", "bow"])
+def test_anserini_has_the_impacts_of_queries(
+    query: Representation, java: None, index: Path, texts: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxscript")
+    import onnx
+
+    from cai_pyserini.export.anserini import ENCODER, MODEL, write_onnx
+
+    config = load_encoder(str(index))
+    export_encoder(config, tmp_path / "anserini", "anserini", write_onnx, query)
+    model = onnx.load(tmp_path / "anserini" / "encoders" / MODEL)
+    assert model.ir_version == 8
+    assert [value.name for value in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert [value.name for value in model.graph.output] == ["output_idx", "output_weights"]
+
+    jvm.java_class("java.lang.System").setProperty("pyserini.cache", str(tmp_path / "anserini"))
+    theirs = jvm.java_class(f"io.anserini.encoder.sparse.{ENCODER}Encoder")()
+    encoder = Encoder(config, "cpu")
+    texts = [text for text in texts if max(text) < "\u2e80"]  # Anserini does not split Chinese and Japanese
+    ours = as_terms(
+        quantize_queries(encode_queries(encoder, texts, query), config.query_scale), encoder.tokenizer.terms
+    )
+    special = {"[PAD]", "[CLS]", "[SEP]"}
+    for text, expected in zip(texts, ours, strict=True):
+        encoded = theirs.encode(text)
+        found = {entry.getKey(): entry.getValue() for entry in encoded.entrySet().toArray()}
+        assert {t: i for t, i in found.items() if i} == {t: i for t, i in expected.items() if t not in special}, text
+    theirs.close()
+
+
+@pytest.mark.parametrize("format", ["anserini", "sentence-transformers"])
+def test_the_encoder_of_a_joint_index_is_refused(format: str, run_folder: Path, tmp_path: Path) -> None:
+    config = load_encoder(str(run_folder / "indexes" / "joint-splade-idf"))
+    with pytest.raises(CaiError, match=f"{format} would leave the words of BM25 out of queries"):
+        export_encoder(config, tmp_path / "x", format, lambda *_: [])
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_dense_encoder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="is a dense encoder: only SPLADE encoders are exported"):
+        export_encoder(load_encoder("minilm"), tmp_path / "x", "anserini", lambda *_: [])
