@@ -37,7 +37,7 @@ class SearchSettings(Settings):
         None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)"
     )
     device: str = DEVICE
-    topics: AnyPath | None = flag(None, "a file of queries to search for: lines of id, tab, text")
+    topics: AnyPath | None = flag(None, "a file of queries to search for: JSONL, Parquet, CSV, or TSV with id and text")
     output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
     collection: str | None = flag(None, f"queries of the run: {COLLECTION_TEXT}")
     split: str | None = SPLIT
@@ -138,17 +138,16 @@ def _by_hand(settings: SearchSettings) -> None:
 
 def _queries(settings: SearchSettings, name: str) -> Iterator[str]:
     """The queries that are given as arguments or topics, or else those that are typed, or in the standard input."""
-    from cai_pyserini.core import jsonl
+    from cai_pyserini.collection.records import Columns, read_records
     from cai_pyserini.core.errors import CaiError
 
     if settings.queries:
         yield from settings.queries
     elif settings.topics:
-        for where, line in jsonl.read_lines(settings.topics):
-            _, tab, text = line.partition("\t")
-            if not (tab and text.strip()):
-                raise CaiError(f"{where}: expected an id, a tab and a text")
-            yield text.strip()
+        for where, values in read_records(settings.topics, Columns()):
+            if not isinstance(values["text"], str) or not values["text"].strip():
+                raise CaiError(f"{where}: the query has no text")
+            yield values["text"]
     elif sys.stdin.isatty():
         import readline  # noqa: F401, line editing and history for input()
 

@@ -24,10 +24,12 @@ class FaissSearcher:
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
         """Yield the best documents for many queries, vectors (width,), batch by batch, by query id."""
-        faiss.omp_set_num_threads(threads)
+        others = faiss.omp_get_max_threads()  # of everything in this process, PyTorch too
         for batch in batched(queries.items(), BATCH):
             vectors = np.array([vector for _, vector in batch], np.float32)
+            faiss.omp_set_num_threads(threads)
             scores, rows = self._index.search(vectors, min(hits, len(self._ids)))
+            faiss.omp_set_num_threads(others)
             yield {
                 id: [(self._ids[row], score) for row, score in zip(*found, strict=True)]
                 for (id, _), *found in zip(batch, rows.tolist(), scores.tolist(), strict=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
@@ -50,6 +51,14 @@ def test_more_hits_than_documents(searcher: FaissSearcher) -> None:
     hits = found(searcher, {"q": [1.0, 0.0]}, 1000)["q"]
     assert [score for _, score in hits] == [3.0, 1.5, 1.5, 1.0, 0.0]
     assert dict(hits) == {"c": 3.0, "b": 1.5, "d": 1.5, "e": 1.0, "a": 0.0}
+
+
+def test_the_threads_of_others_stay_as_they_are(searcher: FaissSearcher) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    assert found(searcher, {"q": [1.0, 0.0]}, 1)
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
 
 
 def test_nothing_to_close(searcher: FaissSearcher) -> None:
