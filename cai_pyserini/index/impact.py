@@ -84,17 +84,18 @@ def _write_index(files: list[Path], folder: Path, total: int | None, raw: Callab
     return count
 
 
+def delimited_analyzer(filter: str) -> Any:
+    """A Lucene analyzer of `term␁number term␁number …`; `filter` says what the numbers are of terms."""
+    # Tokens may be longer than Lucene's longest term, so that too long a term is refused, not split.
+    builder = jvm.java_class("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
+    builder = builder.withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
+    return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
+
+
 def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
     """A Lucene IndexWriter, and a function that adds a document to it, stored if there is a function `raw`."""
     java = jvm.java_class
-    # Tokens may be longer than Lucene's longest term, so that too long a term is refused, not split.
-    analyzer = (
-        java("org.apache.lucene.analysis.custom.CustomAnalyzer")
-        .builder()
-        .withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
-        .addTokenFilter("delimitedTermFrequency", jvm.java_map({"delimiter": DELIMITER}))
-        .build()
-    )
+    analyzer = delimited_analyzer("delimitedTermFrequency")
     config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
     config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
     config.setRAMBufferSizeMB(RAM_BUFFER_MB)

@@ -21,9 +21,10 @@ from cai_pyserini.core.artifact import Manifest
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
+from cai_pyserini.index.impact import delimited_analyzer
+from cai_pyserini.index.json_vectors import DELIMITER
 
 HITS = 1 << 13  # at most per batch: results of text, with the documents that are stored, are on the heap of the JVM
-DELIMITER = "\x01"  # between term and weight of a query, and in no term
 
 
 class LuceneSearcher:
@@ -40,7 +41,7 @@ class LuceneSearcher:
                 self._reader = java("io.anserini.index.IndexReaderUtils").getReader(str(index))
                 self.java = java("org.apache.lucene.search.IndexSearcher")(self._reader)
                 self.java.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
-                self._queries = java("org.apache.lucene.util.QueryBuilder")(_weights_analyzer())
+                self._queries = java("org.apache.lucene.util.QueryBuilder")(delimited_analyzer("delimitedBoost"))
                 self._order = _by_score_and_id()
             else:
                 self.java = java("io.anserini.search.SimpleSearcher")(str(index))
@@ -121,13 +122,6 @@ def _json_mapper() -> Any:
     true = jvm.java_class("java.lang.Boolean")(True)
     mapper.configOverride(_class("org.apache.lucene.document.Document")).setIsIgnoredType(true)
     return mapper
-
-
-def _weights_analyzer() -> Any:
-    """An analyzer of `term␁weight term␁weight …`, which QueryBuilder makes a query of weighted terms from."""
-    builder = jvm.java_class("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
-    builder = builder.withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
-    return builder.addTokenFilter("delimitedBoost", jvm.java_map({"delimiter": DELIMITER})).build()
 
 
 def _by_score_and_id() -> Any:

@@ -109,8 +109,7 @@ def _terms(index: Path) -> dict[str, int]:
     """The numbers of terms that Pyserini checks prebuilt indexes by."""
     java = jvm.java_class
     with jvm.java_errors(f"opening {index}"):
-        directory = java("org.apache.lucene.store.FSDirectory").open(java("java.nio.file.Paths").get(str(index)))
-        reader = java("org.apache.lucene.index.DirectoryReader").open(directory)
+        reader = java("io.anserini.index.IndexReaderUtils").getReader(str(index))
         stats = java("io.anserini.index.IndexReaderUtils").getIndexStats(reader, "contents")
         found = {key: int(stats.get(key)) for key in ("unique_terms", "total_terms")}
         reader.close()
