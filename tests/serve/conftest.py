@@ -1,6 +1,10 @@
-"""A server in this process, with a queue and real indexes."""
+"""A server in this process, with a queue and real indexes; and one in a process of its own."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,3 +27,17 @@ def engines(folder: Path) -> dict[str, Engine]:
 def client(run_folder: Path) -> Iterator[TestClient]:
     with TestClient(create_app(Service(lambda: engines(run_folder))), raise_server_exceptions=False) as client:
         yield client
+
+
+@contextmanager
+def serve(folder: Path, *systems: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process for systems of a run folder, and its address."""
+    arguments = [str(folder), "--systems", *systems, "--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cai_pyserini.serve", *arguments], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr
+        address = re.search(r"http://\S+", process.stderr.readline())
+        assert address
+        yield process, address[0]
+        process.kill()

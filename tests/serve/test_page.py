@@ -5,7 +5,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.client import HTTPConnection
@@ -19,6 +18,7 @@ from cai_pyserini.engine.open import open_index
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
+from tests.serve.conftest import serve
 
 pytestmark = pytest.mark.slow
 
@@ -99,16 +99,8 @@ def test_links_lead_to_documents_with_odd_ids(odd: TestClient, id: str) -> None:
 
 @pytest.fixture
 def server(run_folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server process and its address."""
-    arguments = [str(run_folder), "--systems", "bm25", "joint-splade-idf", "--port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "cai_pyserini.serve", *arguments], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr
-        address = re.search(r"http://\S+", process.stderr.readline())
-        assert address
-        yield process, address[0]
-        process.kill()
+    with serve(run_folder, "bm25", "joint-splade-idf") as started:
+        yield started
 
 
 def test_sigterm_finishes_what_has_begun(server: tuple[subprocess.Popen[str], str]) -> None:

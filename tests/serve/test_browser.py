@@ -1,0 +1,108 @@
+"""The page in a real browser: with the keyboard, on a phone, for screen readers."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.serve.conftest import serve
+
+pytestmark = pytest.mark.slow
+
+QUERY = "bladder infection"
+expect.set_options(timeout=60_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium is installed; on Debian or Ubuntu: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(run_folder: Path) -> Iterator[str]:
+    with serve(run_folder, "joint-splade-idf", "bm25", "hybrid-splade-idf-minmax") as (_, address):
+        yield address
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page; the test fails if it reports an error or asks another server for something."""
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(address) else errors.append(request.url))
+    page.goto(address)
+    yield page
+    page.close()
+    assert not [error for error in errors if "favicon" not in error]
+
+
+def compare(page: Page, first: str = "joint-splade-idf", second: str = "bm25") -> None:
+    """Search with two systems."""
+    page.get_by_label("System").select_option(first)
+    page.get_by_label("beside it").select_option(second)
+    page.get_by_role("searchbox", name="Query").fill(QUERY)
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text([first, second])
+
+
+def test_the_keyboard_is_enough(page: Page) -> None:
+    page.keyboard.type(QUERY)  # the query has the focus
+    page.keyboard.press("Enter")
+    expect(page).to_have_title(f"{QUERY} – search")
+    best = page.get_by_role("listitem").first
+    expect(best.locator("mark").first).to_be_visible()
+    expect(best.get_by_role("table")).to_have_count(0)
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.localName") == "summary":
+            break
+    page.keyboard.press("Enter")
+    table = best.get_by_role("table").first
+    expect(table).to_be_visible()
+    expect(table.get_by_role("rowheader").first).to_contain_text("infect")
+
+
+def test_two_systems_stand_side_by_side_and_on_a_phone_one_below_the_other(page: Page) -> None:
+    compare(page)
+    expect(page.get_by_role("region")).to_have_count(2)
+    first, second = (region.bounding_box() for region in page.get_by_role("region").all())
+    assert first and second and first["y"] == second["y"] and first["x"] + first["width"] <= second["x"]
+
+    page.set_viewport_size({"width": 360, "height": 740})
+    first, second = (region.bounding_box() for region in page.get_by_role("region").all())
+    assert first and second and first["x"] == second["x"] and first["y"] + first["height"] <= second["y"]
+    for summary in page.locator("summary").all():
+        summary.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_stands_in_the_way_of_screen_readers_and_weak_eyes(page: Page, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    compare(page, second="hybrid-splade-idf-minmax")
+    for summary in page.locator("summary").all():
+        summary.click()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_query_is_kept_and_linked(page: Page, address: str) -> None:
+    compare(page)
+    page.reload()
+    expect(page.get_by_role("searchbox", name="Query")).to_have_value(QUERY)
+    expect(page.get_by_label("System")).to_have_value("joint-splade-idf")
+    page.get_by_role("link").first.click()
+    assert page.url.startswith(f"{address}v1/joint-splade-idf/doc/")
+    page.go_back()
+    expect(page.get_by_label("beside it")).to_have_value("bm25")
