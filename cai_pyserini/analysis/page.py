@@ -5,17 +5,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import cut, split_text
 from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Case, Explanation
 from cai_pyserini.engine.highlight import SPLIT, TermsOf, word_strengths
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.words.analyzer import Analyzer
 
-TEMPLATE = "explain.html.jinja"
+TEMPLATE = Path(__file__).with_name("explain.html.jinja")
 TEXT_WIDTH = 500  # characters of a document that are shown at once
 TITLE_WIDTH = 80
 
@@ -23,14 +22,7 @@ TITLE_WIDTH = 80
 def page(run: FinishedRun, case: Case, count: int) -> str:
     """The page; tables have the first `count` terms."""
     terms_of = _terms_of(run)
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE).render(
+    return template(TEMPLATE).render(
         title=cut(f"{case.query}: {case.text}", TITLE_WIDTH),
         case=case,
         collection=run.collection.name,

@@ -65,30 +65,36 @@ class Engine:
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
         """The best documents for each text. Raises CaiError for a text that is empty."""
-        if not all(text.strip() for text in texts):
-            raise CaiError("the query is empty")
-        if self._fusion is None:
-            (retriever,) = self._retrievers.values()
-            return self._found(retriever, texts, hits, threads)
-        parts = [self._found(part, texts, self._part_hits, threads) for part in self._retrievers.values()]
-        return [self._fused([part[n] for part in parts], hits) for n in range(len(texts))]
+        return [self._ranked(parts, hits) for parts in self._parts(texts, hits, threads)]
+
+    def describe(self, text: str, hits: int = 10) -> list[tuple[Hit, Explanation]]:
+        """The best documents for a text, each with the reasons for its score. Raises CaiError for an empty text."""
+        (parts,) = self._parts([text], hits)
+        ranking = self._ranked(parts, hits)
+        explained = self._explain(text, [hit.id for hit in ranking], parts)
+        return [(hit, explained[hit.id]) for hit in ranking]
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
-        """Why documents have their scores, by id; those that have none are left out."""
-        hits = {name: self._found(part, [text], self._part_hits)[0] for name, part in self._retrievers.items()}
+        """Why documents have their scores, by id; those that have none are left out. Raises CaiError for no text."""
+        (parts,) = self._parts([text], self._depth)
+        return self._explain(text, documents, parts)
+
+    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
+        """Why documents have their scores, from the hits of each retriever."""
+        hits = dict(zip(self._retrievers, parts, strict=True))
         explained = {name: self._explained(name, text, documents, found) for name, found in hits.items()}
         if self._fusion is None:
             return explained[self.name]
         fusion = FUSIONS[self._fusion]
-        fused, values = candidates([_run(found) for found in hits.values()], fusion, self._depth, self._weights)
+        fused, values = candidates([_run(found) for found in parts], fusion, self._depth, self._weights)
         shares = dict(zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True))
-        ranks = {hit.id: hit.rank for hit in self._fused(list(hits.values()), len(fused))}
+        ranks = {hit.id: hit.rank for hit in self._ranked(parts, len(fused))}
         combine = math.prod if fusion.combine == "product" else math.fsum
         return {
-            id: Explanation(self.name, id, ranks[id], combine(shares[id]), None, [], parts)
+            id: Explanation(self.name, id, ranks[id], combine(shares[id]), None, [], of_id)
             for id in documents
             if id in shares
-            for parts in [[Part(s, of[id]) for s, of in zip(shares[id], explained.values(), strict=True) if id in of]]
+            for of_id in [[Part(s, of[id]) for s, of in zip(shares[id], explained.values(), strict=True) if id in of]]
         }
 
     def show(self, document: Stored, explanation: Explanation) -> Shown:
@@ -108,10 +114,14 @@ class Engine:
         for source in self._sources:
             source.close()
 
-    @property
-    def _part_hits(self) -> int:
-        """How many hits of each part a fusion takes."""
-        return self._hits if self._fusion and FUSIONS[self._fusion].missing == "last" else self._depth
+    def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
+        """For each text, the hits of each retriever: as many as a fusion takes of them, or else `hits`."""
+        if not all(text.strip() for text in texts):
+            raise CaiError("the query is empty")
+        if self._fusion:
+            hits = self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
+        found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]
+        return list(zip(*found, strict=True))
 
     def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int = 1) -> list[list[Hit]]:
         """The hits of a retriever; of passages, the best of each document."""
@@ -123,10 +133,13 @@ class Engine:
             rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
         return rankings
 
-    def _fused(self, parts: Sequence[Sequence[Hit]], hits: int) -> list[Hit]:
-        """The fusion of the hits of all parts for one query."""
+    def _ranked(self, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
+        """The ranking of one query: the hits of its retriever, or the fusion of those of several."""
+        if self._fusion is None:
+            (found,) = parts
+            return found[:hits]
         stored = {hit.id: hit.stored for part in parts for hit in part}
-        run = fuse_runs([_run(part) for part in parts], self._fusion or "", self._depth, hits, self._weights)
+        run = fuse_runs([_run(part) for part in parts], self._fusion, self._depth, hits, self._weights)
         scores = scores_by_query(run).get(QUERY, {})
         return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
 

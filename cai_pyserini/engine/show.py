@@ -23,13 +23,11 @@ class Described(NamedTuple):
 
 def describe(engine: Engine, query: str, hits: int) -> list[Described]:
     """The hits of a query."""
-    (ranking,) = engine.search([query], hits)
-    explained = engine.explain(query, [hit.id for hit in ranking])
     described = []
-    for hit in ranking:
+    for hit, explanation in engine.describe(query, hits):
         document = engine.document(hit.stored)
-        shown = engine.show(document, explained[hit.id]) if document else Shown([], [])
-        described.append(Described(hit, explained[hit.id], shown))
+        shown = engine.show(document, explanation) if document else Shown([], [])
+        described.append(Described(hit, explanation, shown))
     return described
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
 from cai_pyserini.engine.show import Described, describe
@@ -17,9 +16,7 @@ STYLE = (HERE / "style.css").read_text()
 TERMS = 12  # shown of each score
 SHADES = 4  # of marked words
 
-_environment = Environment(
-    loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
+TEMPLATE = template(HERE / "page.html.jinja")
 
 
 class Page(NamedTuple):
@@ -42,10 +39,7 @@ async def render(service: Service, asked: Page) -> str:
             await service.call(name, lambda engine: describe(engine, asked.query, asked.hits)) if asked.query else []
         )
         columns.append({"name": name, "hits": [_hit(name, one) for one in described]})
-    page: str = _environment.get_template("page.html.jinja").render(
-        query=asked.query, hits=asked.hits, names=names, first=first, second=second, columns=columns
-    )
-    return page
+    return TEMPLATE.render(query=asked.query, hits=asked.hits, names=names, first=first, second=second, columns=columns)
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:

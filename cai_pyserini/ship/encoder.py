@@ -8,12 +8,13 @@ import yaml
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.ship import scores
 from cai_pyserini.ship.bundle import bundle, require_outside
-from cai_pyserini.ship.card import render
 
+CARD = Path(__file__).with_name("encoder.md.jinja")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -46,8 +47,7 @@ def ship_encoder(
             "tags": [*tags, "information-retrieval", "pyserini", "cai-pyserini"],
             **({"base_model": base} if base else {}),
         }
-        card = render(
-            "encoder.md.jinja",
+        card = template(CARD).render(
             front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
             title=(repository or output.resolve().name).rpartition("/")[2],
             repository=repository,

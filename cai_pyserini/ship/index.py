@@ -9,14 +9,15 @@ from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
+from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.search.search import require_same_encoder
 from cai_pyserini.ship import hub, scores
 from cai_pyserini.ship.archive import pack
 from cai_pyserini.ship.bundle import bundle, require_outside
-from cai_pyserini.ship.card import render
 from cai_pyserini.ship.registry import SUFFIX, Entry, parse_entries, to_json
 
+README = Path(__file__).with_name("index.md.jinja")
 PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "dense": "faiss-flat"}  # Pyserini's
 TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "dense": "Faiss flat index"}
 
@@ -67,8 +68,7 @@ def ship_index(
             **({} if kind == "dense" else _terms(index)),
         )
         (folder / f"{stem}.json").write_text(to_json([entry]))
-        readme = render(
-            "index.md.jinja",
+        readme = template(README).render(
             entry=entry,
             kind=kind,
             title=TITLES[kind],

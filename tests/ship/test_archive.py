@@ -73,7 +73,7 @@ def test_a_truncated_archive_is_refused(cut: int, folder: Path, tmp_path: Path) 
         unpack(archive, "name", size, tmp_path / "out")
 
 
-@pytest.mark.parametrize("data", [b"no archive at all", gzip.compress(b"no tar at all" * 100)])
+@pytest.mark.parametrize("data", [b"no archive at all", gzip.compress(b"no tar at all" * 100)], ids=["text", "no tar"])
 def test_what_is_no_archive_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.tar.gz").write_bytes(data)
     with pytest.raises(CaiError, match="cannot be unpacked"):

@@ -1,0 +1,18 @@
+"""Templates of pages and of Markdown files."""
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
+
+
+def template(path: Path) -> Template:
+    """The Jinja template in a file; in one of HTML (NAME.html.jinja), whatever is filled in is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(path.parent),
+        autoescape=select_autoescape(["html.jinja"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(path.name)

@@ -1,0 +1,165 @@
+"""Claim: the service answers at least twice as many requests per second as pyserini.server.rest on the same indexes.
+
+Both serve the BM25 index of a collection and its IDF-weighted impact index, each in a process of its own, Pyserini's
+with our plugin, so that both encode queries with the same encoder. Clients in a third process ask over connections that
+stay open, each its next query when it has the answer to the last; every query is asked once, since Pyserini keeps
+answers, after a hundred others as a warm-up. The clock of a request stops when the whole answer has been read. Memory
+is the server's peak resident memory after both indexes were searched. Same: equal documents in equal order.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import socket
+from statistics import median
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+import harness
+
+INDEXES = ("bm25", "splade-idf")
+HITS = 10
+WARM_UP = 100
+STOCK = "from cai_pyserini.plugin.hook import register; register(); from pyserini.server.rest.app import main; main()"
+Answers = dict[str, tuple[float, list[str]]]  # query -> seconds and document ids
+
+
+@contextmanager
+def ours(run: Path, encoder: str) -> Iterator[tuple[int, int]]:
+    """Our server of a run folder: its process id and its port."""
+    command = [sys.executable, "-m", "cai_pyserini.serve", str(run), "--systems", *INDEXES, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        address = re.search(r":(\d+)/", process.stderr.readline())
+        assert address
+        yield process.pid, int(address[1])
+        process.kill()
+
+
+@contextmanager
+def pyserini(run: Path, encoder: str) -> Iterator[tuple[int, int]]:
+    """Pyserini's server of the same indexes."""
+    folders = {index: str(run / "indexes" / index) for index in INDEXES}
+    impact = {"path": folders["splade-idf"], "index_type": "impact", "encoder": encoder, "base_index": "bm25"}
+    indexes = {"bm25": {"path": folders["bm25"], "index_type": "tf"}, "splade-idf": impact}
+    config = run / "pyserini.json"  # YAML reads JSON
+    config.write_text(json.dumps({"indexes": indexes}))
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", STOCK, "--config", str(config), "--no-prebuilt-indexes", "--no-access-log"]
+    with (
+        (run / "pyserini.log").open("w") as log,
+        subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=subprocess.STDOUT
+        ) as process,
+    ):
+        while process.poll() is None:
+            try:
+                with socket() as connection:
+                    connection.connect(("127.0.0.1", port))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.2)
+        yield process.pid, port
+        process.kill()
+
+
+async def ask(port: int, index: str, queries: list[str], clients: int) -> tuple[float, Answers]:
+    """Ask a server, over as many connections: the seconds for all queries, and each one's answer."""
+    waiting, answers = iter(queries), Answers()
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for query in waiting:
+            start = time.perf_counter()
+            path = f"/v1/{index}/search?query={quote(query)}&hits={HITS}"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = re.search(r"content-length: (\d+)", head)
+            assert length
+            body = await reader.readexactly(int(length[1]))
+            seconds = time.perf_counter() - start
+            if " 200 " not in head.partition("\n")[0]:
+                raise SystemExit(f"{path}: {body.decode()}")
+            answers[query] = seconds, [candidate["docid"] for candidate in json.loads(body)["candidates"]]
+        writer.close()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return time.perf_counter() - start, answers
+
+
+def measure(peer: str, run: str, encoder: str, queries: str, clients: int) -> harness.Result:
+    """Serve and ask: for each index requests per second, percentiles in ms and the documents; the server's memory."""
+    import numpy as np
+
+    texts = json.loads(Path(queries).read_text())
+    result: harness.Result = {}
+    with {"ours": ours, "Pyserini": pyserini}[peer](Path(run), encoder) as (pid, port):
+        for index in INDEXES:
+            asyncio.run(ask(port, index, texts[:WARM_UP], clients))
+            seconds, answers = asyncio.run(ask(port, index, texts[WARM_UP:], clients))
+            p50, p99 = np.percentile([1000 * taken for taken, _ in answers.values()], [50, 99]).tolist()
+            found = {query: ids for query, (_, ids) in answers.items()}
+            result[index] = {"rate": len(answers) / seconds, "p50": p50, "p99": p99, "found": found}
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        assert peak
+        result["memory"] = 1024 * int(peak[1])
+    return result
+
+
+def write_texts(collection: str, limit: int, output: str) -> harness.Result:
+    """Different texts of a collection's queries, to a JSON file."""
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_index_config
+
+    config = load_index_config(collection)
+    texts = list(dict.fromkeys(open_collection(config).topics(config.split).values()))[:limit]
+    Path(output).write_text(json.dumps(texts))
+    return {"queries": len(texts)}
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, "serve")
+    parser.add_argument("--clients", type=int, default=32, help="connections at the same time")
+    parser.add_argument("--queries", type=int, default=2100, help="how many are asked, at most")
+    args = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        run, queries = f"{folder}/run", f"{folder}/queries.json"
+        systems = ("--systems", *INDEXES)
+        harness.stage("beir", args.collection, *systems, encoder=args.encoder, output=run)
+        harness.fresh(write_texts, collection=args.collection, limit=args.queries, output=queries)
+        settings = {"run": run, "encoder": args.encoder, "queries": queries, "clients": args.clients}
+        peers = {peer: lambda peer=peer: harness.fresh(measure, peer=peer, **settings) for peer in ("ours", "Pyserini")}
+        results = harness.rounds(args.repeats, peers)
+    rows, outcomes = [], []
+    for index in INDEXES:
+        mine, theirs = ([result[index] for result in results[peer]] for peer in ("ours", "Pyserini"))
+        for name, of_index in (("ours", mine), ("Pyserini", theirs)):
+            values = (harness.middle(of_index, key) for key in ("rate", "p50", "p99"))
+            memory = harness.middle(results[name], "memory") / 1e9
+            rows.append((index, name, *(f"{value:.0f}" for value in values), f"{memory:.2f}"))
+        ratio = median(our["rate"] / their["rate"] for our, their in zip(mine, theirs, strict=True))
+        same = sum(ids == theirs[0]["found"][query] for query, ids in mine[0]["found"].items())
+        count = len(mine[0]["found"])
+        outcomes.append((f"{index}: at least twice the requests per second", f"{ratio:.2f}x", ratio >= 2))
+        outcomes.append((f"{index}: same documents", f"{same:,} of {count:,} queries", same == count))
+    harness.show(
+        f"Serving {Path(args.collection).name} to {args.clients} clients, {count:,} queries, {HITS} hits",
+        ("index", "server", "requests/s", "p50, ms", "p99, ms", "memory, GB"),
+        rows,
+    )
+    print(f"Medians of {args.repeats} repetitions, side by side.\n")
+    for outcome in outcomes:
+        harness.target(*outcome)
+
+
+if __name__ == "__main__":
+    main()
