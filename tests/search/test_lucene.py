@@ -1,8 +1,11 @@
 """Lucene searchers: hits, their scale, and batches."""
 
+import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
@@ -10,9 +13,11 @@ from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.queries import Queries
+from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.search import lucene
 from cai_pyserini.search.lucene import LuceneSearcher
+from tests.index.stock import bm25
 from tests.index.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
@@ -86,6 +91,17 @@ def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) 
         assert one == many[id]
         kept = {document: score for document, score in one if document != id}
         assert kept == pytest.approx(run.get(id, {}), abs=1e-5)
+
+
+def test_bm25_scores_are_pyserinis_own_with_ties_and_near_ties(java: None, tmp_path: Path) -> None:
+    texts = ["fever " * (1 + n % 5) + "cold " * (n % 7) + "zinc " * (n % 45) for n in range(600)]
+    lines = [json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(texts)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    index = index_bm25(BeirFolder(tmp_path, "made"), tmp_path / "index", threads=1)
+    (own,) = bm25(index, ["fever cold"])
+    scores = [score for _, score in own]
+    assert sum(0 < before - after <= 1e-4 for before, after in pairwise(scores)) > 30
+    assert [(id, np.float32(score)) for id, score in searcher_of(index).search("fever cold", 100)] == own
 
 
 def test_bm25_parameters(run_folder: Path) -> None:
