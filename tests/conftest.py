@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.core import artifact, jvm
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.checkpoint import checkpoint_folder
 
@@ -84,6 +86,26 @@ def run_folder(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def java() -> None:
     """Start the JVM, before anything imports Pyserini."""
     jvm.start()
+
+
+def adapted_experiment(collection: Path, folder: Path, dense: str | None = "minilm") -> Experiment:
+    """An experiment with adaptation in a few steps, in a folder."""
+    steps = folder / "steps.yaml"
+    steps.write_text("max_steps: 4\nbatch_size: 4\nwarmup_steps: 1\n")
+    output = folder / "run"
+    adapt = AdaptSettings(
+        collection=str(collection),
+        base="splade-tiny",
+        dense=dense,
+        output=output / "adapted",
+        splade=steps,
+        distil=steps if dense else None,
+        vectors=output / "vectors",
+        weight=0.5,
+        device="cpu",
+    )
+    config, teacher = load_index_config(str(collection)), load_encoder(dense) if dense else None
+    return Experiment(config, load_encoder("splade-tiny"), output, device="cpu", dense=teacher, adapt=adapt)
 
 
 def stored_vectors(folder: Path, *matrices: Matrix, ids: list[list[str]] | None = None, **recipe: object) -> Vectors:

@@ -16,9 +16,10 @@ from cai_pyserini.beir.__main__ import main
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.report import markdown
 from cai_pyserini.beir.systems import parse_system
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.shards import Vectors
+from tests.conftest import adapted_experiment
 
 NAMES = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]
 SYSTEMS = [*NAMES, *(f"adapted-{name}" for name in NAMES[1:])]
@@ -27,25 +28,7 @@ SYSTEMS = [*NAMES, *(f"adapted-{name}" for name in NAMES[1:])]
 @pytest.fixture(scope="module")
 def experiment(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """An experiment that has been run."""
-    folder = tmp_path_factory.mktemp("adapted")
-    steps = folder / "steps.yaml"
-    steps.write_text("max_steps: 4\nbatch_size: 4\nwarmup_steps: 1\n")
-    output = folder / "run"
-    adapt = AdaptSettings(
-        collection=str(tiny),
-        base="splade-tiny",
-        dense="minilm",
-        output=output / "adapted",
-        splade=steps,
-        distil=steps,
-        vectors=output / "vectors",
-        weight=0.5,
-        device="cpu",
-    )
-    config = load_index_config(str(tiny))
-    made = Experiment(
-        config, load_encoder("splade-tiny"), output, device="cpu", dense=load_encoder("minilm"), adapt=adapt
-    )
+    made = adapted_experiment(tiny, tmp_path_factory.mktemp("adapted"))
     plan.run(made, SYSTEMS)
     return made
 
@@ -104,18 +87,7 @@ def test_analyses_use_the_encoder_of_each_system(experiment: Experiment) -> None
 def test_documents_alone_can_be_adapted_to(tiny: Path, tmp_path: Path) -> None:
     documents = tmp_path / "documents.jsonl"
     documents.write_bytes((tiny / "corpus.jsonl").read_bytes())
-    (tmp_path / "steps.yaml").write_text("max_steps: 2\nbatch_size: 4\nwarmup_steps: 1\n")
-    output = tmp_path / "run"
-    adapt = AdaptSettings(
-        collection=str(documents),
-        base="splade-tiny",
-        output=output / "adapted",
-        splade=tmp_path / "steps.yaml",
-        vectors=output / "vectors",
-        weight=0.5,
-        device="cpu",
-    )
-    made = Experiment(load_index_config(str(documents)), load_encoder("splade-tiny"), output, device="cpu", adapt=adapt)
+    made = adapted_experiment(documents, tmp_path, dense=None)
     results = plan.run(made, ["adapted-splade-doc-idf"])
     assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.systems
     assert made.layout.index(parse_system("adapted-splade-idf")).is_dir()

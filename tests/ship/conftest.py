@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir import plan
-from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.core.config import load_encoder, load_index_config
+from tests.conftest import adapted_experiment
 from tests.plugin.conftest import topics
 
 __all__ = ["topics"]
@@ -32,25 +30,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def adapted_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with encoders that were adapted in a few steps; not to be changed."""
-    folder = tmp_path_factory.mktemp("adapted")
-    steps = folder / "steps.yaml"
-    steps.write_text("max_steps: 4\nbatch_size: 4\nwarmup_steps: 1\n")
-    output = folder / "run"
-    adapt = AdaptSettings(
-        collection=str(tiny),
-        base="splade-tiny",
-        dense="minilm",
-        output=output / "adapted",
-        splade=steps,
-        distil=steps,
-        vectors=output / "vectors",
-        weight=0.5,
-        device="cpu",
-    )
-    collection, dense = load_index_config(str(tiny)), load_encoder("minilm")
-    experiment = Experiment(collection, load_encoder("splade-tiny"), output, device="cpu", dense=dense, adapt=adapt)
+    experiment = adapted_experiment(tiny, tmp_path_factory.mktemp("adapted"))
     plan.run(experiment, ["bm25", "adapted-splade-idf", "adapted-joint-splade-idf", "adapted-dense"])
-    return output
+    return experiment.output
 
 
 class Hub(BaseHTTPRequestHandler):

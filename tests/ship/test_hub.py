@@ -18,6 +18,11 @@ def environment(hub: Any, token: str = TOKEN) -> dict[str, str]:
     return {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": str(int(hub.lfs))}
 
 
+def upload(folder: Path) -> list[str]:
+    """What uploads an encoder that is written to `folder`/tiny."""
+    return ["encoder", "splade-tiny", "--license", "apache-2.0", "--output", str(folder / "tiny"), "--push", "me/tiny"]
+
+
 def test_an_index_is_uploaded(hub: Any, run_folder: Path, tmp_path: Path, command: Command) -> None:
     index = run_folder / "indexes" / "splade-idf"
     arguments = ["index", index, "--output", tmp_path / "shipped", "--push", "me/indexes"]
@@ -37,8 +42,7 @@ def test_an_index_is_uploaded(hub: Any, run_folder: Path, tmp_path: Path, comman
 def test_an_encoder_is_uploaded(lfs: bool, hub: Any, tmp_path: Path, command: Command) -> None:
     """With large files by LFS, and with the client's default, which asks the hub first."""
     hub.lfs = lfs
-    arguments = ["encoder", "splade-tiny", "--license", "apache-2.0", "--output", tmp_path / "tiny"]
-    done = command("cai_pyserini.ship", *arguments, "--push", "me/tiny", "--public", **environment(hub))
+    done = command("cai_pyserini.ship", *upload(tmp_path), "--public", **environment(hub))
     assert done.returncode == 0, done.stderr
     (created,) = hub.repositories
     assert created["name"] == "tiny" and created.get("visibility") == "public"
@@ -52,38 +56,18 @@ def test_an_encoder_is_uploaded(lfs: bool, hub: Any, tmp_path: Path, command: Co
 
 
 def test_a_refused_upload_can_be_tried_again(hub: Any, tmp_path: Path, command: Command) -> None:
-    arguments = [
-        "encoder",
-        "splade-tiny",
-        "--license",
-        "apache-2.0",
-        "--output",
-        tmp_path / "tiny",
-        "--push",
-        "me/tiny",
-    ]
-    done = command("cai_pyserini.ship", *arguments, **environment(hub, "wrong"))
+    done = command("cai_pyserini.ship", *upload(tmp_path), **environment(hub, "wrong"))
     assert done.returncode == 1 and "could not be uploaded to me/tiny at http://127.0.0.1" in done.stderr
     assert "401" in done.stderr and "hf auth login" in done.stderr and not hub.files
     written = (tmp_path / "tiny" / "model.safetensors").stat().st_mtime_ns
-    done = command("cai_pyserini.ship", *arguments, **environment(hub))
+    done = command("cai_pyserini.ship", *upload(tmp_path), **environment(hub))
     assert done.returncode == 0 and len(hub.files) > 3
     assert (tmp_path / "tiny" / "model.safetensors").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize("changes", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
 def test_a_hub_that_cannot_be_reached(hub: Any, changes: dict[str, str], tmp_path: Path, command: Command) -> None:
-    arguments = [
-        "encoder",
-        "splade-tiny",
-        "--license",
-        "apache-2.0",
-        "--output",
-        tmp_path / "tiny",
-        "--push",
-        "me/tiny",
-    ]
-    done = command("cai_pyserini.ship", *arguments, **environment(hub) | changes)
+    done = command("cai_pyserini.ship", *upload(tmp_path), **environment(hub) | changes)
     assert done.returncode == 1 and "error: " in done.stderr and "could not be uploaded" in done.stderr
     assert "Traceback" not in done.stderr
 
