@@ -42,10 +42,6 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     if [ "$argument" = --adapt ]; then
       extras=demo,trainer
     fi
-    if [ "$argument" = --help ] || [ "$argument" = -h ]; then # needs nothing but a Python
-      python=$(find_python) && PYTHONPATH="$root" exec "$python" -m cai_pyserini.beir --help
-      exit 1
-    fi
   done
   set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini.beir "$@"
   exit 1
