@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
     from cai_pyserini.beir.layout import Layout
     from cai_pyserini.beir.plan import run
-    from cai_pyserini.beir.report import searches, table, verify
+    from cai_pyserini.beir.report import searches, table
+    from cai_pyserini.beir.results import verify
     from cai_pyserini.core.config import load_encoder, load_index_config
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)

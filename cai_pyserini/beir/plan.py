@@ -5,143 +5,33 @@ where it stopped; change a setting and only the affected stages run again.
 """
 
 import fcntl
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
-from cai_pyserini.adapt.balance import balance
-from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.settings import AdaptSettings
+from cai_pyserini.beir import stages
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
-from cai_pyserini.beir.report import Results, gather, write
+from cai_pyserini.beir.inputs import Inputs
+from cai_pyserini.beir.report import write
+from cai_pyserini.beir.results import Results, gather
 from cai_pyserini.beir.systems import ADAPTED, SINGLE, System, parse_system, with_parts
-from cai_pyserini.collection.check import Reading, check
-from cai_pyserini.collection.contract import Collection, Qrels
+from cai_pyserini.collection.check import check
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
-from cai_pyserini.encode.encode import encode
-from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.encode.projection import project_vectors
-from cai_pyserini.encode.queries import Queries, WordQueries
-from cai_pyserini.encode.shards import Vectors
-from cai_pyserini.evaluate.measures import evaluate
-from cai_pyserini.expand.expand import expand
-from cai_pyserini.fusion.fuse import fuse
 from cai_pyserini.fusion.fusions import FUSIONS
-from cai_pyserini.fusion.rerank import rerank
-from cai_pyserini.fusion.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
-from cai_pyserini.idf.idf import compute
-from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.impacts import write_impacts
-from cai_pyserini.index.bm25 import index_bm25
-from cai_pyserini.index.dense import index_dense
-from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.checkpoint import require_safetensors
 from cai_pyserini.models.transformer import resolve_device
-from cai_pyserini.search.feedback import Feedback
-from cai_pyserini.search.search import removes_query, search
-from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.trainer.__main__ import PACKAGES
-from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words
 
-SEED = 42  # of the queries that judge weights
-
 logger = logging.getLogger(__name__)
-
-
-class Inputs:
-    """The inputs that the stages of an experiment share, each opened when it is first needed."""
-
-    def __init__(self, experiment: Experiment):
-        self.experiment = experiment
-        self.layout = experiment.layout
-        self._encoders: dict[str, Encoder] = {}
-
-    @cached_property
-    def collection(self) -> Collection:
-        return open_collection(self.experiment.collection)
-
-    @cached_property
-    def topics(self) -> dict[str, str]:
-        return self.collection.topics(self.experiment.split)
-
-    @property
-    def has_queries(self) -> bool:
-        return self.collection.has_queries(self.experiment.split)
-
-    @property
-    def has_qrels(self) -> bool:
-        return self.collection.has_qrels(self.experiment.split)
-
-    @cached_property
-    def qrels(self) -> Qrels | None:
-        return self.collection.qrels(self.experiment.split) if self.has_qrels else None
-
-    @cached_property
-    def remove_query(self) -> bool:
-        return removes_query(self.experiment.collection.remove_query, self.qrels)
-
-    @cached_property
-    def cross_encoder(self) -> Path:
-        return checkpoint_folder(load_encoder(self.experiment.cross_encoder or ""))
-
-    @cached_property
-    def analyzer(self) -> Analyzer:
-        return Analyzer()
-
-    def encoder(self, system: System) -> Encoder:
-        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError for one that
-        is to be adapted, but is not yet."""
-        is_dense = system.kind == "dense"
-        name = system.index if is_dense else f"{ADAPTED * system.adapted}splade"
-        if name not in self._encoders:
-            config = self.experiment.encoder
-            if system.adapted:
-                config = load_encoder(str(self.layout.adapted_dense if is_dense else self.layout.adapted))
-            elif is_dense and self.experiment.dense:
-                config = self.experiment.dense
-            if is_dense:
-                config = config.replace(idf=str(self.layout.idf(system)) if system.idf else None)
-            self._encoders[name] = Encoder(config, self.experiment.device, self.experiment.precision)
-        return self._encoders[name]
-
-    @cached_property
-    def reading(self) -> Reading | None:
-        """How SPLADE reads documents; None if it reads all of them, in windows."""
-        config = self.experiment.encoder
-        if config.overlap is not None:
-            return None
-        checkpoint = checkpoint_folder(config)
-        tokenizer = Tokenizer(checkpoint)
-
-        def lengths(texts: Sequence[str]) -> list[int]:
-            return [len(tokens) for tokens in tokenizer.encode(texts, max_length=None)]
-
-        return Reading(lengths, config.max_document_length, checkpoint_digest(checkpoint, tokenizer_only=True))
-
-    def vectors(self, system: System, role: Role) -> Path:
-        return self.layout.vectors(system, role, self.experiment.split)
-
-    def queries(self, system: System) -> Queries:
-        """The queries in the form that a system's index takes."""
-        if system.searches_text:
-            return Queries(self.topics)
-        words = None
-        if system.joint:
-            words = WordQueries(self.analyzer, load_encoder(str(self.layout.index(system))))
-        if system.bow:
-            return Queries(self.topics, self.encoder(system), "bow", words=words)
-        return Queries(self.topics, self.encoder(system), "splade", self.vectors(system, "queries"), words)
 
 
 def run(experiment: Experiment, names: Sequence[str]) -> Results:
@@ -233,41 +123,41 @@ def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Call
         group = [system for system in encoded if system.adapted == adapted]
         documents = [replace(system, smooth=False) for system in group]
         if adapted and group and inputs.experiment.adapt:
-            yield "adapt", partial(_adapt, inputs.experiment.adapt)
-        documents += [_near_by(system) for system in group if system.smooth and inputs.experiment.dense]
+            yield "adapt", partial(stages.adapt_encoder, inputs.experiment.adapt)
+        documents += [stages.near_by(system) for system in group if system.smooth and inputs.experiment.dense]
         for folder, system in _first(group, layout.idf, lambda system: system.idf or system.smooth):
-            yield folder.name, partial(_idf, inputs, system)
+            yield folder.name, partial(stages.compute_idf, inputs, system)
         for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
-            yield f"encode {folder.name}", partial(_encode, inputs, system, "documents")
+            yield f"encode {folder.name}", partial(stages.encode_texts, inputs, system, "documents")
         asked = [system for system in group if system in searched]
         for folder, system in _first(asked, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
-            yield f"encode {folder.name}", partial(_encode, inputs, system, "queries")
+            yield f"encode {folder.name}", partial(stages.encode_texts, inputs, system, "queries")
     for _, system in _first(smooth, lambda system: inputs.vectors(system, "documents")):
-        yield f"smooth{' adapted' * system.adapted}", partial(_smooth, inputs, system)
+        yield f"smooth{' adapted' * system.adapted}", partial(stages.smooth_vectors, inputs, system)
     if any(system.joint for system in encoded):
         yield "words", lambda: count_words(inputs.collection, layout.words)
     for _, system in _first(encoded, layout.expansion, inputs.experiment.expands):
-        yield f"expand{' adapted' * system.adapted}", partial(_expand, inputs, system)
+        yield f"expand{' adapted' * system.adapted}", partial(stages.expand_documents, inputs, system)
     for _, system in _first(encoded, layout.impacts, lambda system: system.kind == "splade"):
-        yield f"impacts {system.index}", partial(_impacts, inputs, system)
+        yield f"impacts {system.index}", partial(stages.weight_impacts, inputs, system)
     for _, system in _first(indexed, layout.index):
-        yield f"index {system.index}", partial(_index, inputs, system)
+        yield f"index {system.index}", partial(stages.build_index, inputs, system)
     for system in searched:
         if system in indexed:
-            yield f"search {system.name}", partial(_search, inputs, system)
+            yield f"search {system.name}", partial(stages.search_index, inputs, system)
     for system in searched:
         if system.kind == "cross-encoder":
-            yield f"rerank {system.name}", partial(_rerank, inputs, system)
+            yield f"rerank {system.name}", partial(stages.rerank_run, inputs, system)
     exact = [(system, part) for system in searched if system.exact for part in system.parts]
     for path, (system, part) in {layout.rescored(*pair): pair for pair in exact}.items():
-        yield f"rescore {path.stem}", partial(_rescore, inputs, system, part)
+        yield f"rescore {path.stem}", partial(stages.rescore_run, inputs, system, part)
     if any(inputs.experiment.balances(system) for system in needed):
-        yield "weights", partial(_balance, inputs)
+        yield "weights", partial(stages.balance_weights, inputs)
     for system in searched:
         if system.kind == "hybrid":
-            yield f"fuse {system.name}", partial(_fuse, inputs, system)
+            yield f"fuse {system.name}", partial(stages.fuse_parts, inputs, system)
     for system in systems if inputs.has_qrels else []:
-        yield f"evaluate {system.name}", partial(_evaluate, inputs, system)
+        yield f"evaluate {system.name}", partial(stages.evaluate_run, inputs, system)
 
 
 def _first(
@@ -278,143 +168,6 @@ def _first(
     for system in filter(condition, systems):
         found.setdefault(path(system), system)
     return list(found.items())
-
-
-def _adapt(settings: AdaptSettings) -> Path:
-    from cai_pyserini.adapt.adapt import adapt  # needs the extra `trainer`
-
-    return adapt(settings)
-
-
-def _idf(inputs: Inputs, system: System) -> Path:
-    return compute(inputs.collection, inputs.encoder(system).checkpoint, inputs.layout.idf(system))
-
-
-def _encode(inputs: Inputs, system: System, role: Role) -> Path:
-    split, batch_size = inputs.experiment.split, inputs.experiment.batch_size
-    encoder, output = inputs.encoder(system), inputs.vectors(system, role)
-    if role == "documents" and system.name == f"{ADAPTED}dense" and encoder.config.overlap is None:
-        return project_vectors(Vectors(_encode(inputs, SINGLE["dense"], role)), encoder, output)
-    return encode(inputs.collection, encoder, output, role, split, batch_size)
-
-
-def _smooth(inputs: Inputs, system: System) -> Path:
-    vectors = Vectors(inputs.vectors(replace(system, smooth=False), "documents"))
-    dense = Vectors(inputs.vectors(_near_by(system), "documents")) if inputs.experiment.dense else None
-    return smooth(vectors, inputs.vectors(system, "documents"), dense, inputs.layout.idf(system))
-
-
-def _expand(inputs: Inputs, system: System) -> Path:
-    layout, dense = inputs.layout, _near_by(system)
-    vectors = Vectors(inputs.vectors(dense, "documents"))
-    return expand(Vectors(layout.words, "words"), vectors, inputs.encoder(dense), layout.expansion(system))
-
-
-def _near_by(system: System) -> System:
-    """The dense system that tells what is near the documents of a smooth one."""
-    return parse_system(f"{ADAPTED * system.adapted}dense")
-
-
-def _impacts(inputs: Inputs, system: System) -> Path:
-    experiment, layout = inputs.experiment, inputs.layout
-    config = inputs.encoder(system).config.replace(idf=str(layout.idf(system)) if system.idf else None)
-    near = layout.expansion(system) if experiment.expands(system) else None
-    bm25 = Bm25(layout.words, experiment.collection.k1, experiment.collection.b, experiment.alpha, near)
-    return write_impacts(
-        Vectors(inputs.vectors(system, "documents")),
-        config,
-        layout.impacts(system),
-        bm25 if system.joint else None,
-        inputs.encoder(system),
-    )
-
-
-def _index(inputs: Inputs, system: System) -> Path:
-    output, experiment = inputs.layout.index(system), inputs.experiment
-    if system.kind == "splade":
-        return index_impacts(inputs.layout.impacts(system), output, inputs.collection if experiment.raw else None)
-    if system.kind == "dense":
-        return index_dense(Vectors(inputs.vectors(system, "documents")), output)
-    generated = experiment.generated if system.kind == "doct5query" else None
-    queries = open_collection(load_index_config(generated)) if generated else None
-    return index_bm25(inputs.collection, output, experiment.threads, queries, experiment.raw)
-
-
-def _search(inputs: Inputs, system: System) -> Path:
-    config = inputs.experiment.collection
-    return search(
-        inputs.layout.index(system),
-        inputs.queries(system),
-        inputs.layout.run(system),
-        hits=config.hits,
-        remove_query=inputs.remove_query,
-        k1=config.k1,
-        b=config.b,
-        threads=inputs.experiment.threads,
-        tag=system.name,
-        feedback=Feedback(inputs.vectors(system, "documents")) if system.feedback else None,
-        passages=config.passages is not None,
-    )
-
-
-def _rerank(inputs: Inputs, system: System) -> Path:
-    experiment, (first,) = inputs.experiment, system.parts
-    return rerank(
-        inputs.layout.run(first),
-        inputs.topics,
-        inputs.collection,
-        inputs.cross_encoder,
-        inputs.layout.run(system),
-        experiment.depth,
-        experiment.device,
-        experiment.precision,
-        system.name,
-    )
-
-
-def _rescore(inputs: Inputs, hybrid: System, part: System) -> Path:
-    layout = inputs.layout
-    others = [layout.run(other) for other in hybrid.parts if other != part]
-    output = layout.rescored(hybrid, part)
-    return rescore(layout.run(part), others, _scorer(inputs, part), output, inputs.experiment.depth, part.name)
-
-
-def _scorer(inputs: Inputs, system: System) -> Scorer:
-    """A function that scores documents for queries as the system does."""
-    config, index = inputs.experiment.collection, inputs.layout.index(system)
-    if system.searches_text:
-        return text_scorer(index, inputs.topics, config.k1, config.b)
-    if system.kind == "dense":
-        return dense_scorer(inputs.vectors(system, "documents"), inputs.queries(system))
-    vectors, layout = inputs.vectors(system, "documents"), inputs.layout
-    return impact_scorer(index, vectors, layout.words, layout.expansion(system), inputs.queries(system))
-
-
-def _balance(inputs: Inputs) -> Path:
-    experiment, layout = inputs.experiment, inputs.layout
-    splade, dense = (inputs.encoder(SINGLE[kind]).config for kind in ("splade", "dense"))
-    folder = layout.folder / "vectors"
-    material = Material(
-        experiment.collection, splade, dense, folder, 0, SEED, experiment.device, precision=experiment.precision
-    )
-    return balance(material, layout.weights)
-
-
-def _fuse(inputs: Inputs, system: System) -> Path:
-    layout, experiment = inputs.layout, inputs.experiment
-    runs = [layout.rescored(system, part) if system.exact else layout.run(part) for part in system.parts]
-    depth = experiment.depth
-    if system.exact and FUSIONS[system.fusion].missing == "zero":
-        depth *= len(runs)  # rescored runs contain the union of all parts' best documents, all of which are fused
-    weights = experiment.weights_of(system)
-    if experiment.balances(system):
-        weights = tuple(json.loads(layout.weights.read_text()).values())
-    hits = experiment.collection.hits
-    return fuse(runs, layout.run(system), system.fusion, depth, hits, system.name, weights)
-
-
-def _evaluate(inputs: Inputs, system: System) -> Path:
-    return evaluate(inputs.layout.run(system), inputs.qrels or {}, inputs.layout.evaluation(system))
 
 
 @contextmanager

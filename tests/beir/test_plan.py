@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from cai_pyserini.adapt.settings import AdaptSettings
-from cai_pyserini.beir import plan
+from cai_pyserini.beir import plan, stages
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.plan import Inputs, locked, require, run, steps
+from cai_pyserini.beir.inputs import Inputs
+from cai_pyserini.beir.plan import locked, require, run, steps
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -296,12 +297,12 @@ def test_a_second_run_in_the_folder_is_refused(experiment: Experiment) -> None:
 
 def test_shards_of_another_process_are_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage whose folder is unfinished ends the run, as where another process still encodes."""
-    stage = plan.encode
+    stage = stages.encode
 
     def a_half(*arguments: object) -> Path:
         return stage(*arguments, 0, 2)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(plan, "encode", a_half)
+    monkeypatch.setattr(stages, "encode", a_half)
     monkeypatch.setattr("cai_pyserini.encode.encode.SHARD", 5)
     with pytest.raises(CaiError, match="encode documents is unfinished: another process has yet to encode its shards"):
         run(experiment, ["splade"])

@@ -8,7 +8,8 @@ import pytest
 
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.report import Feedback, Results, gather, markdown, searches, table, verify, write
+from cai_pyserini.beir.report import markdown, searches, table, write
+from cai_pyserini.beir.results import Feedback, Results, gather, verify
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
