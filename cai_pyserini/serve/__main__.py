@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         app, settings.host, settings.port, log_level="warning", access_log=False, server_header=False
     )
     socket = config.bind_socket()
+    socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # asyncio does so only for sockets of its own; saves 40 ms
     socket.listen()  # from now on, requests wait until the server has started
     host, port = socket.getsockname()[:2]
     print(f"serving {', '.join(service.engines)} at http://{host}:{port}/", file=sys.stderr, flush=True)
