@@ -81,12 +81,12 @@ class Engine:
 
     def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
         """Why documents have their scores, from the hits of each retriever."""
-        hits = dict(zip(self._retrievers, parts, strict=True))
-        explained = {name: self._explained(name, text, documents, found) for name, found in hits.items()}
+        found = zip(self._retrievers, parts, strict=True)
+        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
         if self._fusion is None:
             return explained[self.name]
         fusion = FUSIONS[self._fusion]
-        fused, values = candidates([_run(found) for found in parts], fusion, self._depth, self._weights)
+        fused, values = candidates([_run(hits) for hits in parts], fusion, self._depth, self._weights)
         shares = dict(zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True))
         ranks = {hit.id: hit.rank for hit in self._ranked(parts, len(fused))}
         combine = math.prod if fusion.combine == "product" else math.fsum

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from socket import socket
 from statistics import median
@@ -147,7 +148,7 @@ def main() -> None:
         harness.stage("beir", args.collection, *systems, encoder=args.encoder, output=run)
         harness.fresh(write_texts, collection=args.collection, limit=args.queries, output=queries)
         settings = {"run": run, "encoder": args.encoder, "queries": queries, "clients": args.clients}
-        peers = {peer: lambda peer=peer: harness.fresh(measure, peer=peer, **settings) for peer in ("ours", "Pyserini")}
+        peers = {peer: partial(harness.fresh, measure, peer=peer, **settings) for peer in ("ours", "Pyserini")}
         results = harness.rounds(args.repeats, peers)
     rows, outcomes = [], []
     for index in INDEXES:
