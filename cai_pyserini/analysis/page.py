@@ -73,9 +73,8 @@ def _terms_of(run: FinishedRun) -> TermsOf:
     @cache
     def of_kind(kind: str, joint: bool, adapted: bool, word: str) -> Sequence[str]:
         if kind == "splade":
-            tokenizer = run.encoder(adapted).tokenizer
-            tokens = [tokenizer.terms[id] for id in tokenizer.encode([word], None, special=False)[0]]
-            return tokens + [WORD + stem for stem in (analyzer()(word) if joint else ())]
+            words = [WORD + stem for stem in analyzer()(word)] if joint else []
+            return run.encoder(adapted).tokenizer.pieces(word) + words
         return analyzer()(word) if kind in ("bm25", "doct5query") else []
 
     def terms_of(name: str, word: str) -> Sequence[str]:

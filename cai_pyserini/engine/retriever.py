@@ -94,9 +94,8 @@ class Retriever:
             return []
         if self._form.encoder is None:
             return list(self._analyze(word))
-        tokenizer = self._form.encoder.tokenizer
-        tokens = [tokenizer.terms[id] for id in tokenizer.encode([word], None, special=False)[0]]
-        return tokens + [WORD + stem for stem in (self._analyze(word) if self._form.words else ())]
+        words = [WORD + stem for stem in self._analyze(word)] if self._form.words else []
+        return self._form.encoder.tokenizer.pieces(word) + words
 
     def document(self, id: str) -> Stored | None:
         """A stored document; None if there is none."""

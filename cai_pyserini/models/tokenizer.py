@@ -60,6 +60,10 @@ class Tokenizer:
         """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""
         return [encoding.ids for encoding in self._encodings(texts, max_length, special)]
 
+    def pieces(self, word: str) -> list[str]:
+        """The terms of a word, without special tokens."""
+        return [self.terms[id] for id in self.encode([word], None, special=False)[0]]
+
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, special tokens included."""
         return [len(encoding) for encoding in self._encodings(texts)]

@@ -4,8 +4,9 @@ Both serve the BM25 index of a collection and its IDF-weighted impact index, eac
 with our plugin, so that both encode queries with the same encoder. Clients in a third process ask over connections that
 stay open, each its next query when it has the answer to the last; every query is asked once, since Pyserini keeps
 answers, after a hundred others as a warm-up. The clock of a request stops when the whole answer has been read. Requests
-that get an error, or no answer within 10 seconds, are counted as errors. Memory is the server's peak resident memory
-after both indexes were searched. Same: equal documents in equal order.
+that get an error, or no answer within 10 seconds, are counted as errors; after a hundred of them an index is given up,
+and what was not asked is not counted. Memory is the server's peak resident memory after both indexes were searched.
+Same: equal documents in equal order.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from socket import socket
 from statistics import median
@@ -29,6 +31,7 @@ INDEXES = ("bm25", "splade-idf")
 HITS = 10
 WARM_UP = 100
 PATIENCE = 10  # seconds for an answer
+FAILURES = 100  # after which a server is asked no more
 STOCK = "from cai_pyserini.plugin.hook import register; register(); from pyserini.server.rest.app import main; main()"
 Answers = dict[str, tuple[float, list[str]]]  # query -> seconds and document ids
 
@@ -74,11 +77,11 @@ def pyserini(run: Path, encoder: str) -> Iterator[tuple[int, int]]:
         process.kill()
 
 
-async def ask(port: int, index: str, queries: list[str], clients: int) -> tuple[float, Answers]:
-    """Ask a server, over as many connections: the seconds for all queries, and the answers that are no errors."""
-    waiting, answers = iter(queries), Answers()
+async def ask(port: int, index: str, queries: list[str], clients: int) -> tuple[float, Answers, int]:
+    """Ask a server, over as many connections: the seconds for all queries, the answers, and the number of errors."""
+    waiting, answers, errors = iter(queries), Answers(), 0
 
-    async def answer(query: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(query: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         start = time.perf_counter()
         path = f"/v1/{index}/search?query={quote(query)}&hits={HITS}"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
@@ -87,23 +90,28 @@ async def ask(port: int, index: str, queries: list[str], clients: int) -> tuple[
         assert length
         body = await reader.readexactly(int(length[1]))
         seconds = time.perf_counter() - start
-        if " 200 " in head.partition("\n")[0]:
+        if answered := " 200 " in head.partition("\n")[0]:
             answers[query] = seconds, [candidate["docid"] for candidate in json.loads(body)["candidates"]]
+        return answered
 
     async def client() -> None:
+        nonlocal errors
         connection = await asyncio.open_connection("127.0.0.1", port)
         for query in waiting:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    await answer(query, *connection)
-            except TimeoutError:
+                    errors += not await answer(query, *connection)
+            except (TimeoutError, EOFError, ConnectionError):
+                errors += 1
                 connection[1].close()
                 connection = await asyncio.open_connection("127.0.0.1", port)
+            if errors >= FAILURES:
+                break
         connection[1].close()
 
     start = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
-    return time.perf_counter() - start, answers
+    return time.perf_counter() - start, answers, errors
 
 
 def measure(peer: str, run: str, encoder: str, queries: str, clients: int) -> harness.Result:
@@ -115,10 +123,10 @@ def measure(peer: str, run: str, encoder: str, queries: str, clients: int) -> ha
     with {"ours": ours, "Pyserini": pyserini}[peer](Path(run), encoder) as (pid, port):
         for index in INDEXES:
             asyncio.run(ask(port, index, texts[:WARM_UP], clients))
-            seconds, answers = asyncio.run(ask(port, index, texts[WARM_UP:], clients))
-            p50, p99 = np.percentile([1000 * taken for taken, _ in answers.values()], [50, 99]).tolist()
+            seconds, answers, errors = asyncio.run(ask(port, index, texts[WARM_UP:], clients))
+            p50, p99 = np.percentile([1000 * taken for taken, _ in answers.values()] or [np.nan], [50, 99]).tolist()
             found = {query: ids for query, (_, ids) in answers.items()}
-            rate, errors = len(answers) / seconds, len(texts) - WARM_UP - len(answers)
+            rate = len(answers) / seconds
             result[index] = {"rate": rate, "p50": p50, "p99": p99, "errors": errors, "found": found}
         peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         assert peak
@@ -139,33 +147,39 @@ def write_texts(collection: str, limit: int, output: str) -> harness.Result:
 
 def main() -> None:
     parser = harness.parser(__doc__, "serve")
-    parser.add_argument("--clients", type=int, default=32, help="connections at the same time")
-    parser.add_argument("--queries", type=int, default=2100, help="how many are asked, at most")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 32], help="connections at the same time")
+    parser.add_argument("--queries", type=int, default=1100, help="how many are asked, at most")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         run, queries = f"{folder}/run", f"{folder}/queries.json"
         systems = ("--systems", *INDEXES)
         harness.stage("beir", args.collection, *systems, encoder=args.encoder, output=run)
         harness.fresh(write_texts, collection=args.collection, limit=args.queries, output=queries)
-        settings = {"run": run, "encoder": args.encoder, "queries": queries, "clients": args.clients}
-        peers = {peer: partial(harness.fresh, measure, peer=peer, **settings) for peer in ("ours", "Pyserini")}
+        settings = {"run": run, "encoder": args.encoder, "queries": queries}
+        peers = {
+            f"{peer} {clients}": partial(harness.fresh, measure, peer=peer, clients=clients, **settings)
+            for clients in args.clients
+            for peer in ("ours", "Pyserini")
+        }
         results = harness.rounds(args.repeats, peers)
     rows, outcomes = [], []
-    for index in INDEXES:
-        mine, theirs = ([result[index] for result in results[peer]] for peer in ("ours", "Pyserini"))
-        for name, of_index in (("ours", mine), ("Pyserini", theirs)):
-            values = (harness.middle(of_index, key) for key in ("rate", "p50", "p99", "errors"))
-            memory = harness.middle(results[name], "memory") / 1e9
-            rows.append((index, name, *(f"{value:.0f}" for value in values), f"{memory:.2f}"))
-        ratio = median(our["rate"] / their["rate"] for our, their in zip(mine, theirs, strict=True))
+    for index, clients in product(INDEXES, args.clients):
+        for name in ("ours", "Pyserini"):
+            peer = results[f"{name} {clients}"]
+            of_index = [result[index] for result in peer]
+            values = (f"{harness.middle(of_index, key):.0f}" for key in ("rate", "p50", "p99", "errors"))
+            rows.append((index, clients, name, *values, f"{harness.middle(peer, 'memory') / 1e9:.2f}"))
+        mine, theirs = ([result[index] for result in results[f"{name} {clients}"]] for name in ("ours", "Pyserini"))
+        ratio = median(our["rate"] / max(their["rate"], 1e-9) for our, their in zip(mine, theirs, strict=True))
         found, others = mine[0]["found"], theirs[0]["found"]
         same = sum(found.get(query) == ids for query, ids in others.items())
-        outcomes.append((f"{index}: at least twice the requests per second", f"{ratio:.2f}x", ratio >= 2))
-        outcomes.append((f"{index}: no error of ours", "", not any(result["errors"] for result in mine)))
-        outcomes.append((f"{index}: same documents", f"{same:,} of {len(others):,} queries", same == len(others)))
+        title = f"{index}, {clients} clients"
+        outcomes.append((f"{title}: at least twice the requests per second", f"{ratio:.2f}x", ratio >= 2))
+        outcomes.append((f"{title}: no error of ours", "", not any(result["errors"] for result in mine)))
+        outcomes.append((f"{title}: same documents", f"{same:,} of {len(others):,} queries", same == len(others)))
     harness.show(
-        f"Serving {Path(args.collection).name} to {args.clients} clients, {len(found):,} queries, {HITS} hits",
-        ("index", "server", "requests/s", "p50, ms", "p99, ms", "errors", "memory, GB"),
+        f"Serving {Path(args.collection).name}, {len(found):,} queries, {HITS} hits",
+        ("index", "clients", "server", "requests/s", "p50, ms", "p99, ms", "errors", "memory, GB"),
         rows,
     )
     print(f"Medians of {args.repeats} repetitions, side by side.\n")
