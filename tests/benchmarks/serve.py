@@ -6,7 +6,8 @@ stay open, each its next query when it has the answer to the last; every query i
 answers, after a hundred others as a warm-up. The clock of a request stops when the whole answer has been read. Requests
 that get an error, or no answer within 10 seconds, are counted as errors; after a hundred of them an index is given up,
 and what was not asked is not counted. Memory is the server's peak resident memory after both indexes were searched.
-Same: equal documents in equal order.
+Same: equal documents in equal order; a model may round a weight otherwise in another batch, so that one query in a
+hundred may find them in another order.
 """
 
 import asyncio
@@ -173,10 +174,10 @@ def main() -> None:
         ratio = median(our["rate"] / max(their["rate"], 1e-9) for our, their in zip(mine, theirs, strict=True))
         found, others = mine[0]["found"], theirs[0]["found"]
         same = sum(found.get(query) == ids for query, ids in others.items())
-        title = f"{index}, {clients} clients"
+        title = f"{index}, {clients} at a time"
         outcomes.append((f"{title}: at least twice the requests per second", f"{ratio:.2f}x", ratio >= 2))
         outcomes.append((f"{title}: no error of ours", "", not any(result["errors"] for result in mine)))
-        outcomes.append((f"{title}: same documents", f"{same:,} of {len(others):,} queries", same == len(others)))
+        outcomes.append((f"{title}: same documents", f"{same:,} of {len(others):,} queries", same >= 0.99 * len(others)))
     harness.show(
         f"Serving {Path(args.collection).name}, {len(found):,} queries, {HITS} hits",
         ("index", "clients", "server", "requests/s", "p50, ms", "p99, ms", "errors", "memory, GB"),
