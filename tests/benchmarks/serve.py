@@ -177,7 +177,7 @@ def main() -> None:
         title = f"{index}, {clients} at a time"
         outcomes.append((f"{title}: at least twice the requests per second", f"{ratio:.2f}x", ratio >= 2))
         outcomes.append((f"{title}: no error of ours", "", not any(result["errors"] for result in mine)))
-        outcomes.append((f"{title}: same documents", f"{same:,} of {len(others):,} queries", same >= 0.99 * len(others)))
+        outcomes.append((f"{title}: same documents", f"{same:,} of {len(others):,}", same >= 0.99 * len(others)))
     harness.show(
         f"Serving {Path(args.collection).name}, {len(found):,} queries, {HITS} hits",
         ("index", "clients", "server", "requests/s", "p50, ms", "p99, ms", "errors", "memory, GB"),
