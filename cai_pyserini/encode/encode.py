@@ -54,9 +54,9 @@ def encode(
                 if number % shard_num != shard_id or shard_stats(path, digest):
                     bar.update(len(slice_))
                     continue
-                _encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
+                encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
         _trim_memory()
-        return _stats(folder, number + 1, digest)
+        return finished_stats(folder, number + 1, digest)
 
     return artifact.make(output, made_from, write, resumable=True)
 
@@ -71,7 +71,7 @@ def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", s
     }
 
 
-def _encode_shard(
+def encode_shard(
     encoder: Encoder,
     role: Role,
     texts: Sequence[Document],
@@ -112,7 +112,7 @@ def _trim_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def _stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
+def finished_stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
     """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
     shards = [stats for number in range(count) if (stats := shard_stats(shard_path(folder, number), digest))]
     if len(shards) < count:
