@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
@@ -48,7 +47,7 @@ def connected(address: str) -> Iterator[None]:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
-        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+        with redirect_stdout(sys.stderr):
             yield
     finally:
         ray.shutdown()

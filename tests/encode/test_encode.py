@@ -246,6 +246,8 @@ def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     [
         (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
         (["--precision", "float16"], "--precision: invalid choice: 'float16'"),
+        (["--ray", "--shard-num", "2"], "leave out --shard-id and --shard-num"),
+        (["--ray", "head:6379", "--queries", "test"], "--ray is for documents: queries are few"),
         (["--batch-size", "0"], "--batch-size: 0 should be greater than or equal to 1"),
     ],
 )
