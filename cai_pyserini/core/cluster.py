@@ -61,10 +61,13 @@ def has_gpus() -> bool:
 
 
 def on_gpu[R](function: Callable[[], R]) -> R:
-    """What a function returns on a machine that has a GPU."""
+    """What a function returns on a machine that has a GPU. Raises CaiError if it does."""
     import ray
 
-    result: R = ray.get(ray.remote(num_gpus=1)(function).remote())
+    try:
+        result: R = ray.get(ray.remote(num_gpus=1)(function).remote())
+    except CaiError as error:  # within Ray's own
+        raise CaiError(str(error.__cause__)) from None
     return result
 
 

@@ -17,7 +17,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode_shard, finished_stats, recipe
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import SHARD, shard_path, shard_stats
-from cai_pyserini.models.transformer import Precision
+from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
 
 
 class Job(NamedTuple):
@@ -52,9 +52,10 @@ def encode_on_cluster(
     opened = open_collection(collection)
     with cluster.connected(address):
         gpus = device != "cpu" and cluster.has_gpus()
-        device = "cpu" if device == "auto" and not gpus else device
+        if device == "auto":
+            device = "cuda" if gpus else "cpu"
         if precision == "auto":
-            ask = partial(_precision, encoder, device)
+            ask = partial(_precision, device)
             precision = cluster.on_gpu(ask) if gpus else ask()
         made_from = recipe(opened, Encoder(encoder, "cpu", precision))
 
@@ -103,8 +104,8 @@ def _absolute(value: str) -> str:
     return str(Path(value).absolute()) if Path(value).exists() else value
 
 
-def _precision(encoder: EncoderConfig, device: str) -> Precision:
-    return Encoder(encoder, device).precision("documents")
+def _precision(device: str) -> Precision:
+    return resolve_precision("auto", resolve_device(device))
 
 
 def _not_shared(folder: Path) -> CaiError:
