@@ -205,9 +205,12 @@ def now() -> str:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which replaces `path` on success and is deleted on failure."""
-    partial = path.with_name(path.name + ".partial")
+def atomic_write(path: Path, writer: str = "") -> Iterator[Path]:
+    """Yield a temporary path, which replaces `path` on success and is deleted on failure.
+
+    Where several may write the same file at once, `writer` tells them apart.
+    """
+    partial = path.with_name(f"{path.name}{writer and f'.{writer}'}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield partial

@@ -66,8 +66,8 @@ def on_gpu[R](function: Callable[[], R]) -> R:
 
     try:
         result: R = ray.get(ray.remote(num_gpus=1)(function).remote())
-    except CaiError as error:  # within Ray's own
-        raise CaiError(str(error.__cause__)) from None
+    except CaiError as error:  # and a RayTaskError, whose text is a traceback
+        raise CaiError(str(getattr(error, "cause", error))) from None
     return result
 
 
