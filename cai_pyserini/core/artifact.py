@@ -71,6 +71,8 @@ def make(
         (path / UNFINISHED).touch()
         manifest_path(path).unlink(missing_ok=True)
         if (stats := write(path)) is not None:
+            for leftover in path.glob("*.partial"):  # of attempts that were killed
+                leftover.unlink(missing_ok=True)
             _finish(path, recipe, stats, start)
             (path / UNFINISHED).unlink(missing_ok=True)
         return path

@@ -113,12 +113,12 @@ def _trim_memory() -> None:
 
 
 def finished_stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
-    """The sums over all shards; None while one is missing. Deletes shards of other recipes and unfinished ones."""
+    """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
     shards = [stats for number in range(count) if (stats := shard_stats(shard_path(folder, number), digest))]
     if len(shards) < count:
         return None
     current = {shard_path(folder, number) for number in range(count)}
-    for stale in set(folder.glob("*.npz*")) - current:
+    for stale in set(folder.glob("*.npz")) - current:
         stale.unlink()
     return {
         "vectors": sum(shard.rows for shard in shards),

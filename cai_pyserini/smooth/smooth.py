@@ -152,5 +152,5 @@ def _open_index(path: Path, positions: Positions, width: int, size: int) -> fais
 def _remove_stale(folder: Path, work: Path, shards: int) -> None:
     """Delete what other recipes have left in the folder."""
     current = {work, *(shard_path(folder, number) for number in range(shards))}
-    for stale in {*folder.glob("work-*"), *folder.glob("*.npz*")} - current:
+    for stale in {*folder.glob("work-*"), *folder.glob("*.npz")} - current:
         artifact.remove(stale)
