@@ -65,7 +65,7 @@ def on_gpu[R](function: Callable[[], R]) -> R:
     import ray
 
     try:
-        result: R = ray.get(ray.remote(num_gpus=1)(function).remote())
+        result: R = ray.get(ray.remote(num_gpus=1)(lambda: function()).remote())  # it takes no partial
     except CaiError as error:  # and a RayTaskError, whose text is a traceback
         raise CaiError(str(getattr(error, "cause", error))) from None
     return result

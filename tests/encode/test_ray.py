@@ -21,6 +21,7 @@ from cai_pyserini.encode.__main__ import main
 from cai_pyserini.encode.shards import Vectors
 
 SHARD, SHARDS = 40, 10
+MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 DRIVER = f"""
 from cai_pyserini.core import terminal
 from cai_pyserini.encode import cluster
@@ -32,16 +33,14 @@ terminal.run(main)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A head and a machine more, of one processor each."""
+    """A cluster of one machine, its head."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        machine = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-        made = Cluster(initialize_head=True, head_node_args=machine)
-        made.add_node(**machine)
+        made = Cluster(initialize_head=True, head_node_args=MACHINE)
         yield made
         made.shutdown()
 
@@ -86,9 +85,11 @@ def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
     before = finished(output)
     assert len(before) < SHARDS and not (output / "manifest.json").exists()
 
+    machine = cluster.add_node(**MACHINE)
+
     def kill_machine() -> int:
         wait_for(output, len(before) + 2)
-        cluster.remove_node(cluster.list_all_nodes()[1], allow_graceful=False)  # kill -9
+        cluster.remove_node(machine, allow_graceful=False)  # kill -9
         return len(finished(output))
 
     monkeypatch.setattr("cai_pyserini.encode.cluster.SHARD", SHARD)
