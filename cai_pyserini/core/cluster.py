@@ -39,10 +39,13 @@ def connected(address: str) -> Iterator[None]:
 
         own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECTS} if address == LOCAL else {}
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises many kinds, also this one
+        reason = str(error).strip().partition("\n")[0]
+        if address == LOCAL:
+            raise CaiError(f"Ray does not start on this machine ({reason}); is it very busy?") from None
         raise CaiError(
-            f"no Ray cluster at {address} ({str(error).strip().partition('\n')[0]}): give host:port of its head, as "
-            "`ray start --head` prints it, and run this command on one of its machines"
+            f"no Ray cluster at {address} ({reason}): give host:port of its head, as `ray start --head` prints it, and "
+            "run this command on one of its machines"
         ) from None
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
