@@ -60,15 +60,30 @@ class BeirFolder(Collection):
     def has_qrels(self, split: str) -> bool:
         return any(self.path.glob("qrels.*")) or any(self.path.glob("qrels/[!.]*"))
 
+    def starts(self, places: Iterable[str]) -> dict[str, jsonl.Start]:
+        if any(path.suffix != ".jsonl" for path in self._files("corpus")):
+            return {}
+        lines: dict[str, set[int]] = {}
+        for place in places:
+            path, _, line = place.rpartition(":")
+            lines.setdefault(path, set()).add(int(line))
+        starts = (start for path, numbers in lines.items() for start in jsonl.find_lines(Path(path), numbers))
+        return {f"{start.path}:{start.line}": start for start in starts}
+
+    def documents_from(self, start: jsonl.Start | None) -> Iterator[Record]:
+        return self._records("corpus", start)
+
     def _documents(self) -> Iterator[Record]:
         return self._records("corpus")
 
     def _queries(self, split: str) -> Iterator[Record]:
         return self._records("queries")
 
-    def _records(self, stem: str) -> Iterator[Record]:
-        for path in self._files(stem):
-            for where, values in read_records(path, self._columns[stem]):
+    def _records(self, stem: str, start: jsonl.Start | None = None) -> Iterator[Record]:
+        files = self._files(stem)
+        for path in files[files.index(start.path) :] if start else files:
+            first = start if start and start.path == path else None
+            for where, values in read_records(path, self._columns[stem], first):
                 title, text = values.get("title") or "", values["text"] or ""
                 if not isinstance(title, str) or not isinstance(text, str):
                     raise CaiError(f"{where}: title and text must be strings")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from cai_pyserini.collection.ids import Ids
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.terminal import progress
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,15 @@ class Collection(ABC):
                 "empty documents",
                 f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found",
             )
+
+    def starts(self, places: Iterable[str]) -> dict[str, Start]:
+        """For each of these places of documents (Record.where), where to start reading with it; empty for a collection
+        that can be read only from its beginning."""
+        return {}
+
+    def documents_from(self, start: Start | None) -> Iterator[Record]:
+        """The documents from `start` on, or all, without the checks of `records`."""
+        return self._documents()
 
     def contents_of(self, record: Record) -> str:
         """What is searched of a record: the chosen fields, joined by a space."""

@@ -4,11 +4,12 @@ A document is found by its best passage (MaxP in Dai & Callan 2019): runs of pas
 core.trec.fold_passages. So topics and qrels, which name documents, stay as they are.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 
 from cai_pyserini.collection.contract import Collection, Judgment, Record
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.terminal import progress
 
 
@@ -61,8 +62,11 @@ class Passages(Collection):
     def place(self) -> str:
         return self._collection.place
 
-    def _documents(self) -> Iterator[Record]:
-        for where, id, title, text in self._collection._documents():
+    def starts(self, places: Iterable[str]) -> dict[str, Start]:
+        return self._collection.starts(places)
+
+    def documents_from(self, start: Start | None) -> Iterator[Record]:
+        for where, id, title, text in self._collection.documents_from(start):
             if PASSAGE in id:
                 raise CaiError(
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: "
@@ -70,9 +74,12 @@ class Passages(Collection):
                 )
             words = text.split()
             starts = passage_starts(len(words), self._words, self._words - self._overlap)
-            for number, start in enumerate(starts):
-                passage = " ".join(words[start : start + self._words]) if len(starts) > 1 else text
+            for number, first in enumerate(starts):
+                passage = " ".join(words[first : first + self._words]) if len(starts) > 1 else text
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage)
+
+    def _documents(self) -> Iterator[Record]:
+        return self.documents_from(None)
 
     def _queries(self, split: str) -> Iterator[Record]:
         return self._collection._queries(split)

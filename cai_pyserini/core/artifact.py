@@ -71,6 +71,8 @@ def make(
         (path / UNFINISHED).touch()
         manifest_path(path).unlink(missing_ok=True)
         if (stats := write(path)) is not None:
+            for leftover in path.glob("*.partial"):  # of attempts that were killed
+                leftover.unlink(missing_ok=True)
             _finish(path, recipe, stats, start)
             (path / UNFINISHED).unlink(missing_ok=True)
         return path
@@ -205,9 +207,12 @@ def now() -> str:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which replaces `path` on success and is deleted on failure."""
-    partial = path.with_name(path.name + ".partial")
+def atomic_write(path: Path, writer: str = "") -> Iterator[Path]:
+    """Yield a temporary path, which replaces `path` on success and is deleted on failure.
+
+    Where several may write the same file at once, `writer` tells them apart.
+    """
+    partial = path.with_name(f"{path.name}{writer and f'.{writer}'}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield partial

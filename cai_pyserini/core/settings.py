@@ -73,15 +73,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def flag(
-    default: Any = ..., help: str = "", *, positional: bool = False, choices: Sequence[str] = (), **limits: Any
+    default: Any = ...,
+    help: str = "",
+    *,
+    positional: bool = False,
+    choices: Sequence[str] = (),
+    bare: str | None = None,
+    **limits: Any,
 ) -> Any:
     """A field with its help text. `positional` makes it a positional argument; `limits` are pydantic's: ge, gt, …
 
-    `choices` are for values computed at import; fixed ones are declared with Literal.
+    `choices` are for values computed at import; fixed ones are declared with Literal. `bare` is the value of the flag
+    where none follows it.
     """
-    return Field(
-        default, description=help, json_schema_extra={"positional": positional, "choices": [*choices]}, **limits
-    )
+    extra: dict[str, Any] = {"positional": positional, "choices": [*choices], "bare": bare}
+    return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
 @overload
@@ -182,6 +188,8 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
         how["choices"] = choices
     else:
         how["type"] = kind
+    if bare := _extra(field, "bare"):
+        how |= {"nargs": "?", "const": bare}
     if _extra(field, "positional"):
         parser.add_argument(name, **({} if required else {"nargs": "?"}) | how)
     else:

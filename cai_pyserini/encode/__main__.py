@@ -4,6 +4,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
+from cai_pyserini.core.cluster import LOCAL
 from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
@@ -25,8 +26,19 @@ class EncodeSettings(Settings):
     shard_id: int = flag(0, "number of this process, from 0 to --shard-num - 1 (default: 0)", ge=0)
     shard_num: int = flag(1, "number of processes that share the work, each started with its own --shard-id", ge=1)
 
+    ray: str | None = flag(
+        None,
+        "share the work among the machines of the Ray cluster with its head at this host:port; without an address, "
+        "among the processors or GPUs of this machine",
+        bare=LOCAL,
+    )
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.ray and self.shard_num > 1:
+            raise ValueError("--ray shares the work by itself: leave out --shard-id and --shard-num")
+        if self.ray and self.queries:
+            raise ValueError("--ray is for documents: queries are few, leave it out")
         if self.shard_id >= self.shard_num:
             raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
         return self
@@ -38,19 +50,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import read_manifest
     from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.encode.cluster import encode_on_cluster
     from cai_pyserini.encode.encode import encode
     from cai_pyserini.encode.encoder import Encoder
 
-    encode(
-        open_collection(load_index_config(settings.collection)),
-        Encoder(load_encoder(settings.encoder), settings.device, settings.precision),
-        settings.output,
-        "queries" if settings.queries else "documents",
-        settings.queries or "",
-        settings.batch_size,
-        settings.shard_id,
-        settings.shard_num,
-    )
+    collection, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
+    output, batch_size = settings.output, settings.batch_size
+    if settings.ray:
+        encode_on_cluster(settings.ray, collection, encoder, output, settings.device, settings.precision, batch_size)
+    else:
+        encode(
+            open_collection(collection),
+            Encoder(encoder, settings.device, settings.precision),
+            output,
+            "queries" if settings.queries else "documents",
+            settings.queries or "",
+            batch_size,
+            settings.shard_id,
+            settings.shard_num,
+        )
     manifest = read_manifest(settings.output)
     if manifest is None:
         done = f"process {settings.shard_id} of {settings.shard_num}"

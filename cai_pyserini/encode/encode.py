@@ -54,9 +54,9 @@ def encode(
                 if number % shard_num != shard_id or shard_stats(path, digest):
                     bar.update(len(slice_))
                     continue
-                _encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
+                encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
         _trim_memory()
-        return _stats(folder, number + 1, digest)
+        return finished_stats(folder, number + 1, digest)
 
     return artifact.make(output, made_from, write, resumable=True)
 
@@ -71,7 +71,7 @@ def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", s
     }
 
 
-def _encode_shard(
+def encode_shard(
     encoder: Encoder,
     role: Role,
     texts: Sequence[Document],
@@ -83,7 +83,8 @@ def _encode_shard(
     """Write one shard, continuing after the batches that an interrupted attempt has saved."""
     model = encoder.load(role)
     unfinished = path.with_suffix(".unfinished.npz")
-    own = artifact.digest([digest, batch_size])  # which texts form a batch depends on the batch size
+    # Which texts form a batch depends on the batch size, whose default is the device's.
+    own = artifact.digest([digest, batch_size, model.transformer.device.type])
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0
@@ -112,7 +113,7 @@ def _trim_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def _stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
+def finished_stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
     """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
     shards = [stats for number in range(count) if (stats := shard_stats(shard_path(folder, number), digest))]
     if len(shards) < count:

@@ -5,6 +5,8 @@ int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The
 the `digest` of the recipe, so that each shard can be checked by itself, whichever process wrote it.
 """
 
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -54,7 +56,8 @@ def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: 
             "shape": np.array(vectors.shape, np.int64),
         }
     stats = ShardStats(len(shard.ids), int(np.count_nonzero(vectors.data)), batches, seconds)
-    with atomic_write(path) as partial, partial.open("wb") as file:
+    writer = f"{socket.gethostname()}-{os.getpid()}"  # a machine that is given up, and replaced, may still write
+    with atomic_write(path, writer) as partial, partial.open("wb") as file:
         np.savez(
             file,
             allow_pickle=False,

@@ -252,6 +252,17 @@ def test_an_atomic_write_replaces_the_file_or_leaves_it(tmp_path: Path) -> None:
     assert (path.read_text(), names(path.parent)) == ("new", ["f"])
 
 
+def test_several_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with artifact.atomic_write(path, "one") as first:
+        first.write_text("half of")
+        with artifact.atomic_write(path, "two") as second:
+            second.write_text("whole")
+        assert (path.read_text(), first.read_text()) == ("whole", "half of")
+        first.write_text("last")
+    assert (path.read_text(), names(tmp_path)) == ("last", ["f"])
+
+
 def test_folder_bytes(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "a").write_bytes(b"123")

@@ -213,8 +213,9 @@ def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, tmp_path: Path
     assert len(list(output.glob("*.npz"))) == 3
     lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
     (broken / "corpus.jsonl").write_text("".join(lines[:4]))
+    (output / "00000.npz.killed-1.partial").touch()
     encode(BeirFolder(broken, "tiny"), encoder(), output)
-    assert [path.name for path in output.glob("*.npz")] == ["00000.npz"]
+    assert sorted(path.name for path in output.iterdir()) == ["00000.npz", "manifest.json"]
     assert [id for shard in Vectors(output) for id in shard.ids] == ["d1", "d2", "d3", "d4"]
 
 
@@ -246,6 +247,8 @@ def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     [
         (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
         (["--precision", "float16"], "--precision: invalid choice: 'float16'"),
+        (["--ray", "--shard-num", "2"], "leave out --shard-id and --shard-num"),
+        (["--ray", "head:6379", "--queries", "test"], "--ray is for documents: queries are few"),
         (["--batch-size", "0"], "--batch-size: 0 should be greater than or equal to 1"),
     ],
 )

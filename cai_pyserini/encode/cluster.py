@@ -1,0 +1,112 @@
+"""Encode the documents of a collection on the machines of a Ray cluster, into a folder that all of them share.
+
+A machine encodes one shard after another, and reads only their documents. A shard that is there stays: after an
+interruption, or if a machine fails, only those that are missing are encoded.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collection.slices import Slice, SliceReader, cut
+from cai_pyserini.core import artifact, cluster
+from cai_pyserini.core.config import LOCATED, EncoderConfig, IndexConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.encode import encode_shard, finished_stats, recipe
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.shards import SHARD, shard_path, shard_stats
+from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
+
+
+class Job(NamedTuple):
+    """What every machine has to know. Paths are the same on all of them."""
+
+    collection: IndexConfig
+    encoder: EncoderConfig
+    device: str
+    precision: Precision
+    recipe: artifact.Recipe
+    slices: list[Slice]  # by the number of their shard
+    batch_size: int | None
+    output: Path
+
+
+def encode_on_cluster(
+    address: str,
+    collection: IndexConfig,
+    encoder: EncoderConfig,
+    output: Path,
+    device: str = "auto",
+    precision: Precision = "auto",
+    batch_size: int | None = None,
+) -> Path:
+    """Encode the documents of a collection as encode.encode does, on the Ray cluster at `address`.
+
+    With `device` auto, GPUs if the cluster has any. This machine, which checks the collection, need not have one.
+    """
+    output = output.absolute()
+    collection = collection.replace(source=_absolute(collection.source))
+    encoder = encoder.replace(**{key: _absolute(value) for key in LOCATED if (value := getattr(encoder, key))})
+    opened = open_collection(collection)
+    with cluster.connected(address):
+        gpus = device != "cpu" and cluster.has_gpus()
+        if device == "auto":
+            device = "cuda" if gpus else "cpu"
+        if precision == "auto":
+            ask = partial(_precision, device)
+            precision = cluster.on_gpu(ask) if gpus else ask()
+        made_from = recipe(opened, Encoder(encoder, "cpu", precision))
+
+        def write(folder: Path) -> artifact.Stats | None:
+            slices = cut(opened, SHARD)
+            job = Job(collection, encoder, device, precision, made_from, slices, batch_size, folder)
+            digest = artifact.digest(made_from)
+            there = set(folder.iterdir())  # asking for single files, NFS would remember that they are missing
+            paths = [shard_path(folder, number) for number in range(len(slices))]
+            missing = [n for n, path in enumerate(paths) if path not in there or not shard_stats(path, digest)]
+            total = sum(part.size for part in slices)
+            with progress(range(0), total, "encode documents") as bar:
+                bar.update(total - sum(slices[number].size for number in missing))
+                for number in cluster.share(partial(ShardEncoder, job), missing, gpus):
+                    if paths[number] not in folder.iterdir():
+                        raise _not_shared(folder)
+                    bar.update(slices[number].size)
+            return finished_stats(folder, len(slices), digest)
+
+        return artifact.make(output, made_from, write, resumable=True)
+
+
+class ShardEncoder:
+    """Encodes shards on one of the machines."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._digest = artifact.digest(job.recipe)
+        self._reader = SliceReader(open_collection(job.collection))
+        self._encoder = Encoder(job.encoder, job.device, job.precision)
+        if not self._encoder.recipe("documents").items() <= job.recipe.items():
+            raise CaiError(f"{self._encoder.checkpoint} is not the same on all machines")
+
+    def __call__(self, number: int) -> None:
+        job = self._job
+        if not (job.output / artifact.UNFINISHED).exists():
+            raise _not_shared(job.output)
+        path = shard_path(job.output, number)
+        if not shard_stats(path, self._digest):  # of a machine that failed afterwards
+            documents = self._reader.read(job.slices[number])
+            encode_shard(self._encoder, "documents", documents, path, self._digest, job.batch_size, lambda count: None)
+
+
+def _absolute(value: str) -> str:
+    """The absolute path of a file or folder; names of other things stay as they are."""
+    return str(Path(value).absolute()) if Path(value).exists() else value
+
+
+def _precision(device: str) -> Precision:
+    return resolve_precision("auto", resolve_device(device))
+
+
+def _not_shared(folder: Path) -> CaiError:
+    return CaiError(f"{folder} is not the same folder on all machines: choose an --output that they share")

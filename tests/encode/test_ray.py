@@ -1,0 +1,138 @@
+"""Encoding on a Ray cluster of two machines, each a process, when one of them or the driver is killed."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cai_pyserini.collection.hpo import Hpo
+from cai_pyserini.core import packages
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode import encode as stage
+from cai_pyserini.encode.__main__ import main
+from cai_pyserini.encode.shards import Vectors
+
+SHARD, SHARDS = 40, 10
+MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+DRIVER = f"""
+from cai_pyserini.core import terminal
+from cai_pyserini.encode import cluster
+from cai_pyserini.encode.__main__ import main
+cluster.SHARD = {SHARD}
+terminal.run(main)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A cluster of one machine, its head."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = Cluster(initialize_head=True, head_node_args=MACHINE)
+        yield made
+        made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("collection")
+    with (folder / "corpus.jsonl").open("w") as file:
+        for _, id, title, text in islice(Hpo().records(), SHARD * SHARDS):
+            file.write(json.dumps({"_id": id, "title": title, "text": text}) + "\n")
+    return folder
+
+
+def arguments(collection: Path, output: Path) -> list[str]:
+    return [
+        *("--collection", str(collection), "--encoder", "splade-tiny", "--output", str(output)),
+        *("--device", "cpu", "--precision", "float32"),
+    ]
+
+
+def finished(output: Path) -> dict[str, int]:
+    """The shards that are there, and when each was written."""
+    return {path.name: path.stat().st_mtime_ns for path in output.glob("[0-9]????.npz")}
+
+
+def wait_for(output: Path, shards: int) -> None:
+    end = time.monotonic() + 300
+    while len(finished(output)) < shards:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
+    cluster: Any, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "vectors"
+    on_cluster = [*arguments(collection, output), "--ray", cluster.address]
+    with subprocess.Popen([sys.executable, "-c", DRIVER, *on_cluster]) as driver:
+        wait_for(output, 2)
+        driver.kill()
+    before = finished(output)
+    assert len(before) < SHARDS and not (output / "manifest.json").exists()
+
+    machine = cluster.add_node(**MACHINE)
+
+    def kill_machine() -> int:
+        wait_for(output, len(before) + 2)
+        cluster.remove_node(machine, allow_graceful=False)  # kill -9
+        return len(finished(output))
+
+    monkeypatch.setattr("cai_pyserini.encode.cluster.SHARD", SHARD)
+    with ThreadPoolExecutor() as pool:
+        killed = pool.submit(kill_machine)
+        main(on_cluster)
+        assert killed.result() < SHARDS
+    assert before.items() <= finished(output).items()  # those are not encoded again
+    names = [f"{number:05d}.npz" for number in range(SHARDS)]
+    assert sorted(path.name for path in output.iterdir()) == [*names, "manifest.json"]
+
+    monkeypatch.setattr(stage, "SHARD", SHARD)
+    main(arguments(collection, tmp_path / "plain"))
+    assert Vectors(output).manifest.digest == Vectors(tmp_path / "plain").manifest.digest
+    for name in names:
+        with np.load(output / name) as found, np.load(tmp_path / "plain" / name) as expected:
+            assert found.files == expected.files
+            for array in set(found.files) - {"stats"}:
+                assert found[array].tobytes() == expected[array].tobytes()
+            assert found["stats"][:3].tolist() == expected["stats"][:3].tolist()  # without the seconds
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_not_shared_is_refused(
+    cluster: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = Path("/proc/self/cwd/vectors")  # of every process another one
+    with pytest.raises(CaiError, match=r"/proc/self/cwd/vectors is not the same folder on all machines.* \(on "):
+        main([*arguments(tiny, output), "--ray", cluster.address])
+    assert not finished(output)
+
+
+def test_an_address_that_does_not_answer(tiny: Path, tmp_path: Path) -> None:
+    for address in ("127.0.0.1:1", "127.0.0.1", "nonsense"):
+        with pytest.raises(CaiError, match=f"no Ray cluster at {address} .*: give host:port of its head"):
+            main([*arguments(tiny, tmp_path / "vectors"), "--ray", address])
+    assert not (tmp_path / "vectors").exists()
+
+
+def test_without_ray_the_command_says_how_to_install_it(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    with pytest.raises(CaiError, match=r"ray not installed: .*\[ray\]"):
+        main([*arguments(tiny, tmp_path / "vectors"), "--ray"])
