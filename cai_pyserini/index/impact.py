@@ -8,25 +8,39 @@ Pyserini: a field `contents` with documents and frequencies and without norms, s
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from itertools import accumulate, batched, groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.ids import Ids
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
 from cai_pyserini.index.raw import raw_documents
 
 RAM_BUFFER_MB = 64.0  # on the heap of the JVM
+LEAST_BYTES = 50_000_000  # of JSON vectors per process, each of which starts a JVM
+BATCH = 1024  # documents between two steps of the progress bar
 
 
-def index_impacts(impacts: Path, output: Path, collection: Collection | None = None) -> Path:
+class Part(NamedTuple):
+    """Files of JSON vectors that one process indexes, and the folder of their index."""
+
+    files: list[Path]
+    folder: Path
+
+
+def index_impacts(impacts: Path, output: Path, collection: Collection | None = None, threads: int = 0) -> Path:
     """Index JSON vectors, from the impact stage or any other tool; with their collection, its documents are stored.
 
+    The files are divided among at most `threads` processes, 0: one per processor; the index does not depend on it.
     Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}, and for a document
     that the collection does not have, or has in another place.
     """
@@ -35,7 +49,6 @@ def index_impacts(impacts: Path, output: Path, collection: Collection | None = N
         raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `python -m cai_pyserini.impact`")
     ours = artifact.read_manifest(impacts)
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
-    raw = raw_documents(collection) if collection else None
     recipe = {
         "stage": "index",
         "kind": "impact",
@@ -44,10 +57,8 @@ def index_impacts(impacts: Path, output: Path, collection: Collection | None = N
     }
 
     def write(folder: Path) -> artifact.Stats:
-        jvm.start()
         start = time.perf_counter()
-        with jvm.java_errors(f"indexing {impacts}"):
-            documents = _write_index(files, folder, ours.stats["vectors"] if ours else None, raw)
+        documents = _write_index(files, folder, ours.stats["vectors"] if ours else None, collection, threads)
         stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
@@ -59,29 +70,79 @@ def index_impacts(impacts: Path, output: Path, collection: Collection | None = N
     return artifact.make(output, recipe, write)
 
 
-def _write_index(files: list[Path], folder: Path, total: int | None, raw: Callable[[str], str] | None) -> int:
-    """Write a Lucene index of JSON vectors and return the number of documents."""
-    writer, add = _open_writer(folder, raw)
+def _write_index(
+    files: list[Path], folder: Path, total: int | None, collection: Collection | None, threads: int
+) -> int:
+    """Write a Lucene index of JSON vectors, of one segment, and return the number of documents."""
+    groups = _divided(files, threads)
+    parts = [Part(group, folder / f"part {i}" if len(groups) > 1 else folder) for i, group in enumerate(groups)]
+    with spread(partial(_write_part, collection), parts) as counts:
+        added = (document for count in counts for document in range(count))
+        documents = sum(1 for _ in progress(added, total, "index impacts"))
+    if not documents:
+        raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
+    with jvm.java_errors(f"indexing {files[0].parent}"):
+        if len(parts) > 1:
+            _merge([part.folder for part in parts], folder)
+        if not _ids_are_unique(folder):
+            raise _twice(files)
+    return documents
+
+
+def _divided(files: list[Path], threads: int) -> list[list[Path]]:
+    """Groups of consecutive files, of about equal size."""
+    sizes = [file.stat().st_size for file in files]
+    total = sum(sizes) + 1
+    count = processes_for(total, LEAST_BYTES, threads)
+    middles = [end - size // 2 for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    numbered = zip([middle * count // total for middle in middles], files, strict=True)
+    return [[file for _, file in group] for _, group in groupby(numbered, itemgetter(0))]
+
+
+def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
+    """Write an index of a part, and yield the numbers of documents that have been added."""
+    with jvm.java_errors(f"indexing {part.files[0].parent}"):
+        writer, add = _open_writer(part.folder, raw_documents(collection) if collection else None)
+        try:
+            for batch in batched(read_vectors(part.files), BATCH):
+                for where, line, id, contents in batch:
+                    try:
+                        add(id, contents)
+                    except jvm.start().JavaException:
+                        parse_checked(line, where)  # raises an error that names the fault, if it is in the line
+                        raise
+                yield len(batch)
+            writer.forceMerge(1)
+            writer.close()
+        except BaseException:
+            writer.rollback()  # closes its files
+            raise
+
+
+def _merge(parts: Sequence[Path], folder: Path) -> None:
+    """Merge indexes, in their order, to one of one segment."""
+    writer, _ = _open_writer(folder, None)
+    writer.addIndexes(*map(_directory, parts))
+    for part in parts:
+        artifact.remove(part)
+    writer.forceMerge(1)
+    writer.close()
+
+
+def _ids_are_unique(index: Path) -> bool:
+    """Whether the documents of an index of one segment have different ids."""
+    reader = jvm.java_class("org.apache.lucene.index.DirectoryReader").open(_directory(index))
+    different = reader.leaves().get(0).reader().terms("id").size()
+    documents = reader.maxDoc()
+    reader.close()
+    return bool(different == documents)
+
+
+def _twice(files: list[Path]) -> CaiError:
+    """The error that names the first id that occurs twice."""
     seen = Ids()
-    count = 0
-    try:
-        for where, line, id, contents in progress(read_vectors(files), total, "index impacts"):
-            count += 1
-            if seen.add(id):
-                raise CaiError(f"{where}: document id {id!r} occurs twice")
-            try:
-                add(id, contents)
-            except jvm.start().JavaException:
-                parse_checked(line, where)  # raises an error that names the fault, if it is in the line
-                raise
-        if not count:
-            raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
-        writer.forceMerge(1)
-        writer.close()
-    except BaseException:
-        writer.rollback()  # closes its files
-        raise
-    return count
+    where, id = next((where, id) for where, _, id, _ in read_vectors(files) if seen.add(id))
+    return CaiError(f"{where}: document id {id!r} occurs twice")
 
 
 def delimited_analyzer(filter: str) -> Any:
@@ -99,8 +160,12 @@ def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, C
     config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
     config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
     config.setRAMBufferSizeMB(RAM_BUFFER_MB)
-    directory = java("org.apache.lucene.store.FSDirectory").open(java("java.nio.file.Paths").get(str(folder)))
-    writer = java("org.apache.lucene.index.IndexWriter")(directory, config)
+    config.setUseCompoundFile(False)
+    merges = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of the documents
+    merges.setNoCFSRatio(0.0)
+    merges.setMergeFactor(1 << 20)  # all at the end, and at once
+    config.setMergePolicy(merges)
+    writer = java("org.apache.lucene.index.IndexWriter")(_directory(folder), config)
 
     kind = java("org.apache.lucene.document.FieldType")()
     kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
@@ -127,3 +192,9 @@ def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, C
         writer.addDocument(document)
 
     return writer, add
+
+
+def _directory(folder: Path) -> Any:
+    return jvm.java_class("org.apache.lucene.store.FSDirectory").open(
+        jvm.java_class("java.nio.file.Paths").get(str(folder))
+    )
