@@ -1,19 +1,16 @@
-"""Index impacts with Lucene's own IndexWriter.
+"""Index impacts with Lucene.
 
-Anserini's JsonVectorCollection repeats each term as many times as its impact, so that indexing time grows with the sum
-of the impacts. Here a document is `term␁impact term␁impact …`, split at white space and analyzed by
-DelimitedTermFrequencyTokenFilter, so that it grows with the number of terms. The index is the same for Anserini and
-Pyserini: a field `contents` with documents and frequencies and without norms, scored by ImpactSimilarity, a field
-`id`, stored and in doc values, and the stored field `raw`.
+Each of several processes indexes some of the files, and the parts are merged, in their order, to one segment: the index
+does not depend on the number of processes. Threads would not help: a call from Python into Java holds Python's lock.
 """
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from functools import partial
 from itertools import accumulate, batched, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.ids import Ids
@@ -22,10 +19,10 @@ from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
+from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 from cai_pyserini.index.raw import raw_documents
+from cai_pyserini.index.writer import ids_are_unique, merge, open_writer
 
-RAM_BUFFER_MB = 64.0  # on the heap of the JVM
 LEAST_BYTES = 50_000_000  # of JSON vectors per process, each of which starts a JVM
 BATCH = 1024  # documents between two steps of the progress bar
 
@@ -82,9 +79,8 @@ def _write_index(
     if not documents:
         raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
     with jvm.java_errors(f"indexing {files[0].parent}"):
-        if len(parts) > 1:
-            _merge([part.folder for part in parts], folder)
-        if not _ids_are_unique(folder):
+        merge([part.folder for part in parts], folder)
+        if not ids_are_unique(folder):
             raise _twice(files)
     return documents
 
@@ -102,7 +98,7 @@ def _divided(files: list[Path], threads: int) -> list[list[Path]]:
 def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
     """Write an index of a part, and yield the numbers of documents that have been added."""
     with jvm.java_errors(f"indexing {part.files[0].parent}"):
-        writer, add = _open_writer(part.folder, raw_documents(collection) if collection else None)
+        writer, add = open_writer(part.folder, raw_documents(collection) if collection else None)
         try:
             for batch in batched(read_vectors(part.files), BATCH):
                 for where, line, id, contents in batch:
@@ -112,30 +108,10 @@ def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
                         parse_checked(line, where)  # raises an error that names the fault, if it is in the line
                         raise
                 yield len(batch)
-            writer.forceMerge(1)
             writer.close()
         except BaseException:
             writer.rollback()  # closes its files
             raise
-
-
-def _merge(parts: Sequence[Path], folder: Path) -> None:
-    """Merge indexes, in their order, to one of one segment."""
-    writer, _ = _open_writer(folder, None)
-    writer.addIndexes(*map(_directory, parts))
-    for part in parts:
-        artifact.remove(part)
-    writer.forceMerge(1)
-    writer.close()
-
-
-def _ids_are_unique(index: Path) -> bool:
-    """Whether the documents of an index of one segment have different ids."""
-    reader = jvm.java_class("org.apache.lucene.index.DirectoryReader").open(_directory(index))
-    different = reader.leaves().get(0).reader().terms("id").size()
-    documents = reader.maxDoc()
-    reader.close()
-    return bool(different == documents)
 
 
 def _twice(files: list[Path]) -> CaiError:
@@ -143,58 +119,3 @@ def _twice(files: list[Path]) -> CaiError:
     seen = Ids()
     where, id = next((where, id) for where, _, id, _ in read_vectors(files) if seen.add(id))
     return CaiError(f"{where}: document id {id!r} occurs twice")
-
-
-def delimited_analyzer(filter: str) -> Any:
-    """A Lucene analyzer of `term␁number term␁number …`; `filter` says what the numbers are of terms."""
-    # Tokens may be longer than Lucene's longest term, so that too long a term is refused, not split.
-    builder = jvm.java_class("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
-    builder = builder.withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
-    return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
-
-
-def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
-    """A Lucene IndexWriter, and a function that adds a document to it, stored if there is a function `raw`."""
-    java = jvm.java_class
-    analyzer = delimited_analyzer("delimitedTermFrequency")
-    config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
-    config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
-    config.setRAMBufferSizeMB(RAM_BUFFER_MB)
-    config.setUseCompoundFile(False)
-    merges = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of the documents
-    merges.setNoCFSRatio(0.0)
-    merges.setMergeFactor(1 << 20)  # all at the end, and at once
-    config.setMergePolicy(merges)
-    writer = java("org.apache.lucene.index.IndexWriter")(_directory(folder), config)
-
-    kind = java("org.apache.lucene.document.FieldType")()
-    kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
-    kind.setOmitNorms(True)
-    text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
-    contents_field = java("org.apache.lucene.document.Field")("contents", text, kind)
-    id_field = java("org.apache.lucene.document.StringField")(
-        "id", "", java("org.apache.lucene.document.Field$Store").YES
-    )
-    no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
-    id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
-    raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
-    document = java("org.apache.lucene.document.Document")()
-    for field in (id_field, id_values, contents_field, *[raw_field] * bool(raw)):
-        document.add(field)
-
-    def add(id: str, contents: str) -> None:
-        # One Document is reused: creating Java objects from Python is slow.
-        id_field.setStringValue(id)
-        id_values.setBytesValue(id.encode())
-        contents_field.setStringValue(contents)
-        if raw:
-            raw_field.setStringValue(raw(id))
-        writer.addDocument(document)
-
-    return writer, add
-
-
-def _directory(folder: Path) -> Any:
-    return jvm.java_class("org.apache.lucene.store.FSDirectory").open(
-        jvm.java_class("java.nio.file.Paths").get(str(folder))
-    )
