@@ -23,7 +23,7 @@ from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 from cai_pyserini.index.raw import raw_documents
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer
 
-LEAST_BYTES = 50_000_000  # of JSON vectors per process, each of which starts a JVM
+LEAST_BYTES = 100_000_000  # of JSON vectors per process, whose JVM spends seconds of processor time to get warm
 BATCH = 1024  # documents between two steps of the progress bar
 
 

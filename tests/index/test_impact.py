@@ -214,13 +214,13 @@ def many(write, monkeypatch: pytest.MonkeyPatch) -> Path:
 def documents(tmp_path: Path) -> BeirFolder:
     """Their collection, which has one document more."""
     (tmp_path / "corpus.jsonl").write_text("".join(f'{{"_id": "d{n}", "text": "text {n}"}}\n' for n in range(91)))
-    return BeirFolder(tmp_path / "corpus.jsonl", "many")
+    return BeirFolder(tmp_path / "corpus.jsonl", "corpus")
 
 
 def test_processes_write_the_index_that_one_writes(
     many: Path, documents: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = index_impacts(many, tmp_path / "three", documents, threads=3)
+    two = index_impacts(many, tmp_path / "two", documents, threads=2)
     monkeypatch.setattr("cai_pyserini.index.writer.RAM_BUFFER_MB", 1e-3)  # the one process writes several segments
     one = index_impacts(many, tmp_path / "one", documents, threads=1)
     vectors = [json.loads(line) for file in sorted(many.iterdir()) for line in file.read_text().splitlines()]
@@ -228,12 +228,12 @@ def test_processes_write_the_index_that_one_writes(
         (line["id"], json.dumps({"id": line["id"], "contents": f" text {line['id'][1:]}"}), line["vector"])
         for line in vectors
     ]
-    assert everything(one) == everything(three) == expected
-    assert reader(one).stats() == reader(three).stats() and reader(one).stats()["unique_terms"] == 9
+    assert everything(one) == everything(two) == expected
+    assert reader(one).stats() == reader(two).stats() and reader(one).stats()["unique_terms"] == 9
     queries = [{f"t{term}": 1} for term in range(9)]
-    assert search(one, *queries) == search(three, *queries)
-    assert not [path for path in three.iterdir() if path.is_dir()]
-    stats = [artifact.require(index, "index").stats["documents"] for index in (one, three)]
+    assert search(one, *queries) == search(two, *queries)
+    assert not [path for path in two.iterdir() if path.is_dir()]
+    stats = [artifact.require(index, "index").stats["documents"] for index in (one, two)]
     assert stats == [90, 90]
 
 
@@ -242,7 +242,7 @@ def test_processes_write_the_index_that_one_writes(
     [
         (vector_line("d0", {"t1": 1}), "document id 'd0' occurs twice"),
         ('{"id": "last", "vector": {"t1": -3}}', "the impact of 't1' is -3"),
-        (vector_line("unknown", {"t1": 1}), "document 'unknown' is not in collection many, or not in this order"),
+        (vector_line("unknown", {"t1": 1}), "document 'unknown' is not in collection corpus, or not in this order"),
     ],
 )
 def test_an_error_of_a_process_is_that_of_the_command(
