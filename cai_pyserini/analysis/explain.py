@@ -27,8 +27,8 @@ from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.engine.terms import text_terms
 from cai_pyserini.fusion.fuse import candidates
 from cai_pyserini.fusion.fusions import FUSIONS
+from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.quantization import Quantizer
-from cai_pyserini.impact.weighting import idf_weights
 from cai_pyserini.words.analyzer import Analyzer
 
 TEXT_WIDTH = 100

@@ -13,7 +13,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, WordQueries
 from cai_pyserini.encode.shards import Vectors
-from cai_pyserini.impact.impacts import Impacts
+from cai_pyserini.impact.impacts import impacts_of_index
+from cai_pyserini.impact.shards import Impacts
 from cai_pyserini.words.analyzer import Analyzer
 
 BEIR = "`python -m cai_pyserini.beir`"
@@ -73,7 +74,7 @@ class FinishedRun:
     def impacts(self, system: System) -> Impacts:
         """The impacts of a system's index."""
         folder = self.layout.vectors(system, "documents", self.split)
-        return Impacts.of_index(self.layout.index(system), folder, self.layout.words, self.layout.expansion(system))
+        return impacts_of_index(self.layout.index(system), folder, self.layout.words, self.layout.expansion(system))
 
     def queries(self, system: System) -> Queries:
         """The queries in the form that a system's index takes."""

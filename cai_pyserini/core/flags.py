@@ -18,5 +18,5 @@ BATCH_SIZE = flag(
     "texts of maximum length per batch; batches of shorter texts hold more (default: 16 on a CPU, 256 on a GPU)",
     ge=1,
 )
-THREADS = flag(0, "threads for BM25 indexing and for search (default: 0, one per processor)", ge=0)
+THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index; it becomes smaller, and cannot show what it finds")

@@ -106,10 +106,13 @@ class Vectors:
         return next(iter(self)).vectors.shape[1]
 
     def __iter__(self) -> Iterator[Shard]:
-        for number in range(self.shards):
-            path = shard_path(self.folder, number)
-            if not path.is_file():
-                command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
-                manifest = self.folder / "manifest.json"
-                raise CaiError(f"{path} is missing; delete {manifest} and run {command} again, which restores it")
-            yield read_shard(path)
+        return map(self.shard, range(self.shards))
+
+    def shard(self, number: int) -> Shard:
+        """Read a shard. Raises CaiError where it is missing."""
+        path = shard_path(self.folder, number)
+        if not path.is_file():
+            command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
+            manifest = self.folder / "manifest.json"
+            raise CaiError(f"{path} is missing; delete {manifest} and run {command} again, which restores it")
+        return read_shard(path)

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
-from cai_pyserini.impact.weighting import idf_weights
+from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.models.checkpoint import checkpoint_folder
 
 

@@ -20,7 +20,7 @@ from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.encode.shards import Matrix, Shard, Vectors
 from cai_pyserini.fusion.fuse import add_latency, run_digest
-from cai_pyserini.impact.impacts import Impacts
+from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.search.lucene import LuceneSearcher
 from cai_pyserini.search.search import open_searcher
 
@@ -86,7 +86,7 @@ def impact_scorer(index: Path, vectors: Path, words: Path, expansion: Path, quer
     """A scorer with the impacts of an index, made again from the raw vectors (and words) it was built from."""
 
     def score(candidates: Candidates) -> Scores:
-        impacts = Impacts.of_index(index, vectors, words, expansion)
+        impacts = impacts_of_index(index, vectors, words, expansion)
         query_scale = artifact.require(index, "index").stats["query_scale"]
         scaled = impacts.queries(queries) / (impacts.quantizer.scale * query_scale)
         return vector_scores(candidates, list(queries.topics), scaled, impacts)

@@ -15,6 +15,7 @@ import numpy as np
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -75,3 +76,10 @@ def load_weights(folder: Path, power: float, width: int) -> np.ndarray:
     if len(weights) != width:
         raise CaiError(f"{folder} counts {len(weights):,} tokens, the encoder has {width:,}: compute the IDF with it")
     return weights
+
+
+def idf_weights(config: EncoderConfig, width: int) -> np.ndarray | None:
+    """An encoder's IDF weights for documents (vocabulary,); None for plain SPLADE (no idf, or idf_power 0)."""
+    if config.idf is None or config.idf_power == 0:
+        return None
+    return load_weights(Path(config.idf), config.idf_power, width)

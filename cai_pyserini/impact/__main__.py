@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import OUTPUT_FOLDER
+from cai_pyserini.core.flags import OUTPUT_FOLDER, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 
@@ -41,6 +41,7 @@ class ImpactSettings(Settings):
         "collection's largest weight)",
         gt=0,
     )
+    threads: int = THREADS
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     changes = settings.model_dump(include={"idf", "idf_power", "bits", "range"}, exclude_none=True)
     bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha, settings.expansion) if settings.words else None
-    write_impacts(Vectors(settings.vectors), load_encoder(settings.encoder).replace(**changes), settings.output, bm25)
+    config = load_encoder(settings.encoder).replace(**changes)
+    write_impacts(Vectors(settings.vectors), config, settings.output, bm25, threads=settings.threads)
     stats = artifact.require(settings.output, "impact").stats
     print(
         f"{settings.output}: {stats['nonzeros'] / stats['vectors']:.1f} impacts per document, "

@@ -11,7 +11,6 @@ Words that the expand stage found near a document add half of their weight there
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,9 +82,13 @@ class Bm25:
 
     def shards(self) -> Iterator[Shard]:
         """Weights (documents, words), shard by shard."""
-        for shard, near in zip(self.counts, self.near or repeat(None), strict=self.near is not None):
-            weights = self.weights(shard.vectors)
-            yield Shard(shard.ids, weights + NEAR * near.vectors if near else weights)
+        return map(self.shard, range(self.counts.shards))
+
+    def shard(self, number: int) -> Shard:
+        """The weights of a shard."""
+        counts = self.counts.shard(number)
+        weights = self.weights(counts.vectors)
+        return Shard(counts.ids, weights + NEAR * self.near.shard(number).vectors if self.near else weights)
 
     def weights(self, counts: csr_matrix) -> csr_matrix:
         """The BM25 weights of counts (documents, words), float32."""

@@ -48,6 +48,14 @@ class QuantizationLoss:
         self._dropped += weights.nnz - impacts.nnz
         self._clipped += int((weights.data * self.quantizer.scale >= 2**self.quantizer.bits - 0.5).sum())
 
+    def update(self, other: "QuantizationLoss") -> None:
+        """Add the loss of other shards."""
+        self._error += other._error
+        self._square += other._square
+        self._entries += other._entries
+        self._dropped += other._dropped
+        self._clipped += other._clipped
+
     def stats(self) -> dict[str, float]:
         """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
         entries = max(self._entries, 1)

@@ -19,6 +19,7 @@ class ImpactIndex(Settings):
         "the collection of the vectors, to store its documents, so that searcher.doc(id).raw() and "
         "cai_pyserini.search can show them",
     )
+    threads: int = THREADS
 
 
 class Bm25Index(Settings):
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from cai_pyserini.index.impact import index_impacts
 
         collection = open_collection(load_index_config(settings.collection)) if settings.collection else None
-        index_impacts(settings.input, settings.output, collection)
+        index_impacts(settings.input, settings.output, collection, settings.threads)
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.encode.shards import Vectors
         from cai_pyserini.index.dense import index_dense

@@ -1,6 +1,6 @@
 """Read JSON vectors, from the impact stage or any other tool, into the form that Lucene's analyzer takes.
 
-A document becomes `term␁impact term␁impact …`, see `index.impact`.
+A document becomes `term␁impact term␁impact …`, see `index.writer`.
 """
 
 from collections.abc import Iterator

@@ -25,8 +25,9 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
 from cai_pyserini.encode.queries import Query, Representation, WordQueries, as_terms, encode_queries, for_index  # noqa: E402
+from cai_pyserini.idf.idf import idf_weights  # noqa: E402
 from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
-from cai_pyserini.impact.weighting import idf_weights, weighted  # noqa: E402
+from cai_pyserini.impact.weighting import weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
 from cai_pyserini.search.search import require_same_encoder  # noqa: E402
 from cai_pyserini.words.analyzer import Analyzer  # noqa: E402

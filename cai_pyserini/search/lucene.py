@@ -22,8 +22,8 @@ from cai_pyserini.core import jvm
 from cai_pyserini.core.artifact import Manifest
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
-from cai_pyserini.index.impact import delimited_analyzer
 from cai_pyserini.index.json_vectors import DELIMITER
+from cai_pyserini.index.writer import delimited_analyzer
 
 HITS = 1 << 16  # at most per batch
 

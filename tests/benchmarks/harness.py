@@ -1,19 +1,23 @@
 """What the benchmarks share: fresh processes that report their peak memory, interleaved repetitions, medians, tables.
 
 A measurement is a function of a benchmark script, of arguments that JSON holds. `fresh` runs it in a process of its own
-and gives back the dict that it returns, with that process's peak resident memory. The benchmarks themselves load
-nothing of any size: Linux counts into the peak of a child what its parent held when it was started.
+and gives back the dict that it returns, with the peak resident memory of that process and those that it starts. The
+benchmarks themselves load nothing of any size: Linux counts into the peak of a child what its parent held when it was
+started.
 """
 
 import argparse
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -39,18 +43,40 @@ def parser(description: str, name: str, collection: bool = True) -> argparse.Arg
     return arguments
 
 
-def run(command: Sequence[str], merge: bool = False) -> tuple[str, int]:
-    """Run a command: its standard output (with `merge`, errors too) and its peak resident memory in bytes."""
+def memory(process: int | str, field: str = "VmRSS") -> int:
+    """The memory of a process and of those that it has started, in bytes: a field of /proc/PID/status; on Linux."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+        children = [
+            child for file in Path(f"/proc/{process}/task").glob("*/children") for child in file.read_text().split()
+        ]
+    except OSError:  # it has ended, or another system
+        return 0
+    own = re.search(rf"{field}:\s+(\d+) kB", status)
+    return (1024 * int(own[1]) if own else 0) + sum(memory(child, field) for child in children)
+
+
+def run(command: Sequence[str], merge: bool = False, memory_of: str = "VmRSS") -> tuple[str, int]:
+    """Run a command: its standard output (with `merge`, errors too) and the most `memory` it had, ten times a second.
+
+    As resident memory, it had at least the peak that the system knows of its largest process.
+    """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out if merge else err)
-        _, status, usage = os.wait4(process.pid, 0)
+        peak = 0
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            peak = max(peak, memory(process.pid, memory_of))
+            time.sleep(0.1)
+        _, status, usage = ended
         process.returncode = os.waitstatus_to_exitcode(status)
         for file in (out, err):
             file.seek(0)
         output = out.read()
         if process.returncode:
             raise SystemExit(f"exit {process.returncode} of {' '.join(command)}\n{(output + err.read())[-3000:]}")
-    return output, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if memory_of == "VmRSS":
+        peak = max(peak, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    return output, peak
 
 
 def fresh(function: Callable[..., Result], **arguments: Any) -> Result:

@@ -2,11 +2,11 @@
 times at Pyserini's own resolution (256 / 5 = 51.2 per unit of weight), thread for thread, with the same results.
 
 Both index the same JSON vectors, IDF-weighted impacts of a collection, which are repeated under new ids until there are
-at least 30,000, so that the JVM's warm-up weighs little on either side. Ours is `python -m cai_pyserini.index impact`,
-one thread; Anserini's is IndexCollection -impact -pretokenized -optimize, with one thread and with one per processor,
-on 16 files. Every measurement is a process of its own. The clock runs over the whole of indexing, commit and merge into
-one segment included, and not over the start of the JVM: ours by the seconds in its manifest, Anserini by its log, from
-"Starting to index" to "Total … documents indexed".
+at least 30,000, so that the JVM's warm-up weighs little on either side. Ours is `python -m cai_pyserini.index impact`
+with one process (scale.py measures more); Anserini's is IndexCollection -impact -pretokenized -optimize, with one
+thread and with one per processor, on 16 files. Every measurement is a process of its own. The clock runs over the whole
+of indexing, commit and merge into one segment included, and not over the start of the JVM: ours by the seconds in its
+manifest, Anserini by its log, from "Starting to index" to "Total … documents indexed".
 
 Same results: Pyserini's LuceneImpactSearcher finds the same documents with the same scores in both indexes, 1,000 hits
 per query.
@@ -49,7 +49,7 @@ def repeat(impacts: str, copies: int | None, output: str) -> dict[str, Any]:
 def ours(vectors: str, index: str) -> harness.Result:
     """Index with this package."""
     shutil.rmtree(index, ignore_errors=True)
-    peak = harness.stage("index", "impact", input=vectors, output=index)
+    peak = harness.stage("index", "impact", input=vectors, threads=1, output=index)
     return {"seconds": json.loads(Path(index, "manifest.json").read_text())["stats"]["seconds"], "peak": peak}
 
 

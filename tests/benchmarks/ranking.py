@@ -29,8 +29,8 @@ from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
+from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.weighting import idf_weights
 from cai_pyserini.words.analyzer import Analyzer
 
 DEPTH = 100

@@ -18,8 +18,9 @@ from cai_pyserini.encode.queries import as_terms
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.impact.__main__ import main
-from cai_pyserini.impact.impacts import Impacts, json_vectors, write_impacts
+from cai_pyserini.impact.impacts import impacts_of_index, write_impacts
 from cai_pyserini.impact.quantization import Quantizer
+from cai_pyserini.impact.shards import json_vectors
 from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -173,12 +174,12 @@ def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoin
 @pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> None:
     folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
-    impacts = Impacts.of_index(run_folder / "indexes" / name, *folders)
+    impacts = impacts_of_index(run_folder / "indexes" / name, *folders)
     written = artifact.require(run_folder / "impacts" / name, "impact").stats
     assert impacts.quantizer == Quantizer(written["document_scale"], 10)
     (shard,) = impacts
     assert as_terms(shard.vectors, impacts.terms) == read(run_folder / "impacts" / name)
-    assert impacts.loss.stats() == written["loss"]
+    assert impacts.shard(0)[1].stats() == written["loss"]
 
 
 @pytest.mark.slow
@@ -186,7 +187,7 @@ def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> 
 def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) -> None:
     index = run_folder / "indexes" / ("joint-splade-idf" if words else "splade-idf")
     folders = (run_folder / name for name in ("vectors/documents", "words", "expansion"))
-    impacts = Impacts.of_index(index, *folders)
+    impacts = impacts_of_index(index, *folders)
     queries = queries_for(index, {"b": "bladder, unheard", "none": "", "a": "a"}, query="bow")
     found = impacts.queries(queries)
     assert found.shape == (3, len(impacts.terms)) and found.dtype == np.float32

@@ -18,7 +18,7 @@ from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.impacts import Impacts, write_impacts
+from cai_pyserini.impact.impacts import open_impacts, write_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
 from cai_pyserini.words.analyzer import Analyzer
@@ -144,7 +144,7 @@ def test_a_token_that_looks_like_a_word_does_not_collide(renamed: tuple[Path, in
     config = EncoderConfig(name="test", checkpoint=str(folder), bits=8, query="bow")
     impacts = write_impacts(vectors, config, tmp_path / "impacts", bm25)
     assert vectors_of(impacts) == {"a": {f"[{token}]": 255, "bm25:cancer": WORD_LARGEST}}
-    assert len(set(Impacts(vectors, load_encoder(str(impacts)), bm25).terms)) == len(terms) + 1
+    assert len(set(open_impacts(vectors, load_encoder(str(impacts)), bm25).terms)) == len(terms) + 1
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.impact.weighting import idf_weights, weighted
+from cai_pyserini.idf.idf import idf_weights
+from cai_pyserini.impact.weighting import weighted
 
 
 def sparse(rows: list[list[float]]) -> csr_matrix:

@@ -31,6 +31,20 @@ def postings(index: Path, term: str) -> dict[str, int]:
     return {stock.convert_internal_docid_to_collection_docid(posting.docid): posting.tf for posting in found}
 
 
+def everything(index: Path) -> list[tuple[str, str | None, dict[str, int]]]:
+    """All documents of an index in its order: id, stored document, and impacts."""
+    stock = reader(index)
+    numbers = range(stock.stats()["documents"])
+    documents: list[tuple[str, str | None, dict[str, int]]] = [
+        (stock.convert_internal_docid_to_collection_docid(n), stock.reader.storedFields().document(n).get("raw"), {})
+        for n in numbers
+    ]
+    for term in stock.terms():
+        for posting in stock.get_postings_list(term.term, analyzer=None):
+            documents[posting.docid][2][term.term] = posting.tf
+    return documents
+
+
 def search(index: Path, *queries: dict[str, int], hits: int = 100) -> list[Hits]:
     """What Pyserini finds for queries of impacts."""
     from pyserini.encode import QueryEncoder

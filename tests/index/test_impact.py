@@ -1,5 +1,7 @@
 """Impact indexes, opened with stock Pyserini: what is in them, what it finds, and what is refused."""
 
+import json
+import random
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,13 +10,13 @@ from typing import Any
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core import artifact, jvm, terminal
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.search.search import queries_for
-from tests.index.stock import postings, reader, search
+from tests.index.stock import everything, postings, reader, search
 from tests.index.test_json_vectors import BROKEN, vector_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -194,6 +196,67 @@ def test_made_again_only_where_the_vectors_change(write, tmp_path: Path) -> None
     index = make({"a": {"x": 1}, "b": {"x": 2}})
     assert not (index / "made before").exists()
     assert postings(index, "x") == {"a": 1, "b": 2}
+
+
+@pytest.fixture
+def many(write, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """JSON vectors of 90 documents with many equal scores, in 5 files, each of which is enough for a process."""
+    monkeypatch.setattr("cai_pyserini.index.impact.LEAST_BYTES", 1)
+    draw = random.Random(0)
+    for number in range(5):
+        ids = [f"d{document}" for document in range(18 * number, 18 * (number + 1))]
+        vectors = {id: {f"t{draw.randrange(9)}": draw.randint(1, 2) for _ in range(3)} for id in ids}
+        folder = write(vectors, f"{number}.jsonl")
+    return folder
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> BeirFolder:
+    """Their collection, which has one document more."""
+    (tmp_path / "corpus.jsonl").write_text("".join(f'{{"_id": "d{n}", "text": "text {n}"}}\n' for n in range(91)))
+    return BeirFolder(tmp_path / "corpus.jsonl", "corpus")
+
+
+def test_processes_write_the_index_that_one_writes(
+    many: Path, documents: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = index_impacts(many, tmp_path / "two", documents, threads=2)
+    monkeypatch.setattr("cai_pyserini.index.writer.RAM_BUFFER_MB", 1e-3)  # the one process writes several segments
+    one = index_impacts(many, tmp_path / "one", documents, threads=1)
+    vectors = [json.loads(line) for file in sorted(many.iterdir()) for line in file.read_text().splitlines()]
+    expected = [
+        (line["id"], json.dumps({"id": line["id"], "contents": f" text {line['id'][1:]}"}), line["vector"])
+        for line in vectors
+    ]
+    assert everything(one) == everything(two) == expected
+    assert reader(one).stats() == reader(two).stats() and reader(one).stats()["unique_terms"] == 9
+    queries = [{f"t{term}": 1} for term in range(9)]
+    assert search(one, *queries) == search(two, *queries)
+    assert not [path for path in two.iterdir() if path.is_dir()]
+    stats = [artifact.require(index, "index").stats["documents"] for index in (one, two)]
+    assert stats == [90, 90]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (vector_line("d0", {"t1": 1}), "document id 'd0' occurs twice"),
+        ('{"id": "last", "vector": {"t1": -3}}', "the impact of 't1' is -3"),
+        (vector_line("unknown", {"t1": 1}), "document 'unknown' is not in collection corpus, or not in this order"),
+    ],
+)
+def test_an_error_of_a_process_is_that_of_the_command(
+    many: Path, documents: BeirFolder, tmp_path: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (many / "4.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    command = ["impact", "--input", str(many), "--output", str(tmp_path / "index"), "--threads", "2"]
+    collection = ["--collection", str(documents.path)] * ("unknown" in line)
+    with pytest.raises(SystemExit, match="1"):
+        terminal.run(lambda: main([*command, *collection]))
+    where = "" if collection else f"{many / '4.jsonl'}:19: "
+    assert capsys.readouterr().err.startswith(f"error: {where}{message}")
+    assert not list(tmp_path.glob("*index*"))
 
 
 def anserini(*arguments: str | Path) -> None:

@@ -14,7 +14,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits, read_run, scores_by_query
 from cai_pyserini.encode.queries import Query
 from cai_pyserini.encode.shards import Vectors
-from cai_pyserini.impact.impacts import Impacts
+from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.search.__main__ import main
 from cai_pyserini.search.feedback import Feedback, largest
 from cai_pyserini.search.search import queries_for, search
@@ -129,8 +129,8 @@ def test_the_run_has_the_scores_of_the_moved_queries(
     queries = queries_for(index, BeirFolder(tiny, "tiny").topics("test"), query=kind)
     feedback = Recorded(vectors, documents=3, weight=0.5)
     run = scores_by_query(read_run(search(index, queries, tmp_path / "run.trec", feedback=feedback)))
-    (documents,) = Impacts.of_index(index, vectors, run_folder / "words", run_folder / "expansion")
-    terms = Impacts.of_index(index, vectors, run_folder / "words", run_folder / "expansion").terms
+    (documents,) = impacts_of_index(index, vectors, run_folder / "words", run_folder / "expansion")
+    terms = impacts_of_index(index, vectors, run_folder / "words", run_folder / "expansion").terms
     hits: list[Hits] = [[(id, 0.0) for id in found] for found in feedback.found]
     moved = Feedback(vectors, documents=3, weight=0.5).expand(queries.encoded.vectors, hits)
     plain, expanded = queries.for_search(100)[0], queries.for_search(100, moved)[0]

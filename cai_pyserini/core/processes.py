@@ -1,0 +1,77 @@
+"""Work spread over processes: Python code, and Java code that Python calls, runs on one processor per process."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, cast
+
+from cai_pyserini.core.errors import CaiError
+
+
+def processes_for(size: int, least: int, threads: int = 0) -> int:
+    """The number of processes to spread `size` units of work over: `threads`, or if that is 0 one per processor, but
+    only as many as get `least` units each."""
+    return max(1, min(threads or os.cpu_count() or 1, size // least))
+
+
+@contextmanager
+def spread[P, R](work: Callable[[P], Generator[R]], parts: Sequence[P]) -> Iterator[Iterator[R]]:
+    """Give what `work` yields for each part, as it comes; a single part is done here, several by a process each.
+
+    A process imports the module of `work`, which should not load much. The first CaiError or OSError of a process is
+    raised here, and CaiError for one that dies. None is left running at the end.
+    """
+    if len(parts) == 1:
+        with closing(work(parts[0])) as results:
+            yield results
+        return
+    context = multiprocessing.get_context("spawn")  # a fork of a process with threads, or with a JVM, can hang
+    running: dict[Connection, BaseProcess] = {}
+    try:
+        for part in parts:
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_send_results, args=(work, part, sender), daemon=True)
+            process.start()
+            running[receiver] = process
+            sender.close()  # only the process has it now, so that its end can be noticed
+        yield _received(running)
+    finally:
+        for worker in running.values():
+            worker.kill()
+            worker.join()
+
+
+def _received(running: dict[Connection, BaseProcess]) -> Iterator[Any]:
+    while running:
+        for receiver in cast(list[Connection], wait(list(running))):
+            try:
+                result = receiver.recv()
+            except EOFError:
+                _require_success(running.pop(receiver))
+                continue
+            if isinstance(result, Exception):
+                raise result
+            yield result
+
+
+def _send_results[P, R](work: Callable[[P], Generator[R]], part: P, sender: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which then kills this process
+    with suppress(BrokenPipeError):  # the parent is gone
+        try:
+            for result in work(part):
+                sender.send(result)
+        except (CaiError, OSError) as error:
+            sender.send(error)
+
+
+def _require_success(process: BaseProcess) -> None:
+    process.join()
+    if process.exitcode:
+        raise CaiError(
+            f"a process that shared the work died (exit code {process.exitcode}); if the memory was not enough, use "
+            "fewer --threads"
+        )

@@ -1,0 +1,103 @@
+"""Shards of impacts, made from shards of raw vectors. Any process can make any shard: this imports no model."""
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix, hstack
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.shards import Shard, Vectors
+from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
+from cai_pyserini.impact.weighting import weighted
+
+if TYPE_CHECKING:  # loads torch
+    from cai_pyserini.encode.queries import Queries
+
+
+class Written(NamedTuple):
+    """A shard that has been written."""
+
+    number: int
+    nonzeros: int
+    loss: QuantizationLoss
+
+
+@dataclass(frozen=True)
+class Impacts:
+    """The impacts of a collection, as `config`, an encoder.yaml of the impact stage, says; with `bm25`, joint ones.
+
+    Iterating yields int32 impacts (documents, columns), shard by shard; the columns are `terms`: the tokens of the
+    vocabulary, and then the words. `weights` are the IDF of the tokens.
+    """
+
+    vectors: Vectors
+    config: EncoderConfig
+    terms: list[str]
+    weights: np.ndarray | None
+    bm25: Bm25 | None = None
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """The quantizer of SPLADE's weights."""
+        return Quantizer.of(self.config.bits, self.config.range or 1.0)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return (self.shard(number)[0] for number in range(self.vectors.shards))
+
+    def shard(self, number: int) -> tuple[Shard, QuantizationLoss]:
+        """A shard of impacts, and what quantization loses of SPLADE there."""
+        shard = self.vectors.shard(number)
+        weights = weighted(shard.vectors, self.weights)
+        impacts = self.quantizer.impacts(weights)
+        loss = QuantizationLoss(self.quantizer)
+        loss.add(weights, impacts)
+        if self.bm25 and (joint := self.config.joint):
+            words = self.bm25.shard(number)
+            if words.ids != shard.ids:
+                raise other_documents(self.vectors, self.bm25)
+            impacts = hstack([impacts, Quantizer.of(joint.bits, joint.range).impacts(words.vectors)], format="csr")
+        return Shard(shard.ids, impacts), loss
+
+    def queries(self, queries: "Queries") -> csr_matrix:
+        """Query weights (queries, columns), in the order of the topics."""
+        columns = {term: column for column, term in enumerate(self.terms)}
+        encoded: dict[str, Any] = queries.for_search(self.config.query_scale)[0]
+        entries = [
+            (row, columns[term], weight)
+            for row, query in enumerate(encoded.values())
+            for term, weight in query.items()
+            if term in columns
+        ]
+        rows, indices, weights = np.array(entries, np.int64).reshape(-1, 3).T
+        return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(encoded), len(columns)))
+
+    def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
+        """Write shards as JSON vectors."""
+        for number in numbers:
+            shard, loss = self.shard(number)
+            with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(json_vectors(shard.ids, shard.vectors, self.terms))
+            yield Written(number, int(np.count_nonzero(shard.vectors.data)), loss)
+
+
+def other_documents(vectors: Vectors, bm25: Bm25) -> CaiError:
+    """The error where vectors and words do not fit together."""
+    return CaiError(f"{vectors.folder} and {bm25.folder} have different documents: count the words again")
+
+
+def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) -> list[str]:
+    """One JSON line per row, with its newline; terms are in vocabulary order."""
+    names = {column: json.dumps(terms[column], ensure_ascii=False) for column in np.unique(impacts.indices).tolist()}
+    lines = []
+    for row, id in enumerate(ids):
+        entries = slice(impacts.indptr[row], impacts.indptr[row + 1])
+        pairs = zip(impacts.indices[entries].tolist(), impacts.data[entries].tolist(), strict=True)
+        vector = ", ".join([f"{names[column]}: {value}" for column, value in pairs])
+        lines.append(f'{{"id": {json.dumps(id)}, "contents": "", "vector": {{{vector}}}}}\n')
+    return lines

@@ -1,0 +1,96 @@
+"""Write impacts with Lucene's own IndexWriter.
+
+Anserini's JsonVectorCollection repeats each term as many times as its impact, so that indexing time grows with the sum
+of the impacts. Here a document is `term␁impact term␁impact …`, split at white space and analyzed by
+DelimitedTermFrequencyTokenFilter, so that it grows with the number of terms. The index is the same for Anserini and
+Pyserini: a field `contents` with documents and frequencies and without norms, scored by ImpactSimilarity, a field
+`id`, stored and in doc values, and the stored field `raw`.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.core import artifact, jvm
+from cai_pyserini.index.json_vectors import DELIMITER
+
+RAM_BUFFER_MB = 64.0  # on the heap of the JVM
+
+
+def delimited_analyzer(filter: str) -> Any:
+    """A Lucene analyzer of `term␁number term␁number …`; `filter` says what the numbers are of terms."""
+    # Tokens may be longer than Lucene's longest term, so that too long a term is refused, not split.
+    builder = jvm.java_class("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
+    builder = builder.withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
+    return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
+
+
+def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
+    """A Lucene IndexWriter, and a function that adds a document to it, stored if there is a function `raw`."""
+    java = jvm.java_class
+    analyzer = delimited_analyzer("delimitedTermFrequency")
+    config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
+    config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+    config.setRAMBufferSizeMB(RAM_BUFFER_MB)
+    config.setUseCompoundFile(False)
+    merges = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of the documents
+    merges.setNoCFSRatio(0.0)
+    merges.setMergeFactor(1 << 20)  # all at the end, and at once
+    config.setMergePolicy(merges)
+    writer = java("org.apache.lucene.index.IndexWriter")(_directory(folder), config)
+
+    kind = java("org.apache.lucene.document.FieldType")()
+    kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
+    kind.setOmitNorms(True)
+    text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
+    contents_field = java("org.apache.lucene.document.Field")("contents", text, kind)
+    id_field = java("org.apache.lucene.document.StringField")(
+        "id", "", java("org.apache.lucene.document.Field$Store").YES
+    )
+    no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
+    id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
+    raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
+    document = java("org.apache.lucene.document.Document")()
+    for field in (id_field, id_values, contents_field, *[raw_field] * bool(raw)):
+        document.add(field)
+
+    def add(id: str, contents: str) -> None:
+        # One Document is reused: creating Java objects from Python is slow.
+        id_field.setStringValue(id)
+        id_values.setBytesValue(id.encode())
+        contents_field.setStringValue(contents)
+        if raw:
+            raw_field.setStringValue(raw(id))
+        writer.addDocument(document)
+
+    return writer, add
+
+
+def merge(parts: Sequence[Path], index: Path) -> None:
+    """Merge indexes, in their order, to an index of one segment, which can be the only part; others are removed."""
+    writer, _ = open_writer(index, None)
+    try:
+        if [*parts] != [index]:
+            writer.addIndexes(*map(_directory, parts))
+            for part in parts:
+                artifact.remove(part)
+        writer.forceMerge(1)
+        writer.close()
+    except BaseException:
+        writer.rollback()  # closes its files
+        raise
+
+
+def ids_are_unique(index: Path) -> bool:
+    """Whether the documents of an index of one segment have different ids."""
+    reader = jvm.java_class("org.apache.lucene.index.DirectoryReader").open(_directory(index))
+    ids = reader.leaves().get(0).reader().terms("id").size()
+    documents = reader.maxDoc()
+    reader.close()
+    return bool(ids == documents)
+
+
+def _directory(folder: Path) -> Any:
+    return jvm.java_class("org.apache.lucene.store.FSDirectory").open(
+        jvm.java_class("java.nio.file.Paths").get(str(folder))
+    )

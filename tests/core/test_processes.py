@@ -1,0 +1,73 @@
+"""Work in several processes: results, errors, and that none is left."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Generator
+
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import processes_for, spread
+
+
+@pytest.mark.parametrize(
+    "size, threads, expected", [(0, 8, 1), (9, 8, 1), (10, 8, 1), (20, 8, 2), (1000, 8, 8), (1000, 1, 1)]
+)
+def test_each_process_gets_its_least(size: int, threads: int, expected: int) -> None:
+    assert processes_for(size, 10, threads) == expected
+
+
+def test_one_process_per_processor() -> None:
+    assert processes_for(10_000, 1) == os.cpu_count()
+
+
+def squares(numbers: range) -> Generator[tuple[int, int]]:
+    for number in numbers:
+        yield number**2, os.getpid()
+
+
+def test_one_part_is_done_here() -> None:
+    with spread(squares, [range(3)]) as results:
+        assert list(results) == [(0, os.getpid()), (1, os.getpid()), (4, os.getpid())]
+
+
+def test_parts_are_done_by_a_process_each() -> None:
+    with spread(squares, [range(5), range(5, 7)]) as results:
+        found = list(results)
+    first, second = dict(found)[0], dict(found)[36]
+    assert len({first, second, os.getpid()}) == 3
+    assert [square for square, process in found if process == first] == [0, 1, 4, 9, 16]
+    assert [square for square, process in found if process == second] == [25, 36]
+
+
+def fail(part: str) -> Generator[str]:
+    yield part
+    if part == "endless":
+        time.sleep(600)
+    if part == "dies":
+        os._exit(3)
+    if part == "full":
+        raise OSError(28, "No space left on device", "file")
+    raise CaiError("line 7 is broken")
+
+
+@pytest.mark.parametrize(
+    "part, error, message",
+    [
+        ("broken", CaiError, "line 7 is broken"),
+        ("full", OSError, "No space left on device: 'file'"),
+        ("dies", CaiError, r"a process that shared the work died \(exit code 3\); if the memory was not enough, use"),
+    ],
+)
+def test_an_error_ends_all(part: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message), spread(fail, ["endless", part]) as results:
+        list(results)
+    assert not multiprocessing.active_children()
+
+
+def test_none_is_left_after_an_interruption() -> None:
+    with pytest.raises(KeyboardInterrupt), spread(fail, ["endless", "endless"]) as results:
+        assert next(results) == "endless"
+        raise KeyboardInterrupt
+    assert not multiprocessing.active_children()
