@@ -4,7 +4,8 @@ One line per document, {"id": …, "contents": "", "vector": {term: impact, …}
 used, so that the Pyserini plugin can encode queries, and further documents, in the same way.
 
 Joint impacts also hold the BM25 weights of words, quantized with a range of their own; a word's name begins with
-`bm25:`. The query balances both (encode.queries), so that one search has the score alpha * BM25 + SPLADE.
+`bm25:`. The query balances both (encode.queries), so that one search has the score alpha * BM25 + SPLADE. Pruning
+leaves the words as they are: they are few, and how much their impacts weigh beside SPLADE's depends on the query.
 """
 
 import json
@@ -25,6 +26,7 @@ from cai_pyserini.encode.queries import Queries
 from cai_pyserini.encode.shards import Shard, Vectors
 from cai_pyserini.impact.alpha import estimate_alpha
 from cai_pyserini.impact.bm25 import NEAR, Bm25
+from cai_pyserini.impact.pruning import prune
 from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
 from cai_pyserini.impact.weighting import idf_weights, weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
@@ -62,6 +64,7 @@ class Impacts:
             weights = weighted(shard.vectors, self._weights)
             impacts = self.quantizer.impacts(weights)
             self.loss.add(weights, impacts)
+            impacts = prune(impacts, self._config)
             if of_words and self._bm25 and self._config.joint:
                 if of_words.ids != shard.ids:
                     raise _other_documents(self._vectors, self._bm25)

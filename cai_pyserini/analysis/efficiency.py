@@ -1,0 +1,248 @@
+"""How fast is a system, and how good, with pruned documents and queries and reordered indexes?
+
+Postings are those of the terms of a query: what a search without skipping reads. Latency is the median of several
+rounds for each query; in a round, every query goes to all searchers in turn.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from cai_pyserini.analysis.finished_run import FinishedRun
+from cai_pyserini.analysis.output import Report
+from cai_pyserini.analysis.settings import EfficiencySettings
+from cai_pyserini.beir.systems import System, parse_system
+from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.tables import aligned
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.trec import read_run
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Query
+from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.evaluate.measures import mean, measure
+from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.search.lucene import LuceneSearcher
+from cai_pyserini.search.search import removes_query, search
+
+MEASURE = "nDCG@10"
+LOSS = 0.01  # of the measure, relative: the most that a faster search may cost
+AIM = 2.0  # times as fast as stock
+STOCK = "stock"
+
+Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
+
+
+class Way(NamedTuple):
+    """A way to make an index and queries: settings of the encoder, and whether documents are reordered."""
+
+    keep_mass: float | None = None
+    keep_terms: int | None = None
+    keep_query_terms: int | None = None
+    reorder: bool = False
+
+    @property
+    def documents(self) -> str:
+        """How the documents are pruned."""
+        if self.keep_mass is not None:
+            return f"mass {self.keep_mass:g}"
+        return "all" if self.keep_terms is None else f"{self.keep_terms} terms"
+
+    @property
+    def name(self) -> str:
+        queries = "" if self.keep_query_terms is None else f", {self.keep_query_terms} query terms"
+        return f"{self.documents}{queries}{', reordered' * self.reorder}"
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What a way costs and achieves. `same` tells whether its run is that of the same way in the given order."""
+
+    name: str
+    impacts_per_document: float
+    index_bytes: int
+    postings_per_query: float
+    score: float  # MEASURE
+    same: bool
+    latency: Latencies
+
+
+def efficiency(settings: EfficiencySettings) -> Report:
+    """Every way's cost, effectiveness and latency, and whether the aim is met."""
+    run = FinishedRun(settings.run_folder)
+    system = _searched(run, settings.system)
+    indexes: dict[Way, Path] = {}
+    queries: dict[Way, dict[str, Query]] = {}
+    found: dict[Way, Efficiency] = {}
+    for way in ways(settings):
+        indexes[way] = _index(run, system, way, settings.output)
+        queries[way], path = _run(run, system, way, indexes[way], settings.output)
+        given = found.get(way._replace(reorder=False))
+        found[way] = _measured(run, way, indexes[way], queries[way], path, given)
+    timed = list(run.topics)[: settings.queries]
+    latencies: dict[str, Latencies] = {}
+    for hits in settings.hits:
+        searchers = {STOCK: _stock(indexes[Way()], queries[Way()], hits)}
+        searchers |= {way.name: _searcher(indexes[way], queries[way], hits) for way in found}
+        for name, of_queries in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
+            p50, p99 = np.percentile(of_queries, [50, 99]).tolist()
+            latencies.setdefault(name, {})[hits] = (p50, p99)
+    stock = latencies.pop(STOCK)
+    rows = [replace(found[way], latency=latencies[way.name]) for way in found]
+    text = "\n\n".join([aligned(_table(rows, stock)), "\n".join(aims(rows, stock))])
+    data = {"stock": stock, "queries": len(timed), "ways": [asdict(row) for row in rows]}
+    return Report("efficiency", text, data, {"efficiency.png": plot(rows, stock)})
+
+
+def ways(settings: EfficiencySettings) -> list[Way]:
+    """All combinations of pruned documents, pruned queries and orders; first the one that changes nothing."""
+    masses = [Way(keep_mass=share) for share in settings.keep_mass]
+    documents = [Way(), *masses, *(Way(keep_terms=count) for count in settings.keep_terms)]
+    every = product(documents, (None, *settings.keep_query_terms), (False, True))
+    return [way._replace(keep_query_terms=count, reorder=reorder) for way, count, reorder in every]
+
+
+def times(
+    searchers: Mapping[str, Callable[[str], object]], ids: Sequence[str], rounds: int, label: str
+) -> dict[str, np.ndarray]:
+    """The median time of every query with each searcher, (queries,) in ms; a first round is not counted."""
+    measured = np.zeros((rounds + 1, len(ids), len(searchers)))
+    calls = list(searchers.values())
+    for turn in progress(range(measured.shape[0] * len(ids)), measured.shape[0] * len(ids), label, "query"):
+        number, query = divmod(turn, len(ids))
+        for place in range(len(calls)):
+            searcher = (place + turn) % len(calls)  # each is first as often as any other
+            start = time.perf_counter()
+            calls[searcher](ids[query])
+            measured[number, query, searcher] = 1000 * (time.perf_counter() - start)
+    return dict(zip(searchers, np.median(measured[1:], axis=0).T, strict=True))
+
+
+def aims(rows: Sequence[Efficiency], stock: Latencies) -> list[str]:
+    """For each number of hits, whether a way is as much faster as it should be, and the one that comes nearest."""
+    good = [row for row in rows if row.score >= (1 - LOSS) * rows[0].score]
+    lines = []
+    for hits, theirs in stock.items():
+        speedups = {row.name: [t / o for t, o in zip(theirs, row.latency[hits], strict=True)] for row in good}
+        name, (p50, p99) = max(speedups.items(), key=lambda item: min(item[1]))
+        verdict = "met" if min(p50, p99) >= AIM else "MISSED"
+        lines.append(
+            f"{verdict}: {AIM:g} times as fast as {STOCK} at {hits:,} hits, losing at most {LOSS:.0%} of {MEASURE}: "
+            f"{name}: {p50:.2f} times (median), {p99:.2f} times (99th percentile)"
+        )
+    return lines
+
+
+def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
+    """The measure by median latency, a panel per number of hits; stock is a cross."""
+    made = Figure(figsize=(5 * len(stock), 4), layout="constrained")
+    for axes, (hits, (p50, _)) in zip(made.subplots(1, len(stock), squeeze=False)[0], stock.items(), strict=True):
+        for reordered, label in ((False, "given order"), (True, "reordered")):
+            of_order = [row for row in rows if row.name.endswith("reordered") == reordered]
+            points = sorted((row.latency[hits][0], row.score) for row in of_order)
+            axes.plot(*zip(*points, strict=True), marker=".", linestyle="none", label=label)
+        axes.plot([p50], [rows[0].score], marker="x", linestyle="none", color="black", label=STOCK)
+        axes.set(xlabel=f"median latency, ms, {hits:,} hits", ylabel=MEASURE, xlim=(0, None))
+        axes.grid(alpha=0.3)
+        axes.legend()
+    return made
+
+
+def _searched(run: FinishedRun, name: str) -> System:
+    """The system of this name. Raises CaiError for one whose searches are not of impacts alone, or not in the run."""
+    system = parse_system(name)
+    if system.kind != "splade" or system.feedback:
+        raise CaiError(f"{name}: only SPLADE systems without feedback have impacts and queries to prune")
+    if not run.has(system) or not run.collection.has_qrels(run.split):
+        raise CaiError(f"{run.layout.folder} has no scores of {name}")
+    return system
+
+
+def _index(run: FinishedRun, system: System, way: Way, folder: Path) -> Path:
+    """A way's index, made again from the raw vectors."""
+    config = load_encoder(str(run.layout.index(system)))
+    bm25 = None
+    if joint := config.joint:
+        near = run.layout.expansion(system) if joint.expanded else None
+        bm25 = Bm25(run.layout.words, joint.k1, joint.b, joint.alpha["bow" if system.bow else "splade"], near)
+    config = config.replace(keep_mass=way.keep_mass, keep_terms=way.keep_terms)
+    name = f"{system.index}-{way.documents.replace(' ', '-')}"
+    impacts = write_impacts(run.vectors(system), config, folder / "impacts" / name, bm25)
+    return index_impacts(impacts, folder / "indexes" / f"{name}{'-reordered' * way.reorder}", reorder=way.reorder)
+
+
+def _run(run: FinishedRun, system: System, way: Way, index: Path, folder: Path) -> tuple[dict[str, Query], Path]:
+    """A way's queries by id, and its TREC run."""
+    queries = run.queries(system)
+    assert queries.encoder  # a SPLADE system has one
+    encoder = Encoder(queries.encoder.config.replace(keep_query_terms=way.keep_query_terms))
+    queries = replace(queries, encoder=encoder)
+    config, qrels = run.config, run.collection.qrels(run.split)
+    path = folder / "runs" / f"{system.name}-{way.name.replace(', ', '-').replace(' ', '-')}.trec"
+    remove_query = removes_query(config.remove_query, qrels)
+    search(index, queries, path, hits=config.hits, remove_query=remove_query, passages=run.passages, tag=way.name)
+    return queries.for_search(artifact.require(index, "index").stats["query_scale"])[0], path
+
+
+def _measured(
+    run: FinishedRun, way: Way, index: Path, queries: Mapping[str, Any], path: Path, given: Efficiency | None
+) -> Efficiency:
+    """A way's cost and effectiveness, without latency; `given` is that of the same way in the given order."""
+    stats = artifact.require(index, "index").stats
+    opened = LuceneIndex(index)
+    frequency = cache(opened.document_frequency)
+    postings = [sum(frequency(term) for term in query) for query in queries.values()]
+    opened.close()
+    hits = read_run(path)
+    other = path.with_name(path.name.replace("-reordered", ""))
+    return Efficiency(
+        way.name,
+        stats["nonzeros"] / stats["documents"],
+        stats["bytes"],
+        float(np.mean(postings)),
+        mean(measure(run.collection.qrels(run.split), hits, [MEASURE])[MEASURE]),
+        given is None or hits.equals(read_run(other)),
+        {},
+    )
+
+
+def _searcher(index: Path, queries: Mapping[str, Query], hits: int) -> Callable[[str], object]:
+    """A function that searches for the query of an id."""
+    searcher = LuceneSearcher(index, artifact.require(index, "index"))
+    return lambda id: searcher.search(queries[id], hits)
+
+
+def _stock(index: Path, queries: Mapping[str, Query], hits: int) -> Callable[[str], object]:
+    """The same with Pyserini's own searcher, which takes the ids of encoded queries for queries."""
+    jvm.start()
+    from pyserini.encode import QueryEncoder  # imports the JVM, which has to be running
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    encoder = QueryEncoder()
+    encoder.embedding = queries
+    searcher = LuceneImpactSearcher(str(index), encoder, min_idf=-1)
+    return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
+
+
+def _table(rows: Sequence[Efficiency], stock: Latencies) -> list[list[str]]:
+    header = ["", "impacts/doc", "index MB", "postings/query", MEASURE, "same as given"]
+    header += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
+    table = [header, [STOCK, *[""] * 5, *_cells(stock)]]
+    for row in rows:
+        costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
+        table.append([row.name, *costs, f"{row.score:.4f}", "yes" if row.same else "NO", *_cells(row.latency)])
+    return table
+
+
+def _cells(latency: Latencies) -> list[str]:
+    return [f"{value:.2f}" for pair in latency.values() for value in pair]
