@@ -19,7 +19,8 @@ ITERATIONS = 20
 def bisect(documents: csr_matrix) -> np.ndarray:
     """The rows of documents (documents, terms) in their new order, (documents,); values other than 0 are all alike."""
     order = np.arange(documents.shape[0])
-    pending = [(0, csr_matrix((np.ones(documents.nnz, np.float32), documents.indices, documents.indptr)))]
+    ones = np.ones(documents.nnz, np.float32)
+    pending = [(0, csr_matrix((ones, documents.indices, documents.indptr), documents.shape))]
     while pending:
         start, matrix = pending.pop()
         if matrix.shape[0] < 2 * SMALLEST:
