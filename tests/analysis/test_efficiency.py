@@ -76,9 +76,8 @@ def test_the_command(system: str, run_folder: Path, tmp_path: Path, capsys: pyte
     data = json.loads((tmp_path / "efficiency.json").read_text())
     assert data["queries"] == 5 and data["stock"].keys() == {"10"}
     found = {way["name"]: way for way in data["ways"]}
-    results = json.loads((run_folder / "results.json").read_text())
     scores = json.loads((run_folder / "evaluations" / f"{system}.json").read_text())["nDCG@10"]
-    assert results and found["all"]["score"] == pytest.approx(sum(scores.values()) / len(scores))
+    assert found["all"]["score"] == pytest.approx(sum(scores.values()) / len(scores))
     assert all(way["same"] for way in found.values())
     vectors = [line["vector"] for line in json_lines(run_folder / "impacts" / system / "00000.jsonl")]
     assert found["all"]["impacts_per_document"] == pytest.approx(sum(map(len, vectors)) / 12)
