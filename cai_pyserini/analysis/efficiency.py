@@ -35,7 +35,8 @@ from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.search.lucene import LuceneSearcher
 from cai_pyserini.search.search import removes_query, search
 
-MEASURE = "nDCG@10"
+CUTOFF = 10
+MEASURE = f"nDCG@{CUTOFF}"
 LOSS = 0.01  # of the measure, relative: the most that a faster search may cost
 AIM = 2.0  # times as fast as stock
 STOCK = "stock"
@@ -187,10 +188,10 @@ def _run(run: FinishedRun, system: System, way: Way, index: Path, folder: Path) 
     assert queries.encoder  # a SPLADE system has one
     encoder = Encoder(queries.encoder.config.replace(keep_query_terms=way.keep_query_terms))
     queries = replace(queries, encoder=encoder)
-    config, qrels = run.config, run.collection.qrels(run.split)
+    qrels = run.collection.qrels(run.split)
     path = folder / "runs" / f"{system.name}-{way.name.replace(', ', '-').replace(' ', '-')}.trec"
-    remove_query = removes_query(config.remove_query, qrels)
-    search(index, queries, path, hits=config.hits, remove_query=remove_query, passages=run.passages, tag=way.name)
+    remove_query = removes_query(run.config.remove_query, qrels)
+    search(index, queries, path, hits=CUTOFF, remove_query=remove_query, passages=run.passages, tag=way.name)
     return queries.for_search(artifact.require(index, "index").stats["query_scale"])[0], path
 
 

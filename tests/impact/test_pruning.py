@@ -19,6 +19,8 @@ from cai_pyserini.models.tokenizer import WORD, Tokenizer
 from tests.conftest import json_lines, stored_vectors
 from tests.impact.test_joint import counted
 
+FILE = "00000.jsonl"
+IDS = [f"d{number}" for number in range(50)]
 IMPACTS = csr_matrix(np.array([[3, 9, 3, 1], [0, 0, 0, 0], [4, 0, 0, 4]], np.int32))
 
 
@@ -29,13 +31,11 @@ def config(checkpoint: Path) -> EncoderConfig:
 
 @pytest.fixture
 def vectors(checkpoint: Path, tmp_path: Path) -> Vectors:
-    """50 documents of up to 200 random terms each, in two shards."""
+    """50 documents of up to 200 random terms each."""
     draw = np.random.default_rng(0)
     rows = np.zeros((50, len(Tokenizer(checkpoint))), np.float32)
     rows[:, :200] = draw.exponential(2, (50, 200)) * (draw.random((50, 200)) < 0.7)
-    ids = [[f"d{n}" for n in range(30)], [f"d{n}" for n in range(30, 50)]]
-    made = csr_matrix(rows)
-    return stored_vectors(tmp_path / "vectors", made[:30], made[30:], ids=ids, checkpoint=checkpoint_digest(checkpoint))
+    return stored_vectors(tmp_path / "vectors", csr_matrix(rows), ids=[IDS], checkpoint=checkpoint_digest(checkpoint))
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,15 @@ def test_nothing_else_changes(settings: dict[str, float], vectors: Vectors, conf
     whole = write_impacts(vectors, config, tmp_path / "whole")
     pruned = write_impacts(vectors, config.replace(**settings), tmp_path / "pruned")
     kept = 0
-    for name in ("00000.jsonl", "00001.jsonl"):
-        for before, after in zip(json_lines(whole / name), json_lines(pruned / name), strict=True):
-            vector, left = before["vector"], after["vector"]
-            assert before["id"] == after["id"] and left.items() <= vector.items()
-            assert list(left.values()) == [impact for term, impact in vector.items() if term in left]
-            assert max(impact for term, impact in vector.items() if term not in left) <= min(left.values())
-            assert len(left) <= settings.get("keep_terms", 200)
-            if "keep_terms" not in settings:
-                assert sum(left.values()) >= 0.6 * sum(vector.values()) > sum(left.values()) - min(left.values())
-            kept += len(left)
+    for before, after in zip(json_lines(whole / FILE), json_lines(pruned / FILE), strict=True):
+        vector, left = before["vector"], after["vector"]
+        assert before["id"] == after["id"] and left.items() <= vector.items()
+        assert list(left.values()) == [impact for term, impact in vector.items() if term in left]
+        assert max(impact for term, impact in vector.items() if term not in left) <= min(left.values())
+        assert len(left) <= settings.get("keep_terms", 200)
+        if "keep_terms" not in settings:
+            assert sum(left.values()) >= 0.6 * sum(vector.values()) > sum(left.values()) - min(left.values())
+        kept += len(left)
     stats, of_whole = artifact.require(pruned, "impact").stats, artifact.require(whole, "impact").stats
     assert stats["nonzeros"] == kept < of_whole["nonzeros"]
     assert (stats["document_scale"], stats["loss"]) == (of_whole["document_scale"], of_whole["loss"])
@@ -78,21 +77,19 @@ def test_the_written_encoder_prunes_in_the_same_way(vectors: Vectors, config: En
     written = load_encoder(str(pruned))
     assert (written.keep_mass, written.keep_terms, written.keep_query_terms) == (0.6, None, 8)
     again = write_impacts(vectors, written, tmp_path / "again")
-    for name in ("00000.jsonl", "00001.jsonl"):
-        assert (again / name).read_text() == (pruned / name).read_text()
+    assert (again / FILE).read_text() == (pruned / FILE).read_text()
 
 
 def test_the_words_of_joint_impacts_stay(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
-    words = counted(tmp_path / "words", np.tri(50, 30), [f"w{n}" for n in range(30)], [s.ids for s in vectors])
+    words = counted(tmp_path / "words", np.tri(50, 30), [f"w{n}" for n in range(30)], [IDS])
     bm25 = Bm25(words, alpha=1.0)
     output = write_impacts(vectors, config.replace(keep_terms=3), tmp_path / "impacts", bm25)
-    lines = [line for path in sorted(output.glob("*.jsonl")) for line in json_lines(path)]
+    lines = json_lines(output / FILE)
     numbers = [sum(term.startswith(WORD) for term in line["vector"]) for line in lines]
     assert numbers == [min(n + 1, 30) for n in range(50)]
     assert {len(line["vector"]) - count for line, count in zip(lines, numbers, strict=True)} == {3}
-    again = Impacts(vectors, load_encoder(str(output)), bm25)
-    found = np.concatenate([np.diff(shard.vectors.indptr) for shard in again])
-    assert found.tolist() == [len(line["vector"]) for line in lines]
+    (again,) = Impacts(vectors, load_encoder(str(output)), bm25)
+    assert np.diff(again.vectors.indptr).tolist() == [len(line["vector"]) for line in lines]
 
 
 @pytest.mark.parametrize("setting, value", [("keep_terms", 0), ("keep_mass", 0.0), ("keep_mass", 1.1)])
