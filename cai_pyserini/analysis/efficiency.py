@@ -1,4 +1,4 @@
-"""How fast is a system, and how good, with pruned documents and queries and reordered indexes?
+"""How fast is a system, and how good, with pruned documents and queries?
 
 Postings are those of the terms of a query: what a search without skipping reads. Latency is the median of several
 rounds for each query; in a round, every query goes to all searchers in turn.
@@ -44,13 +44,12 @@ STOCK = "stock"
 Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
 
 
-class Way(NamedTuple):
-    """A way to make an index and queries: settings of the encoder, and whether documents are reordered."""
+class Pruning(NamedTuple):
+    """Settings of an encoder."""
 
     keep_mass: float | None = None
     keep_terms: int | None = None
     keep_query_terms: int | None = None
-    reorder: bool = False
 
     @property
     def documents(self) -> str:
@@ -62,55 +61,53 @@ class Way(NamedTuple):
     @property
     def name(self) -> str:
         queries = "" if self.keep_query_terms is None else f", {self.keep_query_terms} query terms"
-        return f"{self.documents}{queries}{', reordered' * self.reorder}"
+        return f"{self.documents}{queries}"
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What a way costs and achieves. `same` tells whether its run is that of the same way in the given order."""
+    """What a system costs and achieves with a pruning."""
 
     name: str
     impacts_per_document: float
     index_bytes: int
     postings_per_query: float
     score: float  # MEASURE
-    same: bool
     latency: Latencies
 
 
 def efficiency(settings: EfficiencySettings) -> Report:
-    """Every way's cost, effectiveness and latency, and whether the aim is met."""
+    """The cost, effectiveness and latency of every pruning, and whether the aim is met."""
     run = FinishedRun(settings.run_folder)
     system = _searched(run, settings.system)
-    indexes: dict[Way, Path] = {}
-    queries: dict[Way, dict[str, Query]] = {}
-    found: dict[Way, Efficiency] = {}
-    for way in ways(settings):
-        indexes[way] = _index(run, system, way, settings.output)
-        queries[way], path = _run(run, system, way, indexes[way], settings.output)
-        given = found.get(way._replace(reorder=False))
-        found[way] = _measured(run, way, indexes[way], queries[way], path, given)
+    indexes: dict[Pruning, Path] = {}
+    queries: dict[Pruning, dict[str, Query]] = {}
+    found: dict[Pruning, Efficiency] = {}
+    for pruning in prunings(settings):
+        indexes[pruning] = _index(run, system, pruning, settings.output)
+        queries[pruning], path = _run(run, system, pruning, indexes[pruning], settings.output)
+        found[pruning] = _measured(run, pruning, indexes[pruning], queries[pruning], path)
     timed = list(run.topics)[: settings.queries]
     latencies: dict[str, Latencies] = {}
     for hits in settings.hits:
-        searchers = {STOCK: _stock(indexes[Way()], queries[Way()], hits)}
-        searchers |= {way.name: _searcher(indexes[way], queries[way], hits) for way in found}
+        searchers = {STOCK: _stock(indexes[Pruning()], queries[Pruning()], hits)}
+        searchers |= {pruning.name: _searcher(indexes[pruning], queries[pruning], hits) for pruning in found}
         for name, of_queries in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
             p50, p99 = np.percentile(of_queries, [50, 99]).tolist()
             latencies.setdefault(name, {})[hits] = (p50, p99)
     stock = latencies.pop(STOCK)
-    rows = [replace(found[way], latency=latencies[way.name]) for way in found]
+    rows = [replace(row, latency=latencies[row.name]) for row in found.values()]
     text = "\n\n".join([aligned(_table(rows, stock)), "\n".join(aims(rows, stock))])
-    data = {"stock": stock, "queries": len(timed), "ways": [asdict(row) for row in rows]}
+    data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows]}
     return Report("efficiency", text, data, {"efficiency.png": plot(rows, stock)})
 
 
-def ways(settings: EfficiencySettings) -> list[Way]:
-    """All combinations of pruned documents, pruned queries and orders; first the one that changes nothing."""
-    masses = [Way(keep_mass=share) for share in settings.keep_mass]
-    documents = [Way(), *masses, *(Way(keep_terms=count) for count in settings.keep_terms)]
-    every = product(documents, (None, *settings.keep_query_terms), (False, True))
-    return [way._replace(keep_query_terms=count, reorder=reorder) for way, count, reorder in every]
+def prunings(settings: EfficiencySettings) -> list[Pruning]:
+    """All combinations of pruned documents and pruned queries; first the one that changes nothing."""
+    masses = [Pruning(keep_mass=share) for share in settings.keep_mass]
+    documents = [Pruning(), *masses, *(Pruning(keep_terms=count) for count in settings.keep_terms)]
+    every = product(documents, (None, *settings.keep_query_terms))
+    return [pruning._replace(keep_query_terms=count) for pruning, count in every]
 
 
 def times(
@@ -130,7 +127,7 @@ def times(
 
 
 def aims(rows: Sequence[Efficiency], stock: Latencies) -> list[str]:
-    """For each number of hits, whether a way is as much faster as it should be, and the one that comes nearest."""
+    """For each number of hits, whether a pruning is as much faster as it should be, and the one that comes nearest."""
     good = [row for row in rows if row.score >= (1 - LOSS) * rows[0].score]
     lines = []
     for hits, theirs in stock.items():
@@ -148,10 +145,9 @@ def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
     """The measure by median latency, a panel per number of hits; stock is a cross."""
     made = Figure(figsize=(5 * len(stock), 4), layout="constrained")
     for axes, (hits, (p50, _)) in zip(made.subplots(1, len(stock), squeeze=False)[0], stock.items(), strict=True):
-        for reordered, label in ((False, "given order"), (True, "reordered")):
-            of_order = [row for row in rows if row.name.endswith("reordered") == reordered]
-            points = sorted((row.latency[hits][0], row.score) for row in of_order)
-            axes.plot(*zip(*points, strict=True), marker=".", linestyle="none", label=label)
+        axes.plot([row.latency[hits][0] for row in rows], [row.score for row in rows], marker=".", linestyle="none")
+        for row in rows:
+            axes.annotate(row.name, (row.latency[hits][0], row.score), fontsize="x-small")
         axes.plot([p50], [rows[0].score], marker="x", linestyle="none", color="black", label=STOCK)
         axes.set(xlabel=f"median latency, ms, {hits:,} hits", ylabel=MEASURE, xlim=(0, None))
         axes.grid(alpha=0.3)
@@ -169,50 +165,51 @@ def _searched(run: FinishedRun, name: str) -> System:
     return system
 
 
-def _index(run: FinishedRun, system: System, way: Way, folder: Path) -> Path:
-    """A way's index, made again from the raw vectors."""
+def _index(run: FinishedRun, system: System, pruning: Pruning, folder: Path) -> Path:
+    """The index of pruned documents, made again from the raw vectors."""
     config = load_encoder(str(run.layout.index(system)))
     bm25 = None
     if joint := config.joint:
         near = run.layout.expansion(system) if joint.expanded else None
         bm25 = Bm25(run.layout.words, joint.k1, joint.b, joint.alpha["bow" if system.bow else "splade"], near)
-    config = config.replace(keep_mass=way.keep_mass, keep_terms=way.keep_terms)
-    name = f"{system.index}-{way.documents.replace(' ', '-')}"
-    impacts = write_impacts(run.vectors(system), config, folder / "impacts" / name, bm25)
-    return index_impacts(impacts, folder / "indexes" / f"{name}{'-reordered' * way.reorder}", reorder=way.reorder)
+    config = config.replace(keep_mass=pruning.keep_mass, keep_terms=pruning.keep_terms)
+    name = f"{system.name}-{_file_name(pruning.documents)}"
+    return index_impacts(
+        write_impacts(run.vectors(system), config, folder / "impacts" / name, bm25), folder / "indexes" / name
+    )
 
 
-def _run(run: FinishedRun, system: System, way: Way, index: Path, folder: Path) -> tuple[dict[str, Query], Path]:
-    """A way's queries by id, and its TREC run."""
+def _run(
+    run: FinishedRun, system: System, pruning: Pruning, index: Path, folder: Path
+) -> tuple[dict[str, Query], Path]:
+    """The pruned queries by id, and their TREC run."""
     queries = run.queries(system)
     assert queries.encoder  # a SPLADE system has one
-    encoder = Encoder(queries.encoder.config.replace(keep_query_terms=way.keep_query_terms))
+    encoder = Encoder(queries.encoder.config.replace(keep_query_terms=pruning.keep_query_terms))
     queries = replace(queries, encoder=encoder)
-    qrels = run.collection.qrels(run.split)
-    path = folder / "runs" / f"{system.name}-{way.name.replace(', ', '-').replace(' ', '-')}.trec"
-    remove_query = removes_query(run.config.remove_query, qrels)
-    search(index, queries, path, hits=CUTOFF, remove_query=remove_query, passages=run.passages, tag=way.name)
+    path = folder / "runs" / f"{system.name}-{_file_name(pruning.name)}.trec"
+    remove_query = removes_query(run.config.remove_query, run.collection.qrels(run.split))
+    search(index, queries, path, hits=CUTOFF, remove_query=remove_query, passages=run.passages, tag=pruning.name)
     return queries.for_search(artifact.require(index, "index").stats["query_scale"])[0], path
 
 
-def _measured(
-    run: FinishedRun, way: Way, index: Path, queries: Mapping[str, Any], path: Path, given: Efficiency | None
-) -> Efficiency:
-    """A way's cost and effectiveness, without latency; `given` is that of the same way in the given order."""
+def _file_name(name: str) -> str:
+    return name.replace(",", "").replace(" ", "-")
+
+
+def _measured(run: FinishedRun, pruning: Pruning, index: Path, queries: Mapping[str, Any], path: Path) -> Efficiency:
+    """Cost and effectiveness, without latency."""
     stats = artifact.require(index, "index").stats
     opened = LuceneIndex(index)
     frequency = cache(opened.document_frequency)
     postings = [sum(frequency(term) for term in query) for query in queries.values()]
     opened.close()
-    hits = read_run(path)
-    other = path.with_name(path.name.replace("-reordered", ""))
     return Efficiency(
-        way.name,
+        pruning.name,
         stats["nonzeros"] / stats["documents"],
         stats["bytes"],
         float(np.mean(postings)),
-        mean(measure(run.collection.qrels(run.split), hits, [MEASURE])[MEASURE]),
-        given is None or hits.equals(read_run(other)),
+        mean(measure(run.collection.qrels(run.split), read_run(path), [MEASURE])[MEASURE]),
         {},
     )
 
@@ -236,12 +233,12 @@ def _stock(index: Path, queries: Mapping[str, Query], hits: int) -> Callable[[st
 
 
 def _table(rows: Sequence[Efficiency], stock: Latencies) -> list[list[str]]:
-    header = ["", "impacts/doc", "index MB", "postings/query", MEASURE, "same as given"]
+    header = ["", "impacts/doc", "index MB", "postings/query", MEASURE]
     header += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
-    table = [header, [STOCK, *[""] * 5, *_cells(stock)]]
+    table = [header, [STOCK, *[""] * 4, *_cells(stock)]]
     for row in rows:
         costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
-        table.append([row.name, *costs, f"{row.score:.4f}", "yes" if row.same else "NO", *_cells(row.latency)])
+        table.append([row.name, *costs, f"{row.score:.4f}", *_cells(row.latency)])
     return table
 
 

@@ -71,11 +71,11 @@ class CostSettings(Settings):
 
 
 class EfficiencySettings(Settings):
-    """Show how fast a system is, and how good, with pruned documents and queries and reordered indexes.
+    """Show how fast a system is, and how good, with pruned documents and queries.
 
     It builds the indexes in the output folder, where a later call finds them, and searches them side by side with stock
-    LuceneImpactSearcher on the index that is neither pruned nor reordered: one thread, queries encoded before. The aim
-    is half of stock's median and 99th percentile, at a loss of less than 1% of nDCG@10.
+    LuceneImpactSearcher on the index that is not pruned: one thread, queries encoded before. The aim is half of stock's
+    median and 99th percentile, at a loss of at most 1% of nDCG@10.
     """
 
     example: ClassVar[str] = (

@@ -5,17 +5,7 @@ from typing import ClassVar, Literal
 
 from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import (
-    BATCH_SIZE,
-    COLLECTION_TEXT,
-    DEVICE,
-    NO_RAW,
-    PRECISION,
-    REORDER,
-    SPLIT,
-    STRICT,
-    THREADS,
-)
+from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION_TEXT, DEVICE, NO_RAW, PRECISION, SPLIT, STRICT, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
@@ -78,7 +68,6 @@ class BeirSettings(Settings):
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
     no_raw: bool = NO_RAW
-    reorder: bool = REORDER
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
@@ -125,7 +114,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         settings.generated,
         adaptation,
         not settings.no_raw,
-        settings.reorder,
     )
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
     names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing, settings.adapt)

@@ -33,7 +33,6 @@ class Experiment:
     generated: str | None = None  # folder of generated queries, for doct5query
     adapt: AdaptSettings | None = None  # of the adaptation that adapted systems need
     raw: bool = True  # Lucene indexes store the documents
-    reorder: bool = False  # impact indexes have alike documents near each other
 
     @property
     def layout(self) -> Layout:

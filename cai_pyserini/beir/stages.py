@@ -86,8 +86,7 @@ def weight_impacts(inputs: Inputs, system: System) -> Path:
 def build_index(inputs: Inputs, system: System) -> Path:
     output, experiment = inputs.layout.index(system), inputs.experiment
     if system.kind == "splade":
-        collection = inputs.collection if experiment.raw else None
-        return index_impacts(inputs.layout.impacts(system), output, collection, experiment.reorder)
+        return index_impacts(inputs.layout.impacts(system), output, inputs.collection if experiment.raw else None)
     if system.kind == "dense":
         return index_dense(Vectors(inputs.vectors(system, "documents")), output)
     generated = experiment.generated if system.kind == "doct5query" else None

@@ -19,7 +19,4 @@ BATCH_SIZE = flag(
     ge=1,
 )
 THREADS = flag(0, "threads for BM25 indexing and for search (default: 0, one per processor)", ge=0)
-REORDER = flag(
-    False, "put alike documents near each other in impact indexes; indexing takes longer, searches find the same faster"
-)
 NO_RAW = flag(False, "do not store the documents in the index; it becomes smaller, and cannot show what it finds")

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, NO_RAW, REORDER, THREADS
+from cai_pyserini.core.flags import COLLECTION, NO_RAW, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 OUTPUT = flag(help="output folder, the index")
@@ -19,7 +19,6 @@ class ImpactIndex(Settings):
         "the collection of the vectors, to store its documents, so that searcher.doc(id).raw() and "
         "cai_pyserini.search can show them",
     )
-    reorder: bool = REORDER
 
 
 class Bm25Index(Settings):
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from cai_pyserini.index.impact import index_impacts
 
         collection = open_collection(load_index_config(settings.collection)) if settings.collection else None
-        index_impacts(settings.input, settings.output, collection, settings.reorder)
+        index_impacts(settings.input, settings.output, collection)
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.encode.shards import Vectors
         from cai_pyserini.index.dense import index_dense

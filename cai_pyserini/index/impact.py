@@ -19,17 +19,13 @@ from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
-from cai_pyserini.index.order import places
 from cai_pyserini.index.raw import raw_documents
 
 RAM_BUFFER_MB = 64.0  # on the heap of the JVM
-PLACE = "place"  # field with the place of a document in the index, if documents are reordered
 
 
-def index_impacts(impacts: Path, output: Path, collection: Collection | None = None, reorder: bool = False) -> Path:
+def index_impacts(impacts: Path, output: Path, collection: Collection | None = None) -> Path:
     """Index JSON vectors, from the impact stage or any other tool; with their collection, its documents are stored.
-
-    With `reorder`, alike documents are near each other in the index, which makes searches faster and changes no result.
 
     Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}, and for a document
     that the collection does not have, or has in another place.
@@ -45,14 +41,13 @@ def index_impacts(impacts: Path, output: Path, collection: Collection | None = N
         "kind": "impact",
         "source": source,
         "raw": collection and collection.fingerprint("documents"),
-        "reorder": reorder,
     }
 
     def write(folder: Path) -> artifact.Stats:
         jvm.start()
         start = time.perf_counter()
         with jvm.java_errors(f"indexing {impacts}"):
-            documents = _write_index(files, folder, ours.stats["vectors"] if ours else None, raw, reorder)
+            documents = _write_index(files, folder, ours.stats["vectors"] if ours else None, raw)
         stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
@@ -64,12 +59,9 @@ def index_impacts(impacts: Path, output: Path, collection: Collection | None = N
     return artifact.make(output, recipe, write)
 
 
-def _write_index(
-    files: list[Path], folder: Path, total: int | None, raw: Callable[[str], str] | None, reorder: bool
-) -> int:
+def _write_index(files: list[Path], folder: Path, total: int | None, raw: Callable[[str], str] | None) -> int:
     """Write a Lucene index of JSON vectors and return the number of documents."""
-    order = places(files, total) if reorder else None
-    writer, add = _open_writer(folder, raw, reorder)
+    writer, add = _open_writer(folder, raw)
     seen = Ids()
     count = 0
     try:
@@ -78,7 +70,7 @@ def _write_index(
             if seen.add(id):
                 raise CaiError(f"{where}: document id {id!r} occurs twice")
             try:
-                add(id, contents, order[count - 1] if order else 0)
+                add(id, contents)
             except jvm.start().JavaException:
                 parse_checked(line, where)  # raises an error that names the fault, if it is in the line
                 raise
@@ -100,20 +92,13 @@ def delimited_analyzer(filter: str) -> Any:
     return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
 
 
-def _open_writer(
-    folder: Path, raw: Callable[[str], str] | None, reorder: bool
-) -> tuple[Any, Callable[[str, str, int], None]]:
-    """A Lucene IndexWriter, and a function that adds a document to it, stored if there is a function `raw`; with
-    `reorder`, Lucene sorts the documents by the numbers that are given with them."""
+def _open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
+    """A Lucene IndexWriter, and a function that adds a document to it, stored if there is a function `raw`."""
     java = jvm.java_class
     analyzer = delimited_analyzer("delimitedTermFrequency")
     config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
     config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
     config.setRAMBufferSizeMB(RAM_BUFFER_MB)
-    if reorder:
-        field = java("org.apache.lucene.search.SortField")
-        number = java("org.apache.lucene.search.SortField$Type").LONG
-        config.setIndexSort(java("org.apache.lucene.search.Sort")(field(PLACE, number)))
     directory = java("org.apache.lucene.store.FSDirectory").open(java("java.nio.file.Paths").get(str(folder)))
     writer = java("org.apache.lucene.index.IndexWriter")(directory, config)
 
@@ -128,20 +113,17 @@ def _open_writer(
     no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
     id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
     raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
-    place_values = java("org.apache.lucene.document.NumericDocValuesField")(PLACE, 0)
     document = java("org.apache.lucene.document.Document")()
-    for field in (id_field, id_values, contents_field, *[raw_field] * bool(raw), *[place_values] * reorder):
+    for field in (id_field, id_values, contents_field, *[raw_field] * bool(raw)):
         document.add(field)
 
-    def add(id: str, contents: str, place: int) -> None:
+    def add(id: str, contents: str) -> None:
         # One Document is reused: creating Java objects from Python is slow.
         id_field.setStringValue(id)
         id_values.setBytesValue(id.encode())
         contents_field.setStringValue(contents)
         if raw:
             raw_field.setStringValue(raw(id))
-        if reorder:
-            place_values.setLongValue(place)
         writer.addDocument(document)
 
     return writer, add

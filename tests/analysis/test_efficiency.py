@@ -7,27 +7,25 @@ import numpy as np
 import pytest
 
 from cai_pyserini.analysis.__main__ import main
-from cai_pyserini.analysis.efficiency import Efficiency, Way, aims, efficiency, plot, times, ways
+from cai_pyserini.analysis.efficiency import Efficiency, Pruning, aims, efficiency, plot, prunings, times
 from cai_pyserini.analysis.settings import EfficiencySettings
 from cai_pyserini.core.errors import CaiError
 from tests.conftest import json_lines
 
 
 def row(name: str, score: float, p50: float, p99: float) -> Efficiency:
-    return Efficiency(name, 10.0, 1000, 50.0, score, True, {10: (p50, p99)})
+    return Efficiency(name, 10.0, 1000, 50.0, score, {10: (p50, p99)})
 
 
-ROWS = [row("all", 0.5, 3, 6), row("mass 0.9, reordered", 0.496, 2, 3), row("mass 0.5", 0.49, 1, 1)]
+ROWS = [row("all", 0.5, 3, 6), row("mass 0.9", 0.496, 2, 3), row("mass 0.5", 0.49, 1, 1)]
 
 
-def test_ways_combine_documents_queries_and_orders(tmp_path: Path) -> None:
+def test_documents_and_queries_are_combined(tmp_path: Path) -> None:
     settings = EfficiencySettings(
         run_folder=tmp_path, output=tmp_path, keep_mass=[0.9], keep_terms=[64], keep_query_terms=[8]
     )
-    names = [way.name for way in ways(settings)]
-    assert names[:4] == ["all", "all, reordered", "all, 8 query terms", "all, 8 query terms, reordered"]
-    assert ways(settings)[0] == Way() and len(names) == len(set(names)) == 12
-    assert names[4] == "mass 0.9" and names[-1] == "64 terms, 8 query terms, reordered"
+    names = ["all", "all, 8 query terms", "mass 0.9", "mass 0.9, 8 query terms", "64 terms", "64 terms, 8 query terms"]
+    assert [pruning.name for pruning in prunings(settings)] == names and prunings(settings)[0] == Pruning()
 
 
 @pytest.mark.parametrize(
@@ -35,7 +33,7 @@ def test_ways_combine_documents_queries_and_orders(tmp_path: Path) -> None:
 )
 def test_an_aim_needs_both_percentiles_and_the_quality(stock: tuple[float, float], line: str) -> None:
     (found,) = aims(ROWS, {10: stock})  # the third row is the fastest, but loses 2%
-    assert found.startswith(line) and "mass 0.9, reordered: " in found
+    assert found.startswith(line) and "mass 0.9: " in found
 
 
 def test_times_are_medians_of_rounds_after_a_warm_up() -> None:
@@ -49,8 +47,8 @@ def test_times_are_medians_of_rounds_after_a_warm_up() -> None:
 
 def test_the_plot_has_a_panel_per_number_of_hits() -> None:
     (axes,) = plot(ROWS, {10: (4, 8)}).axes
-    given, reordered, stock = (np.array(line.get_xydata()).tolist() for line in axes.lines)
-    assert given == [[1, 0.49], [3, 0.5]] and reordered == [[2, 0.496]] and stock == [[4, 0.5]]
+    points, stock = (np.array(line.get_xydata()).tolist() for line in axes.lines)
+    assert points == [[3, 0.5], [2, 0.496], [1, 0.49]] and stock == [[4, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -69,16 +67,14 @@ def test_the_command(system: str, run_folder: Path, tmp_path: Path, capsys: pyte
     arguments = ["--run-folder", str(run_folder), "--output", str(tmp_path), "--system", system, "--hits", "10"]
     main(["efficiency", *arguments, "--keep-mass", "0.5", "--keep-query-terms", "2", "--rounds", "1"])
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in printed[2:7]] == ["stock", "all", "all, reordered"] + [
-        f"all, 2 query terms{order}" for order in ("", ", reordered")
-    ]
+    names = ["all", "all, 2 query terms", "mass 0.5", "mass 0.5, 2 query terms"]
+    assert [line.split("  ")[0] for line in printed[2:7]] == ["stock", *names]
     assert printed[-1] == f"{tmp_path}: efficiency.json, efficiency.png"
     data = json.loads((tmp_path / "efficiency.json").read_text())
     assert data["queries"] == 5 and data["stock"].keys() == {"10"}
-    found = {way["name"]: way for way in data["ways"]}
+    found = {pruning["name"]: pruning for pruning in data["prunings"]}
     scores = json.loads((run_folder / "evaluations" / f"{system}.json").read_text())["nDCG@10"]
     assert found["all"]["score"] == pytest.approx(sum(scores.values()) / len(scores))
-    assert all(way["same"] for way in found.values())
     vectors = [line["vector"] for line in json_lines(run_folder / "impacts" / system / "00000.jsonl")]
     assert found["all"]["impacts_per_document"] == pytest.approx(sum(map(len, vectors)) / 12)
     assert found["mass 0.5"]["impacts_per_document"] < found["all"]["impacts_per_document"]
