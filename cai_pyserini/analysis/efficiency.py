@@ -189,7 +189,7 @@ def _run(
     queries = replace(queries, encoder=encoder)
     path = folder / "runs" / f"{system.name}-{_file_name(pruning.name)}.trec"
     remove_query = removes_query(run.config.remove_query, run.collection.qrels(run.split))
-    search(index, queries, path, hits=CUTOFF, remove_query=remove_query, passages=run.passages, tag=pruning.name)
+    search(index, queries, path, hits=CUTOFF, remove_query=remove_query, passages=run.passages, tag=system.name)
     return queries.for_search(artifact.require(index, "index").stats["query_scale"])[0], path
 
 
