@@ -6,6 +6,7 @@ from cai_pyserini.analysis.settings import (
     CompareSettings,
     CostSettings,
     CoverageSettings,
+    EfficiencySettings,
     ExplainSettings,
     OverlapSettings,
     RsjSettings,
@@ -18,6 +19,7 @@ COMMANDS: dict[str, type[Settings]] = {
     "overlap": OverlapSettings,
     "rsj": RsjSettings,
     "cost": CostSettings,
+    "efficiency": EfficiencySettings,
     "explain": ExplainSettings,
     "compare": CompareSettings,
 }
@@ -44,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             from cai_pyserini.analysis.cost import cost
 
             report = cost(settings)
+        case EfficiencySettings():
+            from cai_pyserini.analysis.efficiency import efficiency
+
+            report = efficiency(settings)
         case ExplainSettings():
             from cai_pyserini.analysis.explain import explain
 

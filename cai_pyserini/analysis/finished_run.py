@@ -40,6 +40,7 @@ class FinishedRun:
             config = IndexConfig(name=results["collection"], **results["settings"]["collection"])
         except (ValueError, LookupError, TypeError):
             raise CaiError(f"{self.layout.results} does not have the settings of the run: run {BEIR} again") from None
+        self.config = config
         self.collection = open_collection(config)
         if any(self.collection.fingerprint(part) != digest for part, digest in checked.recipe["inputs"].items()):
             raise CaiError(f"{folder} was not run on {config.source} as it is now: run {BEIR} again")

@@ -43,7 +43,10 @@ class EncoderConfig(Settings):
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
     bits: int = Field(default=10, ge=1, le=24)  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
+    keep_terms: int | None = Field(default=None, ge=1)  # static pruning: the largest impacts of a document
+    keep_mass: float | None = Field(default=None, gt=0, le=1)  # or the largest that have this share of their sum
     query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
+    keep_query_terms: int | None = Field(default=None, ge=1)  # the largest weights of a SPLADE query
     joint: Joint | None = None  # the index holds the words of BM25 too; written by the impact stage
     source: str | None = None  # where the checkpoint comes from; informative only
 

@@ -20,6 +20,7 @@ from scipy.sparse import csr_matrix, vstack
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.rows import largest
 from cai_pyserini.encode.shards import Matrix, Vectors
 from cai_pyserini.models.tokenizer import WORD
 
@@ -86,10 +87,16 @@ def for_index(
     query: Representation | None = None,
     words: WordQueries | None = None,
 ) -> list[Query]:
-    """Raw vectors (texts, width) of an encoder in the form that an index takes; `words` adds those of BM25."""
+    """Raw vectors (texts, width) of an encoder in the form that an index takes; `words` adds those of BM25.
+
+    The encoder's keep_query_terms prunes what a model has weighted, and no bag of words.
+    """
     if encoder.config.kind == "dense":
         return list(vectors)
-    terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
+    impacts, keep = quantize_queries(vectors, query_scale), encoder.config.keep_query_terms
+    if keep is not None and (query or encoder.config.query) == "splade":
+        impacts = largest(impacts, keep)
+    terms = as_terms(impacts, encoder.tokenizer.terms)
     if words is None:
         return list(terms)
     return [of_model | words.impacts(text, query) for of_model, text in zip(terms, texts, strict=True)]
@@ -125,6 +132,8 @@ class Queries:
         elif self.encoder:
             recipe["query"] = self.query or self.encoder.config.query
             recipe["encoder"] = self.encoder.recipe("queries")
+        if self.encoder and self.encoder.config.keep_query_terms:
+            recipe["keep_query_terms"] = self.encoder.config.keep_query_terms
         if self.words and (joint := self.words.config.joint):
             recipe["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
         return recipe

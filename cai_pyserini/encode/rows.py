@@ -9,11 +9,29 @@ def lengths(matrix: csr_matrix) -> np.ndarray:
     return np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
 
 
-def largest(matrix: csr_matrix, counts: np.ndarray) -> csr_matrix:
-    """The `counts[i]` largest entries of each row i; of equal ones, the first."""
+def largest(matrix: csr_matrix, counts: int | np.ndarray) -> csr_matrix:
+    """The `counts[i]` largest entries of each row i, or as many of all rows; of equal ones, the first."""
+    rows, order = _ranked(matrix)
+    ranks = np.arange(len(order)) - matrix.indptr[rows]
+    return _only(matrix, rows, order[ranks < np.broadcast_to(counts, matrix.shape[0])[rows]])
+
+
+def largest_of_mass(matrix: csr_matrix, share: float) -> csr_matrix:
+    """The largest entries of each row, as few as have `share` of its sum; of equal ones, the first."""
+    rows, order = _ranked(matrix)
+    before = np.concatenate([[0.0], np.cumsum(matrix.data[order], dtype=np.float64)])
+    starts, ends = before[matrix.indptr[:-1]], before[matrix.indptr[1:]]
+    return _only(matrix, rows, order[before[:-1] - starts[rows] < share * (ends - starts)[rows]])
+
+
+def _ranked(matrix: csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """The row of every entry, and the entries of each row in falling order, (entries,) each."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((-matrix.data, rows))
-    ranks = np.arange(len(order)) - matrix.indptr[rows]  # rows are still in order
-    kept = np.sort(order[ranks < counts[rows]])
+    return rows, np.lexsort((-matrix.data, rows))
+
+
+def _only(matrix: csr_matrix, rows: np.ndarray, kept: np.ndarray) -> csr_matrix:
+    """A matrix with these of its entries; `rows` has the row of every entry."""
+    kept = np.sort(kept)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=matrix.shape[0]))])
     return csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

@@ -45,7 +45,7 @@ class Retriever:
         if form.encoder:
             require_same_encoder(index, form.encoder, form.words is not None)
             if encoders is not None:
-                key = artifact.digest(form.encoder.recipe("queries"))
+                key = artifact.digest([form.encoder.recipe("queries"), form.encoder.config.keep_query_terms])
                 form = replace(form, encoder=encoders.setdefault(key, form.encoder))
         self._form = form
         self._searcher = open_searcher(index, k1, b)

@@ -5,6 +5,8 @@ from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER, THREADS
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
+CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of the encoder's settings
+
 
 class ImpactSettings(Settings):
     """Weight raw vectors with IDF and quantize them to integer impacts, as JSON vectors for Lucene."""
@@ -34,6 +36,16 @@ class ImpactSettings(Settings):
     )
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
+    keep_terms: int | None = flag(
+        None, "prune SPLADE's part of documents to this many impacts each, the largest (default: the encoder's)", ge=1
+    )
+    keep_mass: float | None = flag(
+        None,
+        "prune SPLADE's part of documents to the largest impacts that have this share of their sum (default: the "
+        "encoder's)",
+        gt=0,
+        le=1,
+    )
     bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=24)
     range: float | None = flag(
         None,
@@ -54,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.impact.impacts import write_impacts
     from cai_pyserini.impact.quantization import loss_text
 
-    changes = settings.model_dump(include={"idf", "idf_power", "bits", "range"}, exclude_none=True)
+    changes = settings.model_dump(include=CHANGES, exclude_none=True)
     bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha, settings.expansion) if settings.words else None
     config = load_encoder(settings.encoder).replace(**changes)
     write_impacts(Vectors(settings.vectors), config, settings.output, bm25, threads=settings.threads)

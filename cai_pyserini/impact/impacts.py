@@ -4,7 +4,8 @@ One line per document, {"id": …, "contents": "", "vector": {term: impact, …}
 used, so that the Pyserini plugin can encode queries, and further documents, in the same way.
 
 Joint impacts also hold the BM25 weights of words, quantized with a range of their own; a word's name begins with
-`bm25:`. The query balances both (encode.queries), so that one search has the score alpha * BM25 + SPLADE.
+`bm25:`. The query balances both (encode.queries), so that one search has the score alpha * BM25 + SPLADE. Pruning
+leaves the words as they are: they are few, and how much their impacts weigh beside SPLADE's depends on the query.
 """
 
 from collections.abc import Iterable

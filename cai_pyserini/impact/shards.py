@@ -13,6 +13,7 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.shards import Shard, Vectors
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.pruning import prune
 from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
 from cai_pyserini.impact.weighting import weighted
 
@@ -57,6 +58,7 @@ class Impacts:
         impacts = self.quantizer.impacts(weights)
         loss = QuantizationLoss(self.quantizer)
         loss.add(weights, impacts)
+        impacts = prune(impacts, self.config)
         if self.bm25 and (joint := self.config.joint):
             words = self.bm25.shard(number)
             if words.ids != shard.ids:

@@ -26,6 +26,7 @@ from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
 from cai_pyserini.encode.queries import Query, Representation, WordQueries, as_terms, encode_queries, for_index  # noqa: E402
 from cai_pyserini.idf.idf import idf_weights  # noqa: E402
+from cai_pyserini.impact.pruning import prune  # noqa: E402
 from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
 from cai_pyserini.impact.weighting import weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
@@ -106,4 +107,4 @@ class CaiDocumentEncoder(DocumentEncoder):
         if self.config.kind == "dense":
             return vectors
         impacts = self._quantizer.impacts(weighted(vectors, self._weights))
-        return as_terms(impacts, self._encoder.tokenizer.terms)
+        return as_terms(prune(impacts, self.config), self._encoder.tokenizer.terms)

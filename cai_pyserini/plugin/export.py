@@ -66,6 +66,7 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
         "topics": artifact.digest(topics),
         "encoder": encoder.recipe("queries"),
         "query_scale": config.query_scale,
+        "keep_query_terms": config.keep_query_terms,
         "joint": config.joint and [config.joint.model_dump(), config.range, config.bits],
     }
     return artifact.make(output, recipe, write)

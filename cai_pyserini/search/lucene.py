@@ -34,6 +34,7 @@ class LuceneSearcher:
     def __init__(self, index: Path, manifest: Manifest, k1: float = 0.9, b: float = 0.4):
         self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
         self._order = _by_score_and_id()
+        self._collectors = jvm.java_class("org.apache.lucene.search.TopFieldCollectorManager")
         self._impacts = manifest.recipe["kind"] != "bm25"
         java = jvm.java_class
         with jvm.java_errors(f"opening {index}"):
@@ -90,7 +91,10 @@ class LuceneSearcher:
 
     def _found(self, query: Any, hits: int) -> Hits:
         """The best documents for a query of Lucene."""
-        answer = json.loads(self._json.writeValueAsString(self._searcher.search(query, hits, self._order, True)))
+        # Lucene would score the first 1,000 documents of any search, and score every hit a second time.
+        hits = min(hits, max(1, self._reader.maxDoc()))
+        best = self._searcher.search(query, self._collectors(self._order, hits, None, hits))
+        answer = json.loads(self._json.writeValueAsString(best))
         found = [hit["fields"] for hit in answer["scoreDocs"]]
         ids = [sys.intern(b64decode(id["bytes"])[: id["length"]].decode()) for _, id in found]
         scores = [score for score, _ in found]

@@ -156,12 +156,32 @@ def test_a_recipe_tells_queries_of_joint_indexes_apart(splade: Encoder) -> None:
     assert all(recipes.count(recipe) == 1 for recipe in recipes)
 
 
+def test_queries_are_pruned_to_their_largest_weights(config: EncoderConfig) -> None:
+    whole = Queries(TOPICS, Encoder(config, "cpu", "float32")).for_search(100)[0]
+    pruned = Queries(TOPICS, Encoder(config.replace(keep_query_terms=3), "cpu", "float32")).for_search(100)[0]
+    assert pruned["q1"] == {}
+    for id in ("q2", "q3"):
+        assert len(pruned[id]) == 3 < len(whole[id]) and pruned[id].items() <= whole[id].items()
+        assert sorted(pruned[id].values()) == sorted(whole[id].values())[-3:]
+
+
+def test_bags_of_words_and_words_are_not_pruned(config: EncoderConfig) -> None:
+    words = WordQueries(str.split, JOINT_CONFIG)
+    for query, count in (("bow", 7), ("splade", 2)):
+        encoder = Encoder(config.replace(keep_query_terms=2), "cpu", "float32")
+        found = Queries(TOPICS, encoder, query, words=words).for_search(100)[0]["q3"]
+        of_words = [term for term in found if term.startswith("bm25:")]
+        assert sorted(of_words) == sorted(f"bm25:{word}" for word in TOPICS["q3"].split())
+        assert len(found) - len(of_words) == count - (query == "bow")
+
+
 def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:
     recipes = [
         Queries(TOPICS).recipe,
         Queries(TOPICS | {"q1": "other"}).recipe,
         Queries(TOPICS, splade).recipe,
         Queries(TOPICS, splade, "bow").recipe,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3), "cpu", "float32")).recipe,
     ]
     assert all(recipes.count(recipe) == 1 for recipe in recipes)
     assert Queries(TOPICS, splade, "splade").recipe == Queries(TOPICS, splade).recipe
