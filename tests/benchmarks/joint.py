@@ -5,7 +5,8 @@ Compared are joint-splade-idf, with all words of BM25 and with only those that t
 of which most occurrences are in words of several pieces), and hybrid-splade-idf-minmax; and the same with bag-of-words
 queries (-doc). Queries are encoded beforehand. Each goes to every system in turn, one thread, in an order that changes
 from query to query, after 300 queries as a warm-up; a hybrid takes 100 hits of both indexes and min-max sums. Sizes
-are also given without the positions and document vectors that the BM25 index stores for query expansion.
+are also given without the positions and document vectors that the BM25 index stores for query expansion; no index
+stores the documents.
 """
 
 import json
@@ -37,7 +38,7 @@ def prepare(collection: str, encoder: str, folder: str) -> dict[str, Any]:
     from cai_pyserini.words.analyzer import Analyzer
 
     systems = ["bm25", "splade-idf", "joint-splade-idf"]
-    beir([collection, "--encoder", encoder, "--output", f"{folder}/run", "--systems", *systems])
+    beir([collection, "--encoder", encoder, "--output", f"{folder}/run", "--no-raw", "--systems", *systems])
     tokenizer, analyzer = Tokenizer(checkpoint_folder(load_encoder(encoder))), Analyzer()
     surface: Counter[str] = Counter()
     for document in open_collection(load_index_config(collection)).documents():
