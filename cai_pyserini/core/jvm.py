@@ -88,7 +88,9 @@ def set_environment() -> Java:
 
 
 def options(java: Java, heap: str = HEAP) -> list[str]:
-    """JVM options for Anserini: no log noise, and the vector module if the runtime has it.
+    """JVM options for Anserini: no log noise, no handlers of signals, and the vector module if the runtime has it.
+
+    On SIGTERM, a JVM would run exit handlers while other threads hold Python's lock, which those of PyTorch wait for.
 
     `heap` limits the Java heap, and the parallel collector keeps a small one fast, unless JAVA_TOOL_OPTIONS sets -Xmx.
     Indexes are memory-mapped, not on the heap.
@@ -96,6 +98,7 @@ def options(java: Java, heap: str = HEAP) -> list[str]:
     vector = "jdk.incubator.vector"
     return [
         *[f"-Xmx{heap}", "-XX:+UseParallelGC"] * ("-Xmx" not in os.environ.get("JAVA_TOOL_OPTIONS", "")),
+        "-Xrs",
         "--enable-native-access=ALL-UNNAMED",
         "-Dslf4j.internal.verbosity=WARN",
         f"-Djava.util.logging.config.file={Path(__file__).parent / 'logging.properties'}",

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -117,3 +120,24 @@ def test_an_index_that_cannot_be_opened_is_named(run_folder: Path, tmp_path: Pat
         segments.unlink()
     with pytest.raises(CaiError, match=f"opening {broken}: "):
         searcher_of(broken)
+
+
+ENDLESS = """
+import sys, torch
+from pathlib import Path
+from cai_pyserini.search.search import open_searcher
+searcher = open_searcher(Path(sys.argv[1]))
+for number, _ in enumerate(searcher.search_many(dict.fromkeys(map(str, range(1 << 22)), {"fever": 1}), 1 << 12, 2)):
+    print(number, flush=True)
+"""
+
+
+def test_sigterm_ends_a_search_beside_pytorch(index: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ENDLESS, index], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.terminate()
+        try:
+            assert process.wait(20) == -signal.SIGTERM
+        finally:
+            process.kill()
