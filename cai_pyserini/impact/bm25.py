@@ -86,9 +86,10 @@ class Bm25:
 
     def shard(self, number: int) -> Shard:
         """The weights of a shard."""
+        near = self.near  # which says where they are not of these counts
         counts = self.counts.shard(number)
         weights = self.weights(counts.vectors)
-        return Shard(counts.ids, weights + NEAR * self.near.shard(number).vectors if self.near else weights)
+        return Shard(counts.ids, weights + NEAR * near.shard(number).vectors if near else weights)
 
     def weights(self, counts: csr_matrix) -> csr_matrix:
         """The BM25 weights of counts (documents, words), float32."""

@@ -63,7 +63,10 @@ def test_the_defaults_are_the_papers(written) -> None:
         "query": "splade",
         "idf": None,
         "idf_power": 1.0,
+        "keep_terms": None,
+        "keep_mass": None,
         "projection": None,
+        "keep_query_terms": None,
         "joint": None,
         "source": None,
     }
@@ -81,7 +84,10 @@ def test_every_key_is_read(written) -> None:
         query: bow
         idf: somewhere
         idf_power: 0.5
+        keep_terms: 90
+        keep_mass: 0.9
         projection: some.safetensors
+        keep_query_terms: 16
         bits: 8
         range: 12
         query_scale: 1
@@ -99,7 +105,10 @@ def test_every_key_is_read(written) -> None:
         "query": "bow",
         "idf": "somewhere",
         "idf_power": 0.5,
+        "keep_terms": 90,
+        "keep_mass": 0.9,
         "projection": "some.safetensors",
+        "keep_query_terms": 16,
         "bits": 8,
         "range": 12.0,
         "query_scale": 1,

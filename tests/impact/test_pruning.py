@@ -12,7 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.impacts import Impacts, write_impacts
+from cai_pyserini.impact.impacts import open_impacts, write_impacts
 from cai_pyserini.impact.pruning import prune
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
@@ -88,7 +88,7 @@ def test_the_words_of_joint_impacts_stay(vectors: Vectors, config: EncoderConfig
     numbers = [sum(term.startswith(WORD) for term in line["vector"]) for line in lines]
     assert numbers == [min(n + 1, 30) for n in range(50)]
     assert {len(line["vector"]) - count for line, count in zip(lines, numbers, strict=True)} == {3}
-    (again,) = Impacts(vectors, load_encoder(str(output)), bm25)
+    (again,) = open_impacts(vectors, load_encoder(str(output)), bm25)
     assert np.diff(again.vectors.indptr).tolist() == [len(line["vector"]) for line in lines]
 
 
