@@ -29,8 +29,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query
 from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.evaluate.measures import mean, measure
-from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.search.lucene import LuceneSearcher
 from cai_pyserini.search.search import removes_query, search
@@ -168,10 +167,9 @@ def _searched(run: FinishedRun, name: str) -> System:
 def _index(run: FinishedRun, system: System, pruning: Pruning, folder: Path) -> Path:
     """The index of pruned documents, made again from the raw vectors."""
     config = load_encoder(str(run.layout.index(system)))
-    bm25 = None
-    if joint := config.joint:
-        near = run.layout.expansion(system) if joint.expanded else None
-        bm25 = Bm25(run.layout.words, joint.k1, joint.b, joint.alpha["bow" if system.bow else "splade"], near)
+    bm25 = bm25_of_index(config, run.layout.words, run.layout.expansion(system))
+    if bm25 and config.joint:
+        bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
     config = config.replace(keep_mass=pruning.keep_mass, keep_terms=pruning.keep_terms)
     name = f"{system.name}-{_file_name(pruning.documents)}"
     return index_impacts(

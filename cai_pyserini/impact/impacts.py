@@ -43,9 +43,13 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
     """The impacts of an index, made again from the vectors and, for a joint one, the words and expansion behind it."""
     config = load_encoder(str(index))
+    return open_impacts(Vectors(vectors), config, bm25_of_index(config, words, expansion))
+
+
+def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
+    """The words of a joint index, whose encoder is `config`, with its parameters of BM25; None of another index."""
     joint = config.joint
-    near = expansion if joint and joint.expanded else None
-    return open_impacts(Vectors(vectors), config, Bm25(words, joint.k1, joint.b, expansion=near) if joint else None)
+    return Bm25(words, joint.k1, joint.b, expansion=expansion if joint.expanded else None) if joint else None
 
 
 def write_impacts(

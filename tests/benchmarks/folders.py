@@ -1,10 +1,23 @@
 """BEIR folders that benchmarks make."""
 
+import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Qrels, Record
 from cai_pyserini.core import artifact, jsonl
+
+
+def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
+    """An argument parser with --output."""
+    arguments = argparse.ArgumentParser(
+        prog=f"{name}.py",
+        description=description,
+        epilog=f"example:\n  python tests/benchmarks/{name}.py {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    arguments.add_argument("--output", type=Path, required=True, help="folder to write")
+    return arguments
 
 
 def write(folder: Path, records: Iterable[Record], topics: Mapping[str, str], splits: Mapping[str, Qrels]) -> int:

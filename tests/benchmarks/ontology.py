@@ -5,7 +5,6 @@ synonym that is no term's name; relevant are the terms that bear it. Of the quer
 are of anatomy, MONDO's of diseases. Unlike the demo's, the synonyms are of all kinds: Latin, abbreviations, spellings.
 """
 
-import argparse
 import random
 from pathlib import Path
 
@@ -40,14 +39,12 @@ def write(ontology: str, output: Path) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="ontology.py",
-        description="Write an ontology as a BEIR folder: terms as documents, synonyms as queries.",
-        epilog="example:\n  python tests/benchmarks/ontology.py UBERON --output data/uberon",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = folders.parser(
+        "ontology",
+        "Write an ontology as a BEIR folder: terms as documents, synonyms as queries.",
+        "UBERON --output data/uberon",
     )
     parser.add_argument("ontology", choices=["UBERON", "MONDO"])
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
     documents, queries = write(args.ontology, args.output)
     print(f"{args.output}: {documents:,} documents, {queries:,} queries")

@@ -9,7 +9,6 @@ description repeats it.
 Needs Debian or a system made from it, with English descriptions: apt-get update -o Acquire::Languages=en
 """
 
-import argparse
 import random
 import subprocess
 from collections.abc import Iterator
@@ -58,13 +57,9 @@ def _output(*command: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="packages.py",
-        description="Write the descriptions of Debian's packages as a BEIR folder.",
-        epilog="example:\n  python tests/benchmarks/packages.py --output data/debian",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = folders.parser(
+        "packages", "Write the descriptions of Debian's packages as a BEIR folder.", "--output data/debian"
     )
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
     documents, queries = write(args.output)
     print(f"{args.output}: {documents:,} documents, {queries:,} queries")

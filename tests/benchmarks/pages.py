@@ -9,7 +9,6 @@ A document is a page without its NAME section (title: the page's name). There ar
 Links, copies and very short pages are left out; of families such as git-* a sample is taken. Needs the program `man`.
 """
 
-import argparse
 import os
 import random
 import re
@@ -106,13 +105,7 @@ def _sentences(paragraph: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="pages.py",
-        description="Write the manual pages of this machine as a BEIR folder.",
-        epilog="example:\n  python tests/benchmarks/pages.py --output data/man",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    parser = folders.parser("pages", "Write the manual pages of this machine as a BEIR folder.", "--output data/man")
     args = parser.parse_args()
     documents, queries = write(args.output)
     print(f"{args.output}: {documents:,} documents, {queries:,} queries")

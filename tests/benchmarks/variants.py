@@ -3,7 +3,6 @@
 Adaptation must not harm a collection whose documents nobody has cut into titles and sentences.
 """
 
-import argparse
 import re
 from pathlib import Path
 
@@ -33,15 +32,13 @@ def write(spec: str, without: set[str], output: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="variants.py",
-        description="Write a collection without titles, punctuation or upper case, as a BEIR folder.",
-        epilog="example:\n  python tests/benchmarks/variants.py hpo --without titles case --output data/hpo-plain",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = folders.parser(
+        "variants",
+        "Write a collection without titles, punctuation or upper case, as a BEIR folder.",
+        "hpo --without titles case --output data/hpo-plain",
     )
     parser.add_argument("collection", help="a name in index_configs/, a YAML file, or a BEIR folder")
     parser.add_argument("--without", nargs="+", choices=["titles", "punctuation", "case"], required=True)
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
     print(f"{args.output}: {write(args.collection, set(args.without), args.output):,} documents")
 
