@@ -122,6 +122,14 @@ def test_anserini_has_the_impacts_of_queries(
     theirs.close()
 
 
+def test_pruning_is_among_what_is_lost(sentence_transformers) -> None:
+    _, loses = sentence_transformers("splade", keep_mass=0.9, keep_query_terms=16)
+    assert "static pruning: documents keep all their terms" in loses
+    assert "query pruning: queries keep all their terms, not the 16 largest" in loses
+    _, loses = sentence_transformers("bow", keep_query_terms=16)  # prunes no bags of words
+    assert not [sentence for sentence in loses if "pruning" in sentence]
+
+
 @pytest.mark.parametrize("format", ["anserini", "sentence-transformers"])
 def test_the_encoder_of_a_joint_index_is_refused(format: str, run_folder: Path, tmp_path: Path) -> None:
     config = load_encoder(str(run_folder / "indexes" / "joint-splade-idf"))
