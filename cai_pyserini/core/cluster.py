@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
@@ -17,6 +18,7 @@ from cai_pyserini.core.packages import require_modules
 
 LOCAL = "local"  # the address of a cluster of this machine alone, which ends with this process
 OBJECTS = 100 << 20  # bytes of shared memory for Ray on this machine; what workers are told and answer is small
+ATTEMPTS = 5  # at a part, of workers that die of it
 PATIENCE = 10  # seconds to wait for an answer of the cluster
 
 type Work = Callable[[int], object]  # does the part with this number
@@ -78,19 +80,23 @@ def share(set_up: Callable[[], Work], parts: Sequence[int], gpus: bool) -> Itera
     """Do these parts, and yield the number of each when it is done.
 
     Every worker calls `set_up` once, and what that returns for every part. With `gpus`, there is a worker per GPU,
-    else one per machine, or several on a machine with more processors than others. Raises CaiError if a worker does.
+    else one per machine, or several on a machine with more processors than others. Raises CaiError if a worker does, or
+    if several die at the same part.
     """
     import ray.data
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     if not parts:
         return
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    attempts = ray.remote(num_cpus=0, scheduling_strategy=here)(_Attempts).remote()  # not where a machine may fail
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
     processors = [int(machine.get("CPU", 0)) for machine in machines]
     threads = 1 if gpus else min(filter(None, processors))
     workers = int(sum(m.get("GPU", 0) for m in machines)) if gpus else sum(count // threads for count in processors)
     done = ray.data.from_items([{"part": part} for part in parts], override_num_blocks=len(parts)).map(
         _Worker,
-        fn_constructor_args=(set_up,),
+        fn_constructor_args=(set_up, attempts),
         # of a fixed size: a pool that grows leaves machines idle
         compute=ray.data.ActorPoolStrategy(size=min(workers, len(parts)), max_tasks_in_flight_per_actor=1),
         num_cpus=threads,
@@ -102,15 +108,32 @@ def share(set_up: Callable[[], Work], parts: Sequence[int], gpus: bool) -> Itera
         yield row["part"]
 
 
+class _Attempts:
+    """Counts how often each part has been begun. Ray itself begins again without end."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def add(self, part: int) -> int:
+        """Count a further attempt; returns how many there were before."""
+        self._counts[part] += 1
+        return self._counts[part] - 1
+
+
 class _Worker:
     """A worker. It returns errors of users, which Ray would wrap in its own if they were raised."""
 
-    def __init__(self, set_up: Callable[[], Work]):
+    def __init__(self, set_up: Callable[[], Work], attempts: Any):
         self._set_up = set_up
+        self._attempts = attempts
         self._work: Work | None = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        import ray
+
         try:
+            if ray.get(self._attempts.add.remote(row["part"])) == ATTEMPTS:
+                raise CaiError(f"{ATTEMPTS} workers have died at part {row['part']}; is their memory enough?")
             self._work = self._work or self._set_up()
             self._work(row["part"])
         except (CaiError, OSError) as error:

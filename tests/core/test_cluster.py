@@ -1,0 +1,30 @@
+"""Work that is shared by a Ray cluster."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core import cluster
+from cai_pyserini.core.errors import CaiError
+
+
+@pytest.mark.slow
+def test_a_part_that_kills_its_workers_ends_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    log = tmp_path / "log"
+
+    def set_up() -> cluster.Work:
+        def work(part: int) -> None:
+            with log.open("a") as file:
+                file.write(str(part))
+            if part == 1:
+                os._exit(1)
+
+        return work
+
+    with cluster.connected(cluster.LOCAL), pytest.raises(CaiError, match="5 workers have died at part 1; is their"):
+        assert [*cluster.share(set_up, [0, 1], gpus=False)] == [0]
+    assert sorted(log.read_text()) == ["0", *"1" * cluster.ATTEMPTS]
