@@ -139,7 +139,7 @@ def smooth(run: Run) -> Variants:
             rows = np.repeat(np.arange(len(near)), count)
             mean_of = csr_matrix((shares.ravel(), (rows, near[:, :count].ravel())), shape=(len(near),) * 2)
             neighbours = mean_of @ run.documents
-            for weight in (0.2, 0.3, 0.4, 0.5):
+            for weight in (0.1, 0.2, 0.3, 0.4, 0.5):
                 mixed = ((1 - weight) * run.documents + weight * neighbours).tocsr()
                 yield f"{kind}, {count}, cosine^{power}, {weight}", run.joint(largest(mixed, budget))
 
