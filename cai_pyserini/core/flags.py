@@ -1,6 +1,10 @@
 """Flags that several commands share."""
 
-from cai_pyserini.core.settings import flag
+from typing import Self
+
+from pydantic import model_validator
+
+from cai_pyserini.core.settings import Settings, flag
 
 COLLECTION_TEXT = "a name in index_configs/, a YAML file, a folder in BEIR's layout, or a file of documents"
 COLLECTION = flag(help=COLLECTION_TEXT)
@@ -20,3 +24,16 @@ BATCH_SIZE = flag(
 )
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index; it becomes smaller, and cannot show what it finds")
+
+
+class Sharded(Settings):
+    """Work that several commands share."""
+
+    shard_id: int = flag(0, "number of this command, from 0 to --shard-num - 1 (default: 0)", ge=0)
+    shard_num: int = flag(1, "number of commands that share the work, each started with its own --shard-id", ge=1)
+
+    @model_validator(mode="after")
+    def _check_shard(self) -> Self:
+        if self.shard_id >= self.shard_num:
+            raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
+        return self

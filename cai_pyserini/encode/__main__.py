@@ -5,11 +5,11 @@ from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.cluster import LOCAL
-from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, PRECISION
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, PRECISION, Sharded
+from cai_pyserini.core.settings import AnyPath, flag, parse
 
 
-class EncodeSettings(Settings):
+class EncodeSettings(Sharded):
     """Encode the documents or queries of a collection into raw vectors.
 
     If interrupted, run the same command again: it continues with the first missing shard.
@@ -23,9 +23,6 @@ class EncodeSettings(Settings):
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     batch_size: int | None = BATCH_SIZE
-    shard_id: int = flag(0, "number of this process, from 0 to --shard-num - 1 (default: 0)", ge=0)
-    shard_num: int = flag(1, "number of processes that share the work, each started with its own --shard-id", ge=1)
-
     ray: str | None = flag(
         None,
         "share the work among the machines of the Ray cluster with its head at this host:port; without an address, "
@@ -39,8 +36,6 @@ class EncodeSettings(Settings):
             raise ValueError("--ray shares the work by itself: leave out --shard-id and --shard-num")
         if self.ray and self.queries:
             raise ValueError("--ray is for documents: queries are few, leave it out")
-        if self.shard_id >= self.shard_num:
-            raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
         return self
 
 

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core import jvm
+from cai_pyserini.index.shards import Index, open_reader, require_index
 
 FIELD = "contents"
 
@@ -21,17 +21,16 @@ class Stored(NamedTuple):
 
 
 class LuceneIndex:
-    """An index of impacts or of text, built by the index stage. It is only read."""
+    """An index of impacts or of text, or all shards of one, built by the index stage. It is only read."""
 
-    def __init__(self, folder: Path):
-        artifact.require(folder, "index")
+    def __init__(self, index: Index):
+        require_index(index)
         java = jvm.java_class
         self._utils = java("io.anserini.index.IndexReaderUtils")
         self._term = java("org.apache.lucene.index.Term")
         self._bytes = java("org.apache.lucene.util.BytesRef")
         self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
-        with jvm.java_errors(f"opening {folder}"):
-            self._reader = self._utils.getReader(str(folder))
+        self._reader = open_reader(index)
         self.documents: int = self._reader.getDocCount(FIELD)
 
     def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:

@@ -17,13 +17,17 @@ from cai_pyserini.encode.queries import Representation
 from cai_pyserini.engine.engine import Engine
 from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.engine.retriever import Retriever
+from cai_pyserini.index.shards import Index, folders
 
 
 def open_index(
-    index: Path, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
+    index: Index, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
 ) -> Engine:
-    """An index as a system. `encoder`, by default that of the index, encodes queries; a dense index needs one."""
-    name = index.resolve().name
+    """An index, or all shards of one, as a system, which is named after the first folder.
+
+    `encoder`, by default that of the index, encodes queries; a dense index needs one.
+    """
+    name = folders(index)[0].resolve().name
     return Engine(name, {name: Retriever(index, encoder, query, device)})
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from cai_pyserini.encode.queries import Query, Representation, encode_queries, f
 from cai_pyserini.engine.explanation import Scored
 from cai_pyserini.engine.lucene_index import LuceneIndex, Stored
 from cai_pyserini.engine.terms import impact_terms, text_terms
+from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.search.faiss import FaissSearcher
 from cai_pyserini.search.lucene import LuceneSearcher
@@ -23,7 +23,9 @@ from cai_pyserini.words.analyzer import Analyzer
 
 
 class Retriever:
-    """An open index with the encoder of its queries, by default its own. `k1` and `b` are parameters of BM25.
+    """An open index, or all shards of one, with the encoder of its queries, by default its own.
+
+    `k1` and `b` are parameters of BM25.
 
     Retrievers that are given the same `encoders` share models: one that encodes queries alike is used, or else added.
     Raises CaiError for an index of another encoder, and for a dense index without one.
@@ -31,7 +33,7 @@ class Retriever:
 
     def __init__(
         self,
-        index: Path,
+        index: Index,
         encoder: str | EncoderConfig | None = None,
         query: Representation | None = None,
         device: str = "auto",
@@ -39,11 +41,12 @@ class Retriever:
         b: float = 0.4,
         encoders: dict[str, Encoder] | None = None,
     ):
-        self.manifest = artifact.require(index, "index")
-        form = queries_for(index, {}, encoder, query, device)
+        self.manifest = require_index(index)
+        first, *_ = folders(index)
+        form = queries_for(first, {}, encoder, query, device)
         self._config = form.encoder and form.encoder.config
         if form.encoder:
-            require_same_encoder(index, form.encoder, form.words is not None)
+            require_same_encoder(first, form.encoder, form.words is not None)
             if encoders is not None:
                 key = artifact.digest([form.encoder.recipe("queries"), form.encoder.config.keep_query_terms])
                 form = replace(form, encoder=encoders.setdefault(key, form.encoder))

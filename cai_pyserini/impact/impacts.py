@@ -103,6 +103,7 @@ def write_impacts(
         artifact.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
         return {
             "vectors": len(vectors),
+            "shards": vectors.shards,
             "nonzeros": sum(shard.nonzeros for shard in written),
             "document_scale": impacts.quantizer.scale,
             "loss": loss.stats(),

@@ -2,14 +2,17 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, NO_RAW, THREADS
+from cai_pyserini.core.flags import COLLECTION, NO_RAW, THREADS, Sharded
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 OUTPUT = flag(help="output folder, the index")
 
 
-class ImpactIndex(Settings):
-    """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene."""
+class ImpactIndex(Sharded):
+    """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene.
+
+    With --shard-num, index one shard of those from the impact stage; search takes all shards as one index.
+    """
 
     example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
     input: AnyPath = flag(help="folder of JSON vectors, *.jsonl")
@@ -22,8 +25,11 @@ class ImpactIndex(Settings):
     threads: int = THREADS
 
 
-class Bm25Index(Settings):
-    """Index the text of a collection for BM25, with Anserini."""
+class Bm25Index(Sharded):
+    """Index the text of a collection for BM25, with Anserini.
+
+    With --shard-num, index one shard of it; search takes all shards as one index.
+    """
 
     example: ClassVar[str] = "python -m cai_pyserini.index bm25 --collection hpo --output index"
     collection: str = COLLECTION
@@ -57,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         from cai_pyserini.index.impact import index_impacts
 
         collection = open_collection(load_index_config(settings.collection)) if settings.collection else None
-        index_impacts(settings.input, settings.output, collection, settings.threads)
+        index_impacts(
+            settings.input, settings.output, collection, settings.threads, settings.shard_id, settings.shard_num
+        )
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.encode.shards import Vectors
         from cai_pyserini.index.dense import index_dense
@@ -68,7 +76,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         generated = open_collection(load_index_config(settings.generated)) if settings.generated else None
         collection = open_collection(load_index_config(settings.collection))
-        index_bm25(collection, settings.output, settings.threads, generated, not settings.no_raw)
+        index_bm25(
+            collection,
+            settings.output,
+            settings.threads,
+            generated,
+            not settings.no_raw,
+            settings.shard_id,
+            settings.shard_num,
+        )
     stats = artifact.require(settings.output, "index").stats
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
     print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s")

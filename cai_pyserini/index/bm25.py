@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from itertools import batched
+from itertools import batched, islice
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection
@@ -11,6 +11,7 @@ from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.raw import raw_json
+from cai_pyserini.index.shards import shard_recipe
 
 HEAP = "2g"
 BUFFER_MB = "512"  # Lucene's indexing buffer
@@ -18,22 +19,34 @@ FILE_DOCUMENTS = 20_000  # per file that Anserini reads; each is a unit of work 
 
 
 def index_bm25(
-    collection: Collection, output: Path, threads: int = 0, generated: Collection | None = None, raw: bool = True
+    collection: Collection,
+    output: Path,
+    threads: int = 0,
+    generated: Collection | None = None,
+    raw: bool = True,
+    shard_id: int = 0,
+    shard_num: int = 1,
 ) -> Path:
     """Index the text of a collection with Anserini's IndexCollection and its default English analyzer.
 
     Positions and document vectors are stored (for RM3), and, with `raw`, the documents. `generated` is a collection of
     generated queries, which are appended to the documents that its qrels assign them to (docT5query, Nogueira & Lin
-    2019).
+    2019). With `shard_num`, only the documents whose number modulo `shard_num` is `shard_id`, of which there has to be
+    one.
     """
     documents = collection.fingerprint("documents")
     recipe: artifact.Recipe = {"stage": "index", "kind": "bm25", "documents": documents, "raw": raw}
+    recipe |= shard_recipe(shard_id, shard_num)
     if generated:
         recipe["generated"] = [generated.fingerprint(part) for part in ("queries", "train")]
 
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
-        count = _stage_json(collection, staging, _queries_by_document(generated) if generated else {})
+        count = _stage_json(
+            collection, staging, _queries_by_document(generated) if generated else {}, shard_id, shard_num
+        )
+        if not count:
+            raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
         indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw)
         artifact.remove(staging)
         for path in list(index.iterdir()):
@@ -54,12 +67,14 @@ def _queries_by_document(generated: Collection) -> dict[str, list[str]]:
     return queries
 
 
-def _stage_json(collection: Collection, folder: Path, appended: dict[str, list[str]]) -> int:
-    """Write a collection for Anserini's JsonCollection, in several files. Returns the number of documents."""
+def _stage_json(
+    collection: Collection, folder: Path, appended: dict[str, list[str]], shard_id: int, shard_num: int
+) -> int:
+    """Write a shard for Anserini's JsonCollection, in several files. Returns the number of documents."""
     folder.mkdir()
     count = 0
     records = progress(collection.records(), collection.size, "index bm25")
-    for number, part in enumerate(batched(records, FILE_DOCUMENTS)):
+    for number, part in enumerate(batched(islice(records, shard_id, None, shard_num), FILE_DOCUMENTS)):
         with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
             for record in part:
                 contents = " ".join([collection.contents_of(record), *appended.get(record.id, ())])

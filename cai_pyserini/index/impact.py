@@ -21,6 +21,7 @@ from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 from cai_pyserini.index.raw import raw_documents
+from cai_pyserini.index.shards import shard_recipe
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer
 
 LEAST_BYTES = 100_000_000  # of JSON vectors per process, whose JVM spends seconds of processor time to get warm
@@ -34,34 +35,52 @@ class Part(NamedTuple):
     folder: Path
 
 
-def index_impacts(impacts: Path, output: Path, collection: Collection | None = None, threads: int = 0) -> Path:
+def index_impacts(
+    impacts: Path,
+    output: Path,
+    collection: Collection | None = None,
+    threads: int = 0,
+    shard_id: int = 0,
+    shard_num: int = 1,
+) -> Path:
     """Index JSON vectors, from the impact stage or any other tool; with their collection, its documents are stored.
 
-    The files are divided among at most `threads` processes, 0: one per processor; the index does not depend on it.
-    Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}, and for a document
-    that the collection does not have, or has in another place.
+    With `shard_num`, only the files whose number modulo `shard_num` is `shard_id`. They are divided among at most
+    `threads` processes, 0: one per processor; the index does not depend on it. Raises CaiError for a line that is not
+    {"id": string, "vector": {term: positive integer, …}}, for a document that the collection does not have, or has in
+    another place, and for shards of too few files, and of files that are not all those of the impact stage.
     """
     files = sorted(impacts.glob("*.jsonl"))
     if not files:
         raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `python -m cai_pyserini.impact`")
     ours = artifact.read_manifest(impacts)
+    if shard_num > 1 and not (ours and ours.stats.get("shards") == len(files)):
+        raise CaiError(
+            f"{impacts} does not have all the files that the impact stage writes of a collection: delete it and make "
+            "it again with `python -m cai_pyserini.impact`, or leave out --shard-num"
+        )
+    if len(files) < shard_num:
+        raise CaiError(f"{impacts} has {len(files)} files, too few for --shard-num {shard_num}")
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
     recipe = {
         "stage": "index",
         "kind": "impact",
         "source": source,
         "raw": collection and collection.fingerprint("documents"),
+        **shard_recipe(shard_id, shard_num),
     }
+    of_whole = ours.stats if ours and shard_num == 1 else {}
 
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
-        documents = _write_index(files, folder, ours.stats["vectors"] if ours else None, collection, threads)
+        documents = _write_index(files[shard_id::shard_num], folder, of_whole.get("vectors"), collection, threads)
         stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
             artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"checkpoint": ours.recipe["checkpoint"], "query_scale": config.query_scale}
-            stats |= {key: ours.stats[key] for key in ("document_scale", "nonzeros")}
+            stats |= {"document_scale": ours.stats["document_scale"]}
+            stats |= {"nonzeros": of_whole["nonzeros"]} if of_whole else {}
         return stats | {"bytes": artifact.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)

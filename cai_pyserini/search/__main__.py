@@ -25,7 +25,9 @@ class SearchSettings(Settings):
         "  python -m cai_pyserini.search --index index --collection hpo --output run.trec"
     )
     queries: list[str] = flag([], "texts to search for", positional=True)
-    index: AnyPath | None = flag(None, "folder written by the index stage")
+    index: list[AnyPath] = flag(
+        [], "folder written by the index stage, or those of all shards of an index; queries are given before it"
+    )
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
     hits: int | None = flag(None, f"hits per query (default: {HITS}; of a run, the collection's, usually 1000)", ge=1)
@@ -59,7 +61,7 @@ class SearchSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.index is None) == (self.run is None):
+        if bool(self.index) == bool(self.run):
             raise ValueError("give either --index or --run")
         if self.output and not (self.index and self.collection):
             raise ValueError("--output takes --index and --collection")
@@ -96,7 +98,9 @@ def _write_run(settings: SearchSettings) -> None:
     qrels = collection.qrels(config.split) if collection.has_qrels(config.split) else None
     search(
         settings.index,
-        queries_for(settings.index, collection.topics(config.split), settings.encoder, settings.query, settings.device),
+        queries_for(
+            settings.index[0], collection.topics(config.split), settings.encoder, settings.query, settings.device
+        ),
         settings.output,
         hits=config.hits,
         remove_query=removes_query(config.remove_query, qrels),

@@ -13,7 +13,6 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import batched
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,22 +22,26 @@ from cai_pyserini.core.artifact import Manifest
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
 from cai_pyserini.index.json_vectors import DELIMITER
+from cai_pyserini.index.shards import Index, open_reader
 from cai_pyserini.index.writer import delimited_analyzer
 
 HITS = 1 << 16  # at most per batch
 
 
 class LuceneSearcher:
-    """An open index of text or impacts. `k1` and `b` are parameters of BM25, and have no effect on impacts."""
+    """An open index of text or impacts, or all shards of one.
 
-    def __init__(self, index: Path, manifest: Manifest, k1: float = 0.9, b: float = 0.4):
+    `k1` and `b` are parameters of BM25, and have no effect on impacts.
+    """
+
+    def __init__(self, index: Index, manifest: Manifest, k1: float = 0.9, b: float = 0.4):
         self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
         self._order = _by_score_and_id()
         self._collectors = jvm.java_class("org.apache.lucene.search.TopFieldCollectorManager")
         self._impacts = manifest.recipe["kind"] != "bm25"
         java = jvm.java_class
-        with jvm.java_errors(f"opening {index}"):
-            self._reader = java("io.anserini.index.IndexReaderUtils").getReader(str(index))
+        self._reader = open_reader(index)
+        with jvm.java_errors("searching"):
             self._searcher = java("org.apache.lucene.search.IndexSearcher")(self._reader)
             if self._impacts:
                 # A SPLADE query from a long document can have more terms than Lucene's limit of 1024.

@@ -17,6 +17,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_run
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, WordQueries
+from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.search.faiss import FaissSearcher
 from cai_pyserini.search.feedback import Feedback
 from cai_pyserini.search.lucene import LuceneSearcher
@@ -29,16 +30,16 @@ Searcher = LuceneSearcher | FaissSearcher
 logger = logging.getLogger(__name__)
 
 
-def open_searcher(index: Path, k1: float = 0.9, b: float = 0.4) -> Searcher:
-    """Open an index of the index stage; `k1` and `b` are parameters of BM25."""
-    manifest = artifact.require(index, "index")
+def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4) -> Searcher:
+    """Open an index of the index stage, or all shards of one; `k1` and `b` are parameters of BM25."""
+    manifest = require_index(index)
     if manifest.recipe["kind"] == "dense":
-        return FaissSearcher(index)
+        return FaissSearcher(folders(index)[0])
     return LuceneSearcher(index, manifest, k1, b)
 
 
 def search(
-    index: Path,
+    index: Index,
     queries: Queries,
     output: Path,
     *,
@@ -58,12 +59,13 @@ def search(
     best passage among PASSAGE_HITS times as many hits. Raises CaiError if the index was built with another
     encoder than that of the queries.
     """
-    manifest = artifact.require(index, "index")
+    manifest = require_index(index)
+    first, *_ = folders(index)
     if queries.encoder:
-        require_same_encoder(index, queries.encoder, queries.words is not None)
+        require_same_encoder(first, queries.encoder, queries.words is not None)
     if feedback and not feedback.suits(manifest):
         raise CaiError(
-            f"feedback takes the raw SPLADE vectors that {index} was made from, which {feedback.vectors} is not"
+            f"feedback takes the raw SPLADE vectors that {first} was made from, which {feedback.vectors} is not"
         )
     recipe = {
         "stage": "search",

@@ -1,0 +1,65 @@
+"""Shards of an index: indexes that each have some of the documents of a collection, and are searched as one.
+
+What scores depend on is of the whole collection. Impacts are all made before they are divided; and Lucene adds up the
+statistics of BM25, numbers of documents and of words, over all shards that are opened together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core.errors import CaiError
+
+type Index = Path | Sequence[Path]  # the folder of an index, or those of all its shards
+
+
+def shard_recipe(shard_id: int, shard_num: int) -> artifact.Recipe:
+    """What is in the recipe of a shard, and not in that of the whole index."""
+    return {"shard": [shard_id, shard_num]} if shard_num > 1 else {}
+
+
+def folders(index: Index) -> list[Path]:
+    """The folders of an index: one, or one per shard."""
+    return [index] if isinstance(index, Path) else [*index]
+
+
+def require_index(index: Index) -> artifact.Manifest:
+    """The manifest of an index; of shards, that of the first, with the recipe of the whole index.
+
+    Raises CaiError for a folder that is no index, and for several that are not all the shards of one index.
+    """
+    manifests = [(folder, artifact.require(folder, "index")) for folder in folders(index)]
+    first, manifest = manifests[0]
+    if len(manifests) == 1:
+        return manifest
+    recipe = manifest.recipe
+    found: dict[int, Path] = {}
+    for folder, other in manifests:
+        if "shard" not in other.recipe:
+            raise CaiError(f"{folder} is a whole index: only the shards of one index can be searched together")
+        number, count = other.recipe["shard"]
+        if recipe != other.recipe | {"shard": [recipe["shard"][0], count]}:
+            raise CaiError(
+                f"{folder} and {first} are not shards of one index: they were made of different documents, or with "
+                "different encoders, statistics or settings"
+            )
+        if number in found:
+            raise CaiError(f"{folder} and {found[number]} are the same shard: give each shard once")
+        found[number] = folder
+    if missing := set(range(count)) - found.keys():
+        raise CaiError(f"the shard with --shard-id {min(missing)} is missing: give all {count} shards of the index")
+    whole = {key: value for key, value in recipe.items() if key != "shard"}
+    return replace(manifest, recipe=whole, digest=artifact.digest(whole))
+
+
+def open_reader(index: Index) -> Any:
+    """A Lucene reader of an index; of shards, one of all of them."""
+    open_one = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader
+    readers = []
+    for folder in folders(index):
+        with jvm.java_errors(f"opening {folder}"):
+            readers.append(open_one(str(folder)))
+    reader = jvm.java_class("org.apache.lucene.index.MultiReader")(*readers)
+    return jvm.start().cast("org.apache.lucene.index.IndexReader", reader)  # or pyjnius takes the wrong methods
