@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
+import fsspec
 import pytest
 
 from cai_pyserini.adapt.settings import AdaptSettings
@@ -15,6 +17,7 @@ from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.checkpoint import checkpoint_folder
 
@@ -80,6 +83,32 @@ def run_folder(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("run")
     beir([str(tiny), "--output", str(output)])
     return output
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The endpoint of a server on this machine that speaks S3."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+def s3_environment(endpoint: str) -> dict[str, str]:
+    """The variables with which commands use this server."""
+    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret"}
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> StorePath:
+    """An empty bucket, which commands find through the environment."""
+    for name, value in s3_environment(s3_server).items():
+        monkeypatch.setenv(name, value)
+    name = f"bucket-{uuid4()}"
+    fsspec.filesystem("s3").mkdir(name)
+    return StorePath(f"s3://{name}")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Artifacts: results on disk, each with a manifest that records how it was made.
+"""Artifacts: results on disk or in an object store, each with a manifest that records how it was made.
 
 An artifact is a file or a folder. Its recipe is everything that its contents depend on: the stage, the settings and the
 digests of the inputs. The manifest contains the recipe and is written last. So an artifact whose manifest has the
@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ from typing import Any
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.store import StorePath
+from cai_pyserini.core.terminal import progress
 
 FORMAT = 2  # of all artifacts; raised when the layout of any of them changes
 UNFINISHED = ".unfinished"  # marks a folder that is written in place
@@ -58,11 +61,18 @@ def make(
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, must recognize what an
     earlier attempt left there, and returns None as long as something is missing.
 
+    Any other folder in an object store is written on this machine, and then uploaded.
+
     Raises CaiError for a path that cannot be written, or that has files that are not ours.
     """
     if is_up_to_date(path, recipe):
         return path
     require_writable(path, folder)
+    if isinstance(path, StorePath) and folder and not resumable:
+        (path / UNFINISHED).touch()  # first, so that a store that refuses it costs no time
+        with tempfile.TemporaryDirectory() as work:
+            _upload(make(Path(work) / path.name, recipe, write), path)
+        return path
     if folder and not resumable and path.resolve() == Path.cwd():
         raise CaiError(f"{path} is the current folder, which cannot be replaced: choose another --output")
     start = time.perf_counter()
@@ -100,6 +110,33 @@ def _finish(path: Path, recipe: Recipe, stats: Stats, start: float) -> None:
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
     manifest = Manifest(recipe, digest(recipe), stats, _versions(), now())
     write_text(manifest_path(path), json.dumps(asdict(manifest), indent=1) + "\n")
+
+
+def _upload(folder: Path, target: StorePath) -> None:
+    """Replace an artifact in an object store, which is complete as soon as its manifest is there."""
+    manifest = manifest_path(folder)
+    (target / manifest.name).unlink(missing_ok=True)
+    files = [path for path in folder.rglob("*") if path.is_file() and path != manifest]
+    for stale in set(target.rglob("*")) - {target / path.relative_to(folder) for path in files}:
+        if stale.name != UNFINISHED:
+            stale.unlink(missing_ok=True)
+    for path in progress([*files, manifest], len(files) + 1, f"upload {target.name}", "file"):
+        (target / path.relative_to(folder)).upload(path)
+    (target / UNFINISHED).unlink(missing_ok=True)
+
+
+def download(source: StorePath, folder: Path) -> None:
+    """Copy an artifact from an object store. Raises CaiError if it is replaced meanwhile, or has names with `..`."""
+    before = read_manifest(source)
+    files = list(source.rglob("*"))
+    for file in progress(files, len(files), f"download {source.name}", "file"):
+        if ".." in file.parts:
+            raise CaiError(f"{file}: refused, as it is outside {source}")
+        target = folder.joinpath(*file.relative_to(source).parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.download(target)
+    if before is None or read_manifest(source) != before:
+        raise CaiError(f"{source} was changed while it was downloaded: run the command again")
 
 
 def _versions() -> dict[str, str]:
@@ -184,6 +221,8 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED) 
         raise CaiError(f"{path} is a folder: choose a file for --output")
     if path.is_dir() and any(path.iterdir()) and not any((path / name).exists() for name in markers):
         raise CaiError(f"{path} has files that this command has not made: choose another --output, or empty it")
+    if isinstance(path, StorePath):
+        return  # the first write there shows it
     parent = next(p for p in (path, *path.absolute().parents) if p.is_dir())
     existing = next(p for p in (path, *path.absolute().parents) if p.exists())
     if existing != path and existing.is_file():
@@ -212,6 +251,11 @@ def atomic_write(path: Path, writer: str = "") -> Iterator[Path]:
 
     Where several may write the same file at once, `writer` tells them apart.
     """
+    if isinstance(path, StorePath):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (partial := Path(folder) / path.name)
+            path.upload(partial)
+        return
     partial = path.with_name(f"{path.name}{writer and f'.{writer}'}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

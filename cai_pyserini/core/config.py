@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
+from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
 ColumnNames = dict[Literal["id", "title", "text"], str]
@@ -121,7 +122,7 @@ def is_checkpoint(spec: str) -> bool:
 
 
 def _encoder_file(spec: str) -> Path | None:
-    own = Path(spec) / "encoder.yaml"
+    own = as_path(spec) / "encoder.yaml"
     return _find("encoders", spec) or (own if own.is_file() else None)
 
 
@@ -152,11 +153,17 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     """
     values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"})
     if not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir():
-        values["checkpoint"] = os.path.relpath(config.checkpoint, folder)
+        values["checkpoint"] = _relative(config.checkpoint, folder)
     for key in ("idf", "projection"):
         if key in values:
-            values[key] = os.path.relpath(values[key], folder)
+            values[key] = _relative(values[key], folder)
     return yaml.safe_dump(values, sort_keys=False)
+
+
+def _relative(value: str, folder: Path) -> str:
+    """A path as a file in `folder` says it: relative to that, unless one of both is in an object store."""
+    path = as_path(value)
+    return str(path.absolute()) if StorePath in (type(path), type(folder)) else os.path.relpath(path, folder)
 
 
 def _folder(kind: str) -> Path:
@@ -168,9 +175,9 @@ def _folder(kind: str) -> Path:
 def _find(kind: str, spec: str) -> Path | None:
     """The YAML file that a name or a path refers to; None if there is none."""
     if spec.endswith((".yaml", ".yml")):
-        if not Path(spec).is_file():
+        if not as_path(spec).is_file():
             raise CaiError(f"no file {spec}")
-        return Path(spec)
+        return as_path(spec)
     path = _folder(kind) / f"{spec}.yaml"
     return path if "/" not in spec and path.is_file() else None
 

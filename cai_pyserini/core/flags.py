@@ -14,6 +14,9 @@ STRICT = flag(
     None, "refuse judgments of documents that the collection lacks, and queries without text (default: leave them out)"
 )
 OUTPUT_FOLDER = flag(help="output folder")
+OR_URL = "or its URL in an object store, such as s3://bucket/folder"
+OUTPUT_OR_URL = flag(help=f"output folder, {OR_URL}")
+VECTORS = flag(help=f"folder written by the encode stage, {OR_URL}")
 OUTPUT_RUN = flag(help="output file, a TREC run")
 DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")
 PRECISION = flag("auto", "precision of matrix products; auto: bfloat16 where the hardware runs it faster than float32")

@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, overload
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.store import URL, as_path
 
-AnyPath = Annotated[Path, Field(strict=False)]  # a string in YAML
+
+def _on_this_machine(value: object) -> object:
+    if isinstance(value, str) and URL.match(value):
+        raise ValueError("is in an object store, which this does not use: give a path on this machine")
+    return value
+
+
+AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
+PathOrUrl = Annotated[Path, BeforeValidator(as_path)]  # a URL in an object store is a StorePath
 
 
 class Settings(BaseModel):
@@ -120,7 +129,7 @@ def parse(
         kind, leaf = kinds[command], leaves[command]
     values = {name: value for name, value in given.items() if value is not None}
     if path := values.get("config"):
-        values = build_partial(kind, read_yaml(path), str(path)) | values
+        values = build_partial(kind, read_yaml(Path(path)), path) | values
     try:
         return kind(**values)
     except ValidationError as error:
@@ -187,7 +196,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
     if choices := get_args(kind) if get_origin(kind) is Literal else _extra(field, "choices"):
         how["choices"] = choices
     else:
-        how["type"] = kind
+        how["type"] = kind if kind in (int, float) else str
     if bare := _extra(field, "bare"):
         how |= {"nargs": "?", "const": bare}
     if _extra(field, "positional"):

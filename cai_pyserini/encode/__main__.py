@@ -5,8 +5,8 @@ from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.cluster import LOCAL
-from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, PRECISION, Sharded
-from cai_pyserini.core.settings import AnyPath, flag, parse
+from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_OR_URL, PRECISION, Sharded
+from cai_pyserini.core.settings import PathOrUrl, flag, parse
 
 
 class EncodeSettings(Sharded):
@@ -18,7 +18,7 @@ class EncodeSettings(Sharded):
     example: ClassVar[str] = "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors"
     collection: str = COLLECTION
     encoder: str = ENCODER
-    output: AnyPath = OUTPUT_FOLDER
+    output: PathOrUrl = OUTPUT_OR_URL
     queries: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION

@@ -1,4 +1,4 @@
-"""Encode the documents of a collection on the machines of a Ray cluster, into a folder that all of them share.
+"""Encode the documents of a collection on the machines of a Ray cluster, into a folder or object store that they share.
 
 A machine encodes one shard after another, and reads only their documents. A shard that is there stays: after an
 interruption, or if a machine fails, only those that are missing are encoded.
@@ -13,10 +13,11 @@ from cai_pyserini.collection.slices import Slice, SliceReader, cut
 from cai_pyserini.core import artifact, cluster
 from cai_pyserini.core.config import LOCATED, EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode_shard, finished_stats, recipe
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import SHARD, shard_path, shard_stats
+from cai_pyserini.encode.shards import SHARD, shard_path, shard_stats, stats_of_shards
 from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
 
 
@@ -63,14 +64,16 @@ def encode_on_cluster(
             slices = cut(opened, SHARD)
             job = Job(collection, encoder, device, precision, made_from, slices, batch_size, folder)
             digest = artifact.digest(made_from)
-            there = set(folder.iterdir())  # asking for single files, NFS would remember that they are missing
             paths = [shard_path(folder, number) for number in range(len(slices))]
-            missing = [n for n, path in enumerate(paths) if path not in there or not shard_stats(path, digest)]
+            # Asked for single files, NFS would remember that they are missing.
+            there = sorted(set(folder.iterdir()).intersection(paths))
+            done = dict(zip(there, stats_of_shards(there, digest), strict=True))
+            missing = [number for number, path in enumerate(paths) if not done.get(path)]
             total = sum(part.size for part in slices)
             with progress(range(0), total, "encode documents") as bar:
                 bar.update(total - sum(slices[number].size for number in missing))
                 for number in cluster.share(partial(ShardEncoder, job), missing, gpus):
-                    if paths[number] not in folder.iterdir():
+                    if not isinstance(folder, StorePath) and paths[number] not in folder.iterdir():
                         raise _not_shared(folder)
                     bar.update(slices[number].size)
             return finished_stats(folder, len(slices), digest)

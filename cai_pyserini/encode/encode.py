@@ -18,7 +18,16 @@ from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.encode.shards import SHARD, Matrix, Shard, read_shard, shard_path, shard_stats, write_shard
+from cai_pyserini.encode.shards import (
+    SHARD,
+    Matrix,
+    Shard,
+    read_shard,
+    shard_path,
+    shard_stats,
+    stats_of_shards,
+    write_shard,
+)
 from cai_pyserini.models.transformer import Done
 
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
@@ -115,11 +124,11 @@ def _trim_memory() -> None:
 
 def finished_stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
     """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
-    shards = [stats for number in range(count) if (stats := shard_stats(shard_path(folder, number), digest))]
+    paths = [shard_path(folder, number) for number in range(count)]
+    shards = [stats for stats in stats_of_shards(paths, digest) if stats]
     if len(shards) < count:
         return None
-    current = {shard_path(folder, number) for number in range(count)}
-    for stale in set(folder.glob("*.npz")) - current:
+    for stale in set(folder.glob("*.npz")) - set(paths):
         stale.unlink()
     return {
         "vectors": sum(shard.rows for shard in shards),

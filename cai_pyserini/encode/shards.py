@@ -1,4 +1,4 @@
-"""Vectors on disk: a folder of shards, each with the vectors and the ids of consecutive documents.
+"""Vectors, on disk or in an object store: a folder of shards, each with vectors and ids of consecutive documents.
 
 A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
 int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
@@ -7,7 +7,10 @@ the `digest` of the recipe, so that each shard can be checked by itself, whichev
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +21,7 @@ from cai_pyserini.core.artifact import atomic_write, require
 from cai_pyserini.core.errors import CaiError
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
+THREADS = 16  # that wait for answers of an object store
 
 type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
 
@@ -70,22 +74,28 @@ def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: 
 
 def read_shard(path: Path) -> Shard:
     """Read a shard."""
-    with np.load(path, allow_pickle=False) as file:
-        if "vectors" in file:
-            return Shard(file["ids"].tolist(), file["vectors"])
-        matrix = csr_matrix((file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"]))
-        return Shard(file["ids"].tolist(), matrix)
+    with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # a store sends it at once
+        if "vectors" in arrays:
+            return Shard(arrays["ids"].tolist(), arrays["vectors"])
+        matrix = csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"]))
+        return Shard(arrays["ids"].tolist(), matrix)
 
 
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
     """The statistics of a shard; None if there is none, or one made by another recipe than that of `digest`."""
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as file:
-        if str(file["digest"]) != digest or "stats" not in file:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        if str(arrays["digest"]) != digest or "stats" not in arrays:
             return None
-        rows, nonzeros, batches, seconds = file["stats"].tolist()
+        rows, nonzeros, batches, seconds = arrays["stats"].tolist()
         return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
+
+
+def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | None]:
+    """`shard_stats` of several shards, read by many threads."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(partial(shard_stats, digest=digest), paths))
 
 
 class Vectors:

@@ -2,8 +2,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, parse
+from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_OR_URL
+from cai_pyserini.core.settings import PathOrUrl, Settings, parse
 
 
 class IdfSettings(Settings):
@@ -12,7 +12,7 @@ class IdfSettings(Settings):
     example: ClassVar[str] = "python -m cai_pyserini.idf --collection hpo --encoder splade-tiny --output idf"
     collection: str = COLLECTION
     encoder: str = ENCODER
-    output: AnyPath = OUTPUT_FOLDER
+    output: PathOrUrl = OUTPUT_OR_URL
 
 
 def main(argv: Sequence[str] | None = None) -> None:

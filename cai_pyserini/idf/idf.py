@@ -17,6 +17,7 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.store import as_path
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -49,8 +50,8 @@ class Idf:
     def load(cls, folder: Path) -> "Idf":
         """Read what the idf stage wrote."""
         artifact.require(folder, "idf")
-        with np.load(folder / "idf.npz", allow_pickle=False) as file:
-            return cls(int(file["documents"]), file["frequencies"])
+        with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return cls(int(arrays["documents"]), arrays["frequencies"])
 
 
 def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
@@ -82,4 +83,4 @@ def idf_weights(config: EncoderConfig, width: int) -> np.ndarray | None:
     """An encoder's IDF weights for documents (vocabulary,); None for plain SPLADE (no idf, or idf_power 0)."""
     if config.idf is None or config.idf_power == 0:
         return None
-    return load_weights(Path(config.idf), config.idf_power, width)
+    return load_weights(as_path(config.idf), config.idf_power, width)

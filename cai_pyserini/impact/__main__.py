@@ -2,8 +2,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import OUTPUT_FOLDER, THREADS
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
+from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
 
 CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of the encoder's settings
 
@@ -14,11 +14,12 @@ class ImpactSettings(Settings):
     example: ClassVar[str] = (
         "python -m cai_pyserini.impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
     )
-    vectors: AnyPath = flag(help="folder written by the encode stage")
+    vectors: PathOrUrl = VECTORS
     encoder: str = flag(help="encoder that the vectors were made with")
-    output: AnyPath = OUTPUT_FOLDER
+    output: PathOrUrl = OUTPUT_OR_URL
     idf: str | None = flag(
-        None, "folder written by the idf stage (default: the encoder's; if it has none, no weighting)"
+        None,
+        f"folder written by the idf stage, {OR_URL} (default: the encoder's; if it has none, no weighting)",
     )
     idf_power: float | None = flag(
         None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0

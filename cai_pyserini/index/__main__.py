@@ -2,10 +2,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, NO_RAW, THREADS, Sharded
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.flags import COLLECTION, NO_RAW, OR_URL, THREADS, VECTORS, Sharded
+from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
 
-OUTPUT = flag(help="output folder, the index")
+OUTPUT = flag(help=f"output folder, the index, {OR_URL}")
 
 
 class ImpactIndex(Sharded):
@@ -15,8 +15,8 @@ class ImpactIndex(Sharded):
     """
 
     example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
-    input: AnyPath = flag(help="folder of JSON vectors, *.jsonl")
-    output: AnyPath = OUTPUT
+    input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
+    output: PathOrUrl = OUTPUT
     collection: str | None = flag(
         None,
         "the collection of the vectors, to store its documents, so that searcher.doc(id).raw() and "
@@ -33,7 +33,7 @@ class Bm25Index(Sharded):
 
     example: ClassVar[str] = "python -m cai_pyserini.index bm25 --collection hpo --output index"
     collection: str = COLLECTION
-    output: AnyPath = OUTPUT
+    output: PathOrUrl = OUTPUT
     threads: int = THREADS
     generated: str | None = flag(
         None, "BEIR folder of generated queries, which are appended to their documents (docT5query)"
@@ -45,8 +45,8 @@ class DenseIndex(Settings):
     """Index dense vectors with Faiss."""
 
     example: ClassVar[str] = "python -m cai_pyserini.index dense --vectors vectors --output index"
-    vectors: AnyPath = flag(help="folder written by the encode stage")
-    output: AnyPath = OUTPUT
+    vectors: PathOrUrl = VECTORS
+    output: PathOrUrl = OUTPUT
 
 
 def main(argv: Sequence[str] | None = None) -> None:

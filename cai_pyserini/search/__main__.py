@@ -6,8 +6,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, SPLIT, STRICT, THREADS
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, SPLIT, STRICT, THREADS
+from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
 
 HITS = 10  # shown of each query
 
@@ -25,8 +25,9 @@ class SearchSettings(Settings):
         "  python -m cai_pyserini.search --index index --collection hpo --output run.trec"
     )
     queries: list[str] = flag([], "texts to search for", positional=True)
-    index: list[AnyPath] = flag(
-        [], "folder written by the index stage, or those of all shards of an index; queries are given before it"
+    index: list[PathOrUrl] = flag(
+        [],
+        f"folder written by the index stage, {OR_URL}; or those of all shards of an index; queries are given before it",
     )
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
@@ -44,7 +45,7 @@ class SearchSettings(Settings):
     collection: str | None = flag(None, f"queries of the run: {COLLECTION_TEXT}")
     split: str | None = SPLIT
     strict: bool | None = STRICT
-    feedback: AnyPath | None = flag(
+    feedback: PathOrUrl | None = flag(
         None, "expand SPLADE queries by feedback: folder with the raw vectors that the index was made from"
     )
     feedback_documents: int = flag(10, "with --feedback: use this many best documents of a first search", ge=1)
@@ -78,6 +79,10 @@ class SearchSettings(Settings):
 
 def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(SearchSettings, argv, "python -m cai_pyserini.search")
+
+    from cai_pyserini.core.cache import index_here
+
+    settings = settings.replace(index=[index_here(index) for index in settings.index])
     if settings.output:
         _write_run(settings)
     else:

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import DEVICE
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.flags import DEVICE, OR_URL
+from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
@@ -27,7 +27,9 @@ class ServeSettings(Settings):
         "python -m cai_pyserini.serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf\n"
         "  curl 'http://127.0.0.1:8000/v1/joint-splade-idf/search?query=short+fingers&hits=3'"
     )
-    folders: list[AnyPath] = flag(help="run folders, written by run_beir.sh, and indexes", positional=True)
+    folders: list[PathOrUrl] = flag(
+        help=f"run folders, written by run_beir.sh, and indexes, each the folder of one, {OR_URL}", positional=True
+    )
     systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
     host: str = flag("127.0.0.1", "address to listen on; 0.0.0.0 serves every machine that reaches this one")
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
@@ -41,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     import uvicorn
 
+    from cai_pyserini.core.cache import index_here
     from cai_pyserini.engine.engine import Engine
     from cai_pyserini.engine.open import OpenRun, open_index
     from cai_pyserini.serve.app import create_app
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     def open_engines() -> dict[str, Engine]:
         engines: dict[str, Engine] = {}
-        for folder in settings.folders:
+        for folder in map(index_here, settings.folders):
             if (folder / "results.json").is_file():
                 run = OpenRun(folder, settings.device)
                 opened = [run.open(name) for name in settings.systems or run.systems]

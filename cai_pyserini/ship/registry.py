@@ -8,7 +8,6 @@ Indexes are unpacked to the folder `indexes` of that cache, under the names that
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.request import urlopen
 from pydantic import Field
 
 from cai_pyserini.core import artifact
+from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import Settings, build
 from cai_pyserini.core.terminal import progress
@@ -52,11 +52,6 @@ class Entry(Settings):
     def folder(self) -> str:
         """The name of the folder in the archive."""
         return self.filename.removesuffix(SUFFIX)
-
-
-def cache_home() -> Path:
-    """Pyserini's cache."""
-    return Path(os.environ.get("PYSERINI_CACHE") or Path.home() / ".cache" / "pyserini")
 
 
 def registry_path() -> Path:
@@ -123,21 +118,13 @@ def fetch(entry: Entry) -> Path:
     Raises CaiError for an archive that cannot be downloaded, has another size or checksum than the entry, or is
     refused by `unpack`; nothing is left behind then.
     """
-    target = cache_home() / "indexes" / f"{entry.folder}.{entry.md5}"
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as work:
-        archive = Path(work) / entry.filename
+
+    def get(work: Path) -> Path:
+        archive = work / entry.filename
         _download(entry, archive)
-        folder = unpack(archive, entry.folder, entry.unpacked_size, Path(work) / "unpacked")
-        artifact.require(folder, "index")
-        try:
-            folder.rename(target)
-        except OSError:
-            if not target.is_dir():  # by another process
-                raise
-    return target
+        return unpack(archive, entry.folder, entry.unpacked_size, work / "unpacked")
+
+    return cached_index(f"{entry.folder}.{entry.md5}", get)
 
 
 def _download(entry: Entry, output: Path) -> None:

@@ -2,8 +2,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.flags import OR_URL, OUTPUT_FOLDER
+from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
 
 
 class SmoothSettings(Settings):
@@ -14,12 +14,14 @@ class SmoothSettings(Settings):
     """
 
     example: ClassVar[str] = "python -m cai_pyserini.smooth --vectors vectors --idf idf --output smoothed"
-    vectors: AnyPath = flag(help="folder of SPLADE vectors, written by the encode stage")
+    vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
     output: AnyPath = OUTPUT_FOLDER
-    dense: AnyPath | None = flag(
+    dense: PathOrUrl | None = flag(
         None, "folder of dense vectors of the same documents, which tell what is near (default: the SPLADE vectors)"
     )
-    idf: AnyPath | None = flag(None, "folder written by the idf stage, to weight SPLADE vectors that tell what is near")
+    idf: PathOrUrl | None = flag(
+        None, "folder written by the idf stage, to weight SPLADE vectors that tell what is near"
+    )
     neighbours: int = flag(40, "number of nearest documents", ge=1)
     weight: float | None = flag(
         None, "weight of the neighbours' mean, from 0 to 1 (default: 0.4 with dense vectors, else 0.1)", ge=0, le=1

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from cai_pyserini.collection.hpo import Hpo
-from cai_pyserini.core import packages
+from cai_pyserini.core import artifact, packages
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
 from cai_pyserini.encode.shards import Vectors
+from tests.conftest import s3_environment
 
 SHARD, SHARDS = 40, 10
 MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
@@ -32,7 +34,7 @@ terminal.run(main)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator[Any]:
     """A cluster of one machine, its head."""
     from ray.cluster_utils import Cluster
 
@@ -40,6 +42,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in s3_environment(s3_server).items():
+            patch.setenv(name, value)
         made = Cluster(initialize_head=True, head_node_args=MACHINE)
         yield made
         made.shutdown()
@@ -54,6 +58,16 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def plain(collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The vectors that the command writes without a cluster."""
+    output = tmp_path_factory.mktemp("plain") / "vectors"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "SHARD", SHARD)
+        main(arguments(collection, output))
+    return output
+
+
 def arguments(collection: Path, output: Path) -> list[str]:
     return [
         *("--collection", str(collection), "--encoder", "splade-tiny", "--output", str(output)),
@@ -66,6 +80,19 @@ def finished(output: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in output.glob("[0-9]????.npz")}
 
 
+def assert_same(output: Path, plain: Path) -> None:
+    """Assert that two folders have the same files, but for the seconds that they took."""
+    names = [f"{number:05d}.npz" for number in range(SHARDS)]
+    assert sorted(path.name for path in output.iterdir()) == [*names, "manifest.json"]
+    assert Vectors(output).manifest.digest == Vectors(plain).manifest.digest
+    for name in names:
+        with (output / name).open("rb") as file, np.load(file) as found, np.load(plain / name) as expected:
+            assert found.files == expected.files
+            for array in set(found.files) - {"stats"}:
+                assert found[array].tobytes() == expected[array].tobytes()
+            assert found["stats"][:3].tolist() == expected["stats"][:3].tolist()
+
+
 def wait_for(output: Path, shards: int) -> None:
     end = time.monotonic() + 300
     while len(finished(output)) < shards:
@@ -75,7 +102,7 @@ def wait_for(output: Path, shards: int) -> None:
 
 @pytest.mark.slow
 def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
-    cluster: Any, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, collection: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "vectors"
     on_cluster = [*arguments(collection, output), "--ray", cluster.address]
@@ -98,18 +125,32 @@ def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
         main(on_cluster)
         assert killed.result() < SHARDS
     assert before.items() <= finished(output).items()  # those are not encoded again
-    names = [f"{number:05d}.npz" for number in range(SHARDS)]
-    assert sorted(path.name for path in output.iterdir()) == [*names, "manifest.json"]
+    assert_same(output, plain)
 
-    monkeypatch.setattr(stage, "SHARD", SHARD)
-    main(arguments(collection, tmp_path / "plain"))
-    assert Vectors(output).manifest.digest == Vectors(tmp_path / "plain").manifest.digest
-    for name in names:
-        with np.load(output / name) as found, np.load(tmp_path / "plain" / name) as expected:
-            assert found.files == expected.files
-            for array in set(found.files) - {"stats"}:
-                assert found[array].tobytes() == expected[array].tobytes()
-            assert found["stats"][:3].tolist() == expected["stats"][:3].tolist()  # without the seconds
+
+@pytest.mark.slow
+def test_machines_that_share_no_folder_write_to_a_store(
+    cluster: Any,
+    collection: Path,
+    plain: Path,
+    bucket: StorePath,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = bucket / "vectors"
+    monkeypatch.setattr("cai_pyserini.encode.cluster.SHARD", SHARD)
+    machine = cluster.add_node(**MACHINE)
+    command = [*arguments(collection, output), "--ray", cluster.address]
+    main(command)
+    assert_same(output, plain)
+
+    (output / "00003.npz").unlink()
+    (output / "manifest.json").unlink()
+    (output / artifact.UNFINISHED).touch()
+    others = {path: path.read_bytes() for path in output.glob("*.npz")}
+    main(command)
+    assert_same(output, plain)
+    assert others == {path: path.read_bytes() for path in others}  # which have the seconds of the first time
+    cluster.remove_node(machine)
 
 
 @pytest.mark.slow

@@ -1,0 +1,45 @@
+"""Indexes that are downloaded once, to `indexes` in Pyserini's cache, which is $PYSERINI_CACHE or ~/.cache/pyserini."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.store import StorePath
+
+
+def cache_home() -> Path:
+    """Pyserini's cache."""
+    return Path(os.environ.get("PYSERINI_CACHE") or Path.home() / ".cache" / "pyserini")
+
+
+def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
+    """The index at `name` in the cache. If it is not there, `get` makes it, as a folder in a temporary one."""
+    target = cache_home() / "indexes" / name
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as work:
+        folder = get(Path(work))
+        artifact.require(folder, "index")
+        try:
+            folder.rename(target)
+        except OSError:
+            if not target.is_dir():  # by another process
+                raise
+    return target
+
+
+def index_here(index: Path) -> Path:
+    """The folder of an index on this machine, downloaded if it is in an object store and new there."""
+    if not isinstance(index, StorePath):
+        return index
+    manifest = artifact.require(index, "index")
+
+    def get(work: Path) -> Path:
+        artifact.download(index, work / "index")
+        return work / "index"
+
+    version = artifact.digest([str(index), manifest.digest, manifest.created])
+    return cached_index(f"{version}/{index.name}", get)

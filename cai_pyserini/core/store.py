@@ -1,0 +1,176 @@
+"""Files and folders of object stores: URLs such as s3://bucket/vectors, which fsspec reads and writes.
+
+A store has files, each written whole or not at all, and no folders: a folder exists while a file is in it. Credentials
+and endpoints are those that the store's own package finds, as in AWS_ENDPOINT_URL.
+"""
+
+import errno
+import io
+import os
+import re
+from collections.abc import Generator
+from contextlib import suppress
+from fnmatch import fnmatch
+from pathlib import Path, PosixPath, PurePosixPath
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import install_command
+
+if TYPE_CHECKING:  # imported with the first use of a store
+    from fsspec import AbstractFileSystem
+
+URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.]*://[^/]")
+BLOCK = 1 << 20  # bytes that are fetched at a time
+
+
+def as_path(place: str | Path) -> Path:
+    """A path on this machine, or a StorePath for a URL of an object store."""
+    if isinstance(place, Path):
+        return place
+    return StorePath(place) if URL.match(place) else Path(place)
+
+
+class StorePath(PosixPath):
+    """A file or folder of an object store, with as much of pathlib's interface as artifacts need.
+
+    All else that pathlib, or any other function, does with a path raises CaiError in __fspath__. So does every error of
+    the store, except for FileNotFoundError.
+    """
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", "://", 1)
+
+    def __fspath__(self) -> str:
+        raise CaiError(f"{self} is in an object store, which cannot be used here: give a path on this machine")
+
+    def with_segments(self, *segments: Any) -> Self:
+        path = PurePosixPath(*segments)  # absolute if a path on this machine is joined to a URL
+        return cast(Self, Path(path)) if path.is_absolute() else type(self)(path)
+
+    def absolute(self) -> Self:
+        return self
+
+    def exists(self, **options: Any) -> bool:
+        return self._info() is not None
+
+    def is_file(self, **options: Any) -> bool:
+        return (self._info() or {}).get("type") == "file"
+
+    def is_dir(self, **options: Any) -> bool:
+        return (self._info() or {}).get("type") == "directory"
+
+    def stat(self, **options: Any) -> os.stat_result:
+        """The size; everything else is 0."""
+        return os.stat_result((0, 0, 0, 0, 0, 0, self._call("info", str(self))["size"], 0, 0, 0))
+
+    def rglob(self, pattern: str, **options: Any) -> Generator[Self]:
+        """The files of a folder, and of those in it, whose names match; none if it does not exist."""
+        root = self._filesystem._strip_protocol(str(self))
+        with suppress(FileNotFoundError):
+            for name in self._call("find", str(self)):
+                if fnmatch(PurePosixPath(name).name, pattern):
+                    yield self / PurePosixPath(name).relative_to(root)
+
+    def glob(self, pattern: str, **options: Any) -> Generator[Self]:
+        return (path for path in self.rglob(pattern) if path.parent == self)
+
+    def iterdir(self) -> Generator[Self]:
+        return self.glob("*")
+
+    def open(
+        self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *more: Any, **options: Any
+    ) -> Any:
+        """Open a file for reading; `upload`, and core.artifact.atomic_write, write one."""
+        if mode not in ("r", "rb"):
+            self.__fspath__()
+        file = io.BufferedReader(_Reader(self), BLOCK)
+        return file if mode == "rb" else io.TextIOWrapper(file, encoding)
+
+    def mkdir(self, *more: Any, **options: Any) -> None:
+        """Do nothing: a folder exists while a file is in it."""
+
+    def touch(self, *more: Any, **options: Any) -> None:
+        """Write an empty file."""
+        self._write("pipe_file", str(self), b"")
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        with suppress(*[FileNotFoundError] * missing_ok):
+            self._call("rm_file", str(self))
+
+    def upload(self, source: Path) -> None:
+        """Write a copy of a file on this machine."""
+        self._write("put_file", str(source), str(self))
+
+    def download(self, target: Path) -> None:
+        """Copy the file to one on this machine."""
+        self._call("get_file", str(self), str(target))
+
+    def fetch(self, start: int, end: int) -> bytes:
+        """A range of the bytes of the file."""
+        return self._call("cat_file", str(self), start=start, end=end)
+
+    def _info(self) -> dict[str, Any] | None:
+        try:
+            return self._call("info", str(self))
+        except FileNotFoundError:
+            return None
+
+    def _write(self, method: str, *arguments: Any) -> None:
+        try:
+            self._call(method, *arguments)
+        except FileNotFoundError as error:  # as of a missing bucket
+            raise CaiError(
+                f"{self} cannot be written ({error.strerror}): create the bucket, or choose another --output"
+            ) from None
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        filesystem = self._filesystem
+        try:
+            return getattr(filesystem, method)(*arguments, **options)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, str(error), str(self)) from None
+        except Exception as error:  # each store has its own
+            reason = str(error) or type(error).__name__
+            raise CaiError(f"{self} cannot be used ({reason}): check the URL, and your access to it") from None
+
+    @property
+    def _filesystem(self) -> "AbstractFileSystem":
+        import fsspec
+
+        scheme = str(self).partition("://")[0]
+        try:
+            return fsspec.filesystem(scheme, use_listings_cache=False)  # others write there too
+        except (ImportError, ValueError) as error:
+            remedy = f": {install_command('s3')}" if scheme == "s3" else ""
+            raise CaiError(f"{self}: {error}{remedy}") from None
+
+
+class _Reader(io.RawIOBase):
+    """The bytes of a file, fetched when they are read."""
+
+    def __init__(self, path: StorePath):
+        self._path, self._size, self._position = path, path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._fetch(min(self._position + len(buffer), self._size))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self._fetch(self._size)
+
+    def _fetch(self, end: int) -> bytes:
+        data = self._path.fetch(self._position, end) if self._position < end else b""
+        self._position += len(data)
+        return data
