@@ -47,8 +47,8 @@ def test_times_are_medians_of_rounds_after_a_warm_up() -> None:
 
 def test_the_plot_has_a_panel_per_number_of_hits() -> None:
     (axes,) = plot(ROWS, {10: (4, 8)}).axes
-    points, stock = (np.array(line.get_xydata()).tolist() for line in axes.lines)
-    assert points == [[3, 0.5], [2, 0.496], [1, 0.49]] and stock == [[4, 0.5]]
+    points = [np.array(line.get_xydata()).tolist() for line in axes.lines]
+    assert points == [[[3, 0.5]], [[2, 0.496]], [[1, 0.49]], [[4, 0.5]]]
 
 
 @pytest.mark.parametrize(
