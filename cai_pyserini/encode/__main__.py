@@ -5,7 +5,7 @@ from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.cluster import LOCAL
-from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, PRECISION
+from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, DOCUMENT_PRECISION, ENCODER, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
 
@@ -21,7 +21,7 @@ class EncodeSettings(Settings):
     output: AnyPath = OUTPUT_FOLDER
     queries: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
     device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16"] = PRECISION
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     batch_size: int | None = BATCH_SIZE
     shard_id: int = flag(0, "number of this process, from 0 to --shard-num - 1 (default: 0)", ge=0)
     shard_num: int = flag(1, "number of processes that share the work, each started with its own --shard-id", ge=1)
