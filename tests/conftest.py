@@ -17,6 +17,7 @@ from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.checkpoint import checkpoint_folder
@@ -42,6 +43,19 @@ def broken(tiny: Path, tmp_path: Path) -> Path:
 def checkpoint() -> Path:
     """The folder of splade-tiny, a real SPLADE checkpoint."""
     return checkpoint_folder(load_encoder("splade-tiny"))
+
+
+@pytest.fixture(scope="session")
+def vnni() -> None:
+    """Skip where precision int8 cannot run."""
+    import torch
+
+    from cai_pyserini.models.transformer import resolve_precision
+
+    try:
+        resolve_precision("int8", torch.device("cpu"))
+    except CaiError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

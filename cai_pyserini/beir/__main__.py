@@ -5,7 +5,16 @@ from typing import ClassVar, Literal
 
 from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION_TEXT, DEVICE, NO_RAW, PRECISION, SPLIT, STRICT, THREADS
+from cai_pyserini.core.flags import (
+    BATCH_SIZE,
+    COLLECTION_TEXT,
+    DEVICE,
+    DOCUMENT_PRECISION,
+    NO_RAW,
+    SPLIT,
+    STRICT,
+    THREADS,
+)
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
@@ -64,7 +73,7 @@ class BeirSettings(Settings):
         "(default: the collection's, usually auto)",
     )
     device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16"] = PRECISION
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
     no_raw: bool = NO_RAW

@@ -123,7 +123,7 @@ def rerank_run(inputs: Inputs, system: System) -> Path:
         inputs.layout.run(system),
         experiment.depth,
         experiment.device,
-        experiment.precision,
+        "auto" if experiment.precision == "int8" else experiment.precision,  # which is for documents alone
         system.name,
     )
 

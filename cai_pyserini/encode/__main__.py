@@ -5,7 +5,7 @@ from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.cluster import LOCAL
-from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, ENCODER, OUTPUT_OR_URL, PRECISION, Sharded
+from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, DOCUMENT_PRECISION, ENCODER, OUTPUT_OR_URL, Sharded
 from cai_pyserini.core.settings import PathOrUrl, flag, parse
 
 
@@ -21,7 +21,7 @@ class EncodeSettings(Sharded):
     output: PathOrUrl = OUTPUT_OR_URL
     queries: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
     device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16"] = PRECISION
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     batch_size: int | None = BATCH_SIZE
     ray: str | None = flag(
         None,

@@ -11,7 +11,8 @@ Their maximum, the model's own pooling carried on (Rep-max in Nguyen et al. 2023
 Long Documents"), grows with the number of windows, so that the longest documents are found with every query.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.head import max_logits
+from cai_pyserini.models.int8 import Int8Head
 from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
 from cai_pyserini.models.windows import Windows
 
@@ -35,11 +37,15 @@ class Splade:
         self.transformer = Transformer(checkpoint, model, device, precision, exclude=decoder)
         self.tokenizer = self.transformer.tokenizer
         self.width = size = len(self.tokenizer)
-        device_, dtype = self.transformer.device, self.transformer.dtype
         # a decoder may be padded beyond the vocabulary
-        self._embeddings = decoder.weight.detach()[:size].to(device_, dtype).contiguous()
+        embeddings = decoder.weight.detach()[:size]
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
-        self._bias = bias.to(device_, dtype)
+        self._max_logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+        if self.transformer.precision == "int8":
+            self._max_logits = Int8Head(embeddings, bias)
+        else:
+            to = self.transformer.device, self.transformer.dtype
+            self._max_logits = partial(max_logits, weight=embeddings.to(*to).contiguous(), bias=bias.to(*to))
 
     def encode(
         self,
@@ -92,7 +98,7 @@ class Splade:
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
-        logits = max_logits(hidden, mask, self._embeddings, self._bias)
+        logits = self._max_logits(hidden, mask)
         places = logits.gt(0).nonzero(as_tuple=True)
         weights = torch.log1p(logits[places])
         entries = weights.numpy(force=True), tuple(place.numpy(force=True) for place in places)

@@ -17,11 +17,13 @@ from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import require_safetensors
+from cai_pyserini.models.int8 import replace_linears
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.windows import Windows
 
 BATCH_SIZE = {"cpu": 16, "cuda": 256}  # texts of full length
-Precision = Literal["auto", "float32", "bfloat16"]
+INT8_BATCH_SIZE = 4  # what is float32 between the products stays in the cache
+Precision = Literal["auto", "float32", "bfloat16", "int8"]
 Done = Callable[[int], object]  # called with the number of texts that have been processed
 
 
@@ -29,7 +31,7 @@ class Transformer:
     """A model of the transformers library and its tokenizer.
 
     `precision` is that of the matrix products, except in the layer `exclude`; sums and everything after them are
-    float32. `auto` is bfloat16 where the hardware multiplies it faster than float32.
+    float32. `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` is for CPUs with VNNI.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Transformer:
             )
         self.device = resolve_device(device)
         self.precision = resolve_precision(precision, self.device)
-        self.dtype: torch.dtype = getattr(torch, self.precision)
+        self.dtype = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
         self.max_length = _max_length(model, self.tokenizer)
+        if self.precision == "int8":
+            replace_linears(model, exclude, getattr(torch, resolve_precision("auto", self.device)))
         for module in model.modules():
             if isinstance(module, torch.nn.Linear) and module is not exclude:
                 module.to(self.dtype)  # once, not in every batch
@@ -58,7 +62,7 @@ class Transformer:
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor, **more: torch.Tensor) -> Any:
         """The model's output for padded token ids and their mask, (texts, tokens) each."""
-        with torch.autocast(self.device.type, self.dtype, enabled=self.precision != "float32"):
+        with torch.autocast(self.device.type, self.dtype, enabled=self.precision == "bfloat16"):
             return self._model(input_ids=ids, attention_mask=mask.long(), **more)
 
     def windows(self, texts: Sequence[str], max_length: int, overlap: int | None = None) -> Windows:
@@ -80,7 +84,7 @@ class Transformer:
         `batch_size` is the number of windows of maximum length per batch; batches of shorter ones are larger. Yields,
         for every batch, the positions of the windows' texts and what `function` returned.
         """
-        size = batch_size or BATCH_SIZE[self.device.type]
+        size = batch_size or (INT8_BATCH_SIZE if self.precision == "int8" else BATCH_SIZE[self.device.type])
         unread = windows.counts.copy()
         first = np.count_nonzero(unread)
         groups: list[np.ndarray] = []
@@ -196,10 +200,23 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_precision(precision: Precision, device: torch.device) -> Precision:
-    """The precision that `auto` stands for on this device: bfloat16 where the hardware gains from it."""
+    """The precision that `auto` stands for on this device: bfloat16 where the hardware gains from it.
+
+    Raises CaiError for int8 where it cannot run.
+    """
+    if precision == "int8" and not (device.type == "cpu" and _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")):
+        raise CaiError(
+            "precision int8 needs a CPU with VNNI instructions (AVX-512 VNNI, AVX-VNNI or AMX): choose --device cpu on "
+            "such a machine, or another --precision"
+        )
     if precision != "auto":
         return precision
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    return "bfloat16" if _cpu_has("avx512_bf16", "amx_bf16") else "float32"
+
+
+def _cpu_has(*instructions: str) -> bool:
+    """Whether this processor has any of these instruction sets, of those that torch uses."""
     capabilities = torch.cpu.get_capabilities()
-    return "bfloat16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "float32"
+    return any(capabilities.get(name) for name in instructions)

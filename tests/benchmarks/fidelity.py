@@ -1,5 +1,6 @@
 """Whether vectors are the same as others, and as good: without Lucene, and for nDCG without quantization."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ def agreement(first: str, second: str) -> dict[str, Any]:
     return {"same": 1 - (a != b).nnz / either, "entries": either}
 
 
-def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, Any]:
+def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: Sequence[str]) -> dict[str, Any]:
     """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents."""
     import numpy as np
     from scipy.sparse import vstack
@@ -39,7 +40,7 @@ def ndcg(collection: str, encoder: str, device: str, folder: str) -> dict[str, A
     weightings = {"splade": None, "splade-idf": Idf.of(contents, loaded.tokenizer).weights()}
     remove_query = removes_query(index_config.remove_query, qrels)
     scores: dict[str, Any] = {}
-    for precision in ("float32", "bfloat16"):
+    for precision in precisions:
         shards = list(Vectors(encode(opened, Encoder(config, device, precision), Path(folder, precision))))
         ids = np.array([id for shard in shards for id in shard.ids])
         for name, weights in weightings.items():

@@ -17,7 +17,7 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Vectors, shard_path, write_shard
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.models.transformer import Transformer
+from cai_pyserini.models.transformer import Precision, Transformer
 
 KINDS = pytest.mark.parametrize("kind", ["splade", "dense"])
 
@@ -39,9 +39,9 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @cache  # models are loaded once
-def encoder(kind: str = "splade", **settings: object) -> Encoder:
+def encoder(kind: str = "splade", precision: Precision = "float32", **settings: object) -> Encoder:
     """splade-tiny, whose transformer is a dense encoder as well."""
-    return Encoder(load_encoder("splade-tiny").replace(kind=kind, **settings), "cpu", "float32")
+    return Encoder(load_encoder("splade-tiny").replace(kind=kind, **settings), "cpu", precision)
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -128,15 +128,20 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
 
 
 @KINDS
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_an_unfinished_shard_continues_with_the_first_missing_batch(
     kind: str,
+    precision: Precision,
     collection: BeirFolder,
     output: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     encoded: list[int],
+    request: pytest.FixtureRequest,
 ) -> None:
-    short = encoder(kind, max_document_length=16)  # so that the collection is several batches of one text
+    if precision == "int8":
+        request.getfixturevalue("vnni")
+    short = encoder(kind, precision, max_document_length=16)  # so that the collection is several batches of one text
     whole = encode(collection, short, tmp_path / "whole", batch_size=1)
     assert len(encoded) > 3 and sum(encoded) == 12
     batches = encoded.copy()

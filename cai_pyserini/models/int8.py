@@ -1,0 +1,181 @@
+"""Products of 8-bit integers on CPUs: activations are quantized when they are there, weights once.
+
+    x_i ≈ s_i (u_i - z),  w_o ≈ t_o q_o:      <x_i, w_o> + b_o ≈ s_i (t_o <u_i, q_o> - t_o z sum(q_o)) + b_o
+
+u_i in 0..255, with a scale s_i for each token i; q_o in -127..127, with a scale t_o for each output o; z is constant.
+The sums are exact. Two large products have one scale for all tokens of a batch, which their inputs can do with: the one
+before GELU, so that GELU is part of it, and the head. A vector thus depends a little on its batch. Between the products
+everything is float32, except attention, which is bfloat16 where the hardware gains from it.
+
+A layer of BERT, RoBERTa or DistilBERT is replaced as a whole, by one of few and large operations. Elsewhere, each
+linear layer is replaced alone.
+"""
+
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from transformers.activations import GELUActivation
+
+ROUND = 1.5 * 2**23  # a float32 of this size has no fraction; its last bits are an integer
+CENTRE = 128  # the integer that stands for 0
+AFTER_GELU = 32  # its values are greater than -0.17
+BLOCK = 4096  # logits of the vocabulary at a time; with TOKENS, they fit the cache
+TOKENS = 512
+BERT = {
+    "heads": "attention.self.num_attention_heads",
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "out": "attention.output.dense",
+    "norm": "attention.output.LayerNorm",
+    "up": "intermediate.dense",
+    "activation": "intermediate.intermediate_act_fn",
+    "down": "output.dense",
+    "last_norm": "output.LayerNorm",
+}
+DISTILBERT = {
+    "heads": "attention.n_heads",
+    "query": "attention.q_lin",
+    "key": "attention.k_lin",
+    "value": "attention.v_lin",
+    "out": "attention.out_lin",
+    "norm": "sa_layer_norm",
+    "up": "ffn.lin1",
+    "activation": "ffn.activation",
+    "down": "ffn.lin2",
+    "last_norm": "output_layer_norm",
+}
+LAYERS = dict.fromkeys(("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer"), BERT)
+LAYERS["TransformerBlock"] = DISTILBERT
+
+
+class Quantized(NamedTuple):
+    """Activations: scale * (values - zero), with one scale or one for each token."""
+
+    values: torch.Tensor  # uint8 (…, width)
+    scale: torch.Tensor  # (…, 1) or (1,)
+
+
+def quantize(x: torch.Tensor, by_token: bool, zero: int = CENTRE) -> Quantized:
+    """Activations (…, width) as integers around `zero`, with a scale for each token or one for all."""
+    x = x.float()
+    high, low = x.amax(-1, keepdim=True), x.amin(-1, keepdim=True)
+    scale = torch.maximum(high / (255 - zero), low / -zero).clamp(min=1e-20)
+    if not by_token:
+        scale = scale.max()[None]
+    rounded = (x * scale.reciprocal()).add_(ROUND + zero)
+    return Quantized(rounded.view(torch.int32).to(torch.uint8), scale)
+
+
+class Int8Linear(nn.Module):
+    """A linear layer with `weight` (outputs, inputs) and `bias` (outputs), optionally followed by GELU.
+
+    `zero` is the integer that stands for an input of 0: CENTRE if as many inputs are positive as negative.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        dtype: torch.dtype = torch.float32,
+        gelu: bool = False,
+        zero: int = CENTRE,
+    ):
+        super().__init__()
+        self.scales = weight.abs().amax(1).clamp(min=1e-20) / 127
+        integers = torch.round(weight / self.scales[:, None]).to(torch.int8)
+        self.packed = torch.ops.onednn.qlinear_prepack(integers, [TOKENS, weight.shape[1]])
+        self.offset = -zero * integers.sum(1) * self.scales
+        self.bias = torch.zeros(len(weight)) if bias is None else bias.detach()
+        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
+        self.dtype, self.gelu, self.zero = dtype, gelu, zero
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.product(quantize(x, not self.gelu, self.zero))  # GELU is part of a product with one scale only
+
+    def product(self, x: Quantized) -> torch.Tensor:
+        """The outputs, (…, outputs), for quantized inputs (…, inputs)."""
+        if x.scale.ndim == 1:
+            scale = x.scale.item()
+            return self._multiply(x.values, scale, self.bias + scale * self.offset, self.dtype)
+        product = self._multiply(x.values, 1.0, self.offset, torch.float32)
+        return torch.addcmul(self.bias, product, x.scale).to(self.dtype)
+
+    def _multiply(self, values: torch.Tensor, scale: float, bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        post = "gelu" if self.gelu else "none"
+        return torch.ops.onednn.qlinear_pointwise(
+            values, scale, 0, self.packed, self.scales, self.zeros, bias, 1.0, 0, dtype, post, [], "none"
+        )
+
+
+class Int8Layer(nn.Module):
+    """A layer of BERT, RoBERTa or DistilBERT; `names` are the paths of its parts, `dtype` is that of attention."""
+
+    def __init__(self, layer: nn.Module, names: dict[str, str], dtype: torch.dtype):
+        super().__init__()
+        part = {name: attrgetter(path)(layer) for name, path in names.items()}
+        self.heads = part["heads"]
+        weight, bias = (
+            torch.cat([getattr(part[name], kind) for name in ("query", "key", "value")]) for kind in ("weight", "bias")
+        )
+        scale = torch.ones(len(weight))
+        scale[: len(weight) // 3] = (len(weight) // 3 // self.heads) ** -0.5  # of scores
+        self.qkv = Int8Linear(scale[:, None] * weight, scale * bias, dtype)
+        self.out, self.norm = Int8Linear(part["out"].weight, part["out"].bias), part["norm"]
+        self.up = Int8Linear(part["up"].weight, part["up"].bias, gelu=True)
+        self.down = Int8Linear(part["down"].weight, part["down"].bias, zero=AFTER_GELU)
+        self.last_norm = part["last_norm"]
+
+    def forward(self, x: torch.Tensor, attention_mask: torch.Tensor | None = None, *_: Any, **__: Any) -> torch.Tensor:
+        """`x` (texts, tokens, width); `attention_mask`, if any, (texts, 1, tokens, tokens), is true for tokens."""
+        x = self.norm(self.out(self.attention(x, attention_mask)).add_(x))
+        return self.last_norm(self.down(self.up(x)).add_(x))
+
+    def attention(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """As plain batched products: on a CPU, more than twice as fast as scaled_dot_product_attention."""
+        texts, length, width = x.shape
+        heads = self.qkv(x).view(texts, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).flatten(1, 2)
+        query, key, value = heads  # (texts * heads, tokens, width / heads) each
+        scores = torch.bmm(query, key.transpose(1, 2))
+        if mask is not None:
+            bias = torch.where(mask[:, 0, :1], 0.0, -1e4).to(query.dtype)
+            scores += bias.repeat_interleave(self.heads, 0)
+        context = torch.bmm(scores.softmax(-1), value).view(texts, self.heads, length, -1)
+        return context.transpose(1, 2).reshape(texts, length, width)
+
+
+class Int8Head:
+    """head.max_logits of a decoder with `weight` (vocabulary, width) and `bias` (vocabulary)."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor):
+        pairs = zip(weight.split(BLOCK), bias.split(BLOCK), strict=True)
+        self._blocks = [Int8Linear(*pair, torch.bfloat16) for pair in pairs]
+
+    def __call__(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        values, scale = quantize(hidden, by_token=False)
+        values = torch.where(mask[:, :, None], values, values[:, :1])
+        rows = max(1, TOKENS // hidden.shape[1])
+        maxima = [
+            torch.cat([block.product(Quantized(part, scale)).view(torch.int16).amax(1) for part in values.split(rows)])
+            for block in self._blocks
+        ]
+        return torch.cat(maxima, 1).view(torch.bfloat16).float()
+
+
+def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dtype) -> None:
+    """Replace the layers of a model, in place, and all linear layers but `exclude`; `dtype` is that of attention."""
+    for name, child in list(model.named_children()):
+        paths = LAYERS.get(type(child).__name__)
+        if (
+            paths
+            and not getattr(child, "is_decoder", False)
+            and isinstance(attrgetter(paths["activation"])(child), GELUActivation)
+        ):
+            setattr(model, name, Int8Layer(child, paths, dtype))
+        elif type(child) is nn.Linear and child is not exclude:
+            setattr(model, name, Int8Linear(child.weight, child.bias))
+        else:
+            replace_linears(child, exclude, dtype)
