@@ -28,8 +28,8 @@ DOCUMENT_PRECISION = flag(
 )
 BATCH_SIZE = flag(
     None,
-    "texts of maximum length per batch; batches of shorter texts hold more (default: 16 on a CPU, 4 there in int8, "
-    "256 on a GPU)",
+    "texts of maximum length per batch; batches of shorter texts hold more (default: on a CPU 2,048 / the width of the "
+    "model, as 16 for splade-tiny; on a GPU 256)",
     ge=1,
 )
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)

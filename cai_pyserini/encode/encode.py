@@ -92,8 +92,7 @@ def encode_shard(
     """Write one shard, continuing after the batches that an interrupted attempt has saved."""
     model = encoder.load(role)
     unfinished = path.with_suffix(".unfinished.npz")
-    # Which texts form a batch depends on the batch size, whose default is the device's.
-    own = artifact.digest([digest, batch_size, model.transformer.device.type])
+    own = artifact.digest([digest, batch_size or model.transformer.batch_size])  # on which depends what is in a batch
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0

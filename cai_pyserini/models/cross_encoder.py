@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.transformer import BATCH_SIZE, Done, Precision, Transformer, batches, load_pretrained
+from cai_pyserini.models.transformer import Done, Precision, Transformer, batches, load_pretrained
 
 MAX_LENGTH = 512  # tokens of a query and a document together
 TOKENIZED = 4096  # pairs that are tokenized at a time
@@ -29,7 +29,7 @@ class CrossEncoder:
 
     def score(self, queries: Sequence[str], documents: Sequence[str], done: Done = lambda count: None) -> np.ndarray:
         """Scores of pairs of a query and a document: float32 (pairs,). `done` gets the number of pairs of a batch."""
-        size = BATCH_SIZE[self.transformer.device.type]
+        size = self.transformer.batch_size
         tokenizer, max_length = self.transformer.tokenizer, min(MAX_LENGTH, self.transformer.max_length)
         scores = np.empty(len(queries), np.float32)
         for window in batched(range(len(queries)), TOKENIZED):

@@ -21,7 +21,7 @@ from transformers.activations import GELUActivation
 ROUND = 1.5 * 2**23  # a float32 of this size has no fraction; its last bits are an integer
 CENTRE = 128  # the integer that stands for 0
 AFTER_GELU = 32  # its values are greater than -0.17
-BLOCK = 4096  # logits of the vocabulary at a time; with TOKENS, they fit the cache
+BLOCK = 1024  # logits of the vocabulary at a time; with TOKENS, they fit the cache
 TOKENS = 512
 BERT = {
     "heads": "attention.self.num_attention_heads",

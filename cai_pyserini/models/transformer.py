@@ -21,8 +21,8 @@ from cai_pyserini.models.int8 import replace_linears
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.windows import Windows
 
-BATCH_SIZE = {"cpu": 16, "cuda": 256}  # texts of full length
-INT8_BATCH_SIZE = 4  # what is float32 between the products stays in the cache
+GPU_BATCH = 256  # texts of full length
+CPU_BATCH = 2048  # the same times the width of the model, so that what is between its layers stays in the cache
 Precision = Literal["auto", "float32", "bfloat16", "int8"]
 Done = Callable[[int], object]  # called with the number of texts that have been processed
 
@@ -32,6 +32,7 @@ class Transformer:
 
     `precision` is that of the matrix products, except in the layer `exclude`; sums and everything after them are
     float32. `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` is for CPUs with VNNI.
+    `batch_size` is the number of texts of full length that make a batch unless one says otherwise.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Transformer:
         self.precision = resolve_precision(precision, self.device)
         self.dtype = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
         self.max_length = _max_length(model, self.tokenizer)
+        on_gpu = self.device.type == "cuda"
+        self.batch_size = GPU_BATCH if on_gpu else max(1, CPU_BATCH // model.config.hidden_size)
         if self.precision == "int8":
             replace_linears(model, exclude, getattr(torch, resolve_precision("auto", self.device)))
         for module in model.modules():
@@ -81,10 +84,11 @@ class Transformer:
     ) -> Iterator[tuple[np.ndarray, R]]:
         """Apply `function` to the padded token ids and mask of every batch of windows but the first `skip`.
 
-        `batch_size` is the number of windows of maximum length per batch; batches of shorter ones are larger. Yields,
+        `batch_size`, by default that of the model, is the number of windows of maximum length per batch; batches of
+        shorter ones are larger. Yields,
         for every batch, the positions of the windows' texts and what `function` returned.
         """
-        size = batch_size or (INT8_BATCH_SIZE if self.precision == "int8" else BATCH_SIZE[self.device.type])
+        size = batch_size or self.batch_size
         unread = windows.counts.copy()
         first = np.count_nonzero(unread)
         groups: list[np.ndarray] = []
@@ -192,7 +196,7 @@ def resolve_device(device: str) -> torch.device:
         resolved = torch.device(device)
     except RuntimeError:
         resolved = torch.device("meta")
-    if resolved.type not in BATCH_SIZE:
+    if resolved.type not in ("cpu", "cuda"):
         raise CaiError(f"no device {device!r}; known are auto, cpu, cuda, cuda:1, …")
     if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
         raise CaiError(f"no device {device!r}: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs")
