@@ -18,9 +18,8 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.core.trec import read_run
 from cai_pyserini.evaluate import significance
-from cai_pyserini.evaluate.measures import mean, measure
+from cai_pyserini.evaluate.measures import mean, measure_run
 
 RESAMPLES = 9999
 BATCH = 500  # resamples at a time: memory
@@ -61,7 +60,7 @@ def compare(settings: CompareSettings) -> Report:
     collection = open_collection(config)
     split, name = settings.split or config.split, settings.measure
     qrels, topics = collection.qrels(split), collection.topics(split)
-    a, b = (measure(qrels, read_run(path), [name])[name] for path in settings.runs)
+    a, b = (measure_run(qrels, path, [name])[name] for path in settings.runs)
     found = difference(a, b)
     changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)

@@ -24,11 +24,10 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import read_run
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query
 from cai_pyserini.engine.lucene_index import LuceneIndex
-from cai_pyserini.evaluate.measures import mean, measure
+from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.search.lucene import LuceneSearcher
@@ -206,7 +205,7 @@ def _measured(run: FinishedRun, pruning: Pruning, index: Path, queries: Mapping[
         stats["nonzeros"] / stats["documents"],
         stats["bytes"],
         float(np.mean(postings)),
-        mean(measure(run.collection.qrels(run.split), read_run(path), [MEASURE])[MEASURE]),
+        mean(measure_run(run.collection.qrels(run.split), path, [MEASURE])[MEASURE]),
         {},
     )
 

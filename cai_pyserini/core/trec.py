@@ -5,13 +5,14 @@ query id, then by falling score, then by document id.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from cai_pyserini.core.artifact import atomic_write
@@ -19,6 +20,9 @@ from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 
 Hits = Sequence[tuple[str, float]]  # document id and score
+
+PART = 1 << 18  # hits
+BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
@@ -31,9 +35,10 @@ def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
 
 def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort the rows of a run, and make its ids categories in string order."""
-    ids = {name: _categories(frame[name]) for name in ("query_id", "doc_id")}
-    keys = ids["doc_id"].codes, -frame["score"].to_numpy(), ids["query_id"].codes  # the last one counts most
-    sorted_frame = pd.DataFrame(ids | {"score": -keys[1]})
+    ids = {name: categories(frame[name]) for name in ("query_id", "doc_id")}
+    scores = frame["score"].to_numpy()
+    keys = ids["doc_id"].codes, -scores, ids["query_id"].codes  # the last one counts most
+    sorted_frame = pd.DataFrame(ids | {"score": scores})
     return sorted_frame if _is_sorted(keys) else sorted_frame.iloc[np.lexsort(keys)].reset_index(drop=True)
 
 
@@ -47,10 +52,14 @@ def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
     return True
 
 
-def _categories(ids: pd.Series) -> pd.Categorical:
-    column = pd.Categorical(ids)
-    used = sorted(column.remove_unused_categories().categories)
-    return column.set_categories(pd.Index(used, dtype="str"))  # that of a run without hits would be another
+def categories(ids: pd.Series | pd.Index) -> pd.Categorical:
+    """Ids as categories in string order."""
+    codes, found = pd.factorize(ids)
+    names = pd.Index(found, dtype="str")
+    order = names.argsort()
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return pd.Categorical.from_codes(places[codes], names[order])
 
 
 def ranks(run: pd.DataFrame) -> np.ndarray:
@@ -91,10 +100,18 @@ def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
     """Write a run in TREC format, atomically, with six decimal places."""
-    queries, documents = (run[name].astype(object).tolist() for name in ("query_id", "doc_id"))
-    rows = zip(queries, documents, ranks(run).tolist(), run["score"].tolist(), strict=True)
-    with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as file:
-        file.writelines([f"{query} Q0 {doc} {rank} {score:.6f} {tag}\n" for query, doc, rank, score in rows])
+    write_parts([run], path, tag)
+
+
+def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
+    """As `write_run`, of a run in parts: whole queries, in the order of their ids."""
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        for run in parts:
+            scores = [f"{score:.6f}" for score in run["score"].tolist()]
+            columns = (pa.array(column) for column in (run["query_id"], run["doc_id"], ranks(run), scores))
+            query, document, rank, score = (column.cast(pa.string()) for column in columns)
+            lines = pc.binary_join_element_wise(query, "Q0", document, rank, score, f"{tag}\n", " ")
+            file.write(lines.buffers()[2][: pc.sum(pc.binary_length(lines)).as_py() or 0])
 
 
 def read_run(path: Path) -> pd.DataFrame:
@@ -102,14 +119,48 @@ def read_run(path: Path) -> pd.DataFrame:
 
     Raises CaiError for a malformed line, and for a document listed twice for a query.
     """
+    return _checked(_read(path), path)
+
+
+def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
+    """Read runs part by part: the hits of the same queries in each of them, in the order of the queries' ids.
+
+    A part has whole queries, of PART hits or the first to exceed them. Raises CaiError as `read_run` does.
+    """
+    runs = [_read(path) for path in paths]
+    hits = [run["query_id"].value_counts(sort=False) for run in runs]
+    ends = pd.concat(hits, axis=1).fillna(0).sort_index().cumsum().to_numpy(int)  # (queries, runs)
+    total = ends.sum(axis=1)
+    cuts = np.searchsorted(total, np.arange(PART, total[-1], PART))
+    starts = np.zeros(len(runs), int)
+    for stops in ends[np.unique([*cuts, len(ends) - 1])]:
+        yield [
+            _checked(run.iloc[start:stop], path)
+            for run, start, stop, path in zip(runs, starts, stops, paths, strict=True)
+        ]
+        starts = stops
+
+
+def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The sorted run of some hits of a file. Raises CaiError for a document listed twice for a query."""
+    run = sorted_run(hits)
+    documents = run["doc_id"].cat
+    keys = np.sort(run["query_id"].cat.codes.to_numpy(np.int64) * len(documents.categories) + documents.codes)
+    if (keys[1:] == keys[:-1]).any():
+        raise _broken(path, "a document is listed twice")
+    return run
+
+
+def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise CaiError(f"{path} is a folder, not a run" if path.is_dir() else f"no run {path}")
     status = path.stat()
-    return _read_run(path, status.st_size, status.st_mtime_ns).copy()
+    return _read_once(path, status.st_size, status.st_mtime_ns)
 
 
-@lru_cache(maxsize=4)  # fusions read the same runs one after the other
-def _read_run(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
+@lru_cache(maxsize=2)  # fusions read the same runs one after the other
+def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
+    """The hits of a file in the order of their queries, with documents as plain strings."""
     try:
         run = _parse(path)
     except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns, from another tool; or a broken file
@@ -119,22 +170,25 @@ def _read_run(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
             run = _parse(io.BytesIO(lines))
         except (pa.ArrowInvalid, ValueError) as error:
             raise _broken(path, str(error)) from None
-    if run.empty or not np.isfinite(run["score"]).all() or run.duplicated(["query_id", "doc_id"]).any():
+    if run.empty or not np.isfinite(run["score"]).all():
         raise _broken(path, "a score is not a number")
-    return sorted_run(run)
+    run["query_id"] = categories(run["query_id"])
+    queries = run["query_id"].cat.codes.to_numpy()
+    return run if _is_sorted([queries]) else run.iloc[np.argsort(queries, kind="stable")]
 
 
 def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
     """Parse lines with columns separated by single spaces into `query_id`, `doc_id` and `score`."""
-    ids = pa.dictionary(pa.int32(), pa.string())
-    columns = {"query_id": ids, "doc_id": ids, "score": pa.float64()}
-    run = csv.read_csv(
+    columns = {"query_id": pa.dictionary(pa.int32(), pa.string()), "doc_id": pa.string(), "score": pa.float64()}
+    table = csv.read_csv(
         data,
         csv.ReadOptions(column_names=["query_id", "q0", "doc_id", "rank", "score", "tag"]),
         csv.ParseOptions(delimiter=" ", quote_char=False),
         csv.ConvertOptions(include_columns=list(columns), column_types=columns, strings_can_be_null=False),
-    ).to_pandas()
-    if any(id.split() != [id] for name in ("query_id", "doc_id") for id in run[name].cat.categories):
+    )
+    blank = pc.any(pc.match_substring_regex(table["doc_id"], BLANK)).as_py()
+    run = table.to_pandas(split_blocks=True, self_destruct=True)
+    if blank or any(id.split() != [id] for id in run["query_id"].cat.categories):
         raise ValueError("an id is empty or has white space")
     return run
 

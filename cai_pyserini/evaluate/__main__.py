@@ -25,14 +25,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core import tables
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.core.trec import read_run
-    from cai_pyserini.evaluate.measures import mean, measure
+    from cai_pyserini.evaluate.measures import mean, measure_run
     from cai_pyserini.evaluate.significance import compare
 
     changes = settings.model_dump(include={"split", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     qrels = open_collection(config).qrels(config.split)
-    values = {str(path): measure(qrels, read_run(path), settings.measures) for path in settings.runs}
+    values = {str(path): measure_run(qrels, path, settings.measures) for path in settings.runs}
     rows = [["run", *settings.measures]]
     rows += [[name, *(f"{mean(found[m]):.4f}" for m in settings.measures)] for name, found in values.items()]
     print(tables.aligned(rows))

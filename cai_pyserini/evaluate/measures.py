@@ -11,7 +11,7 @@ import pandas as pd
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import ranks, read_run, scores_by_query
+from cai_pyserini.core.trec import ranks, read_parts, scores_by_query
 from cai_pyserini.fusion.fuse import run_digest
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
@@ -29,7 +29,7 @@ def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     }
 
     def write(path: Path) -> artifact.Stats:
-        values = measure(qrels, read_run(run))
+        values = measure_run(qrels, run)
         path.write_text(json.dumps(values) + "\n")
         return {name: mean(per_query) for name, per_query in values.items()}
 
@@ -49,6 +49,16 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
         hits = scores_by_query(run if cutoff is None else _up_to(run, cutoff))
         for metric in ir_measures.iter_calc([m for m in parsed if _cutoff(m) == cutoff], qrels, hits):
             values[parsed[metric.measure]][metric.query_id] = metric.value
+    return values
+
+
+def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
+    """As `measure`, of a file, which is read part by part."""
+    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in measures}
+    for (part,) in read_parts([run]):
+        judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
+        for name, found in measure(judged, part, measures).items():
+            values[name] |= found
     return values
 
 

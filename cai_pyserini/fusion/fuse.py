@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import ranks, read_run, top, write_run
+from cai_pyserini.core.trec import categories, ranks, read_parts, top, write_parts
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
 
 
@@ -34,12 +34,18 @@ def fuse(
     }
 
     def write(path: Path) -> artifact.Stats:
-        read = [read_run(run) for run in runs]
-        start = time.perf_counter()
-        fused = fuse_runs(read, method, depth, hits, weights)
-        seconds = time.perf_counter() - start
-        write_run(fused, path, tag)
-        queries = fused["query_id"].nunique()
+        seconds, queries = 0.0, 0
+
+        def parts() -> Iterator[pd.DataFrame]:
+            nonlocal seconds, queries
+            for read in read_parts(runs):
+                start = time.perf_counter()
+                fused = fuse_runs(read, method, depth, hits, weights)
+                seconds += time.perf_counter() - start
+                queries += fused["query_id"].nunique()
+                yield fused
+
+        write_parts(parts(), path, tag)
         return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs)}
 
     return artifact.make(output, recipe, write, folder=False)
@@ -88,10 +94,7 @@ def candidates(
     """
     whole = fusion.missing == "last"
     runs = runs if whole else [top(run, depth) for run in runs]
-    query_ids, doc_ids = (
-        pd.api.types.union_categoricals([run[name] for run in runs], sort_categories=True)
-        for name in ("query_id", "doc_id")
-    )
+    query_ids, doc_ids = (_concatenated([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
     size = len(doc_ids.categories)
     ends = np.cumsum([len(run) for run in runs])
     keys = np.split(query_ids.codes.astype(np.int64) * size + doc_ids.codes, ends[:-1])  # of every hit, by run
@@ -112,10 +115,19 @@ def candidates(
     if weights is not None:
         values *= np.array(weights)[:, None]
     columns = {
-        "query_id": pd.Categorical.from_codes(query, query_ids.categories),
-        "doc_id": pd.Categorical.from_codes(document, doc_ids.categories),
+        "query_id": pd.Categorical.from_codes(query, dtype=query_ids.dtype),
+        "doc_id": pd.Categorical.from_codes(document, dtype=doc_ids.dtype),
     }
     return pd.DataFrame(columns), values
+
+
+def _concatenated(columns: Sequence[pd.Categorical]) -> pd.Categorical:
+    """The ids of several runs, in categories that they share."""
+    known = [column.categories for column in columns]
+    ids = categories(known[0].append(known[1:]))
+    places = np.split(ids.codes, np.cumsum([len(names) for names in known[:-1]]))
+    codes = [place[column.codes] for place, column in zip(places, columns, strict=True)]
+    return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)
 
 
 def contributions(run: pd.DataFrame, fusion: Fusion, depth: int = DEPTH) -> np.ndarray:

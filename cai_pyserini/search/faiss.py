@@ -23,17 +23,19 @@ class FaissSearcher:
         self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
-        """Yield the best documents for many queries, vectors (width,), batch by batch, by query id."""
+        """Yield the best documents for many queries, vectors (width,), by query id, batch by batch, in the order of the
+        ids."""
         others = faiss.omp_get_max_threads()  # of everything in this process, PyTorch too
-        for batch in batched(queries.items(), BATCH):
+        found: dict[str, list[np.ndarray]] = {}  # rows and scores
+        for batch in batched(queries.items(), BATCH):  # in their order: the last bits of a score depend on its batch
             vectors = np.array([vector for _, vector in batch], np.float32)
             faiss.omp_set_num_threads(threads)
             scores, rows = self._index.search(vectors, min(hits, len(self._ids)))
             faiss.omp_set_num_threads(others)
-            yield {
-                id: [(self._ids[row], score) for row, score in zip(*found, strict=True)]
-                for (id, _), *found in zip(batch, rows.tolist(), scores.tolist(), strict=True)
-            }
+            found |= {id: best for (id, _), *best in zip(batch, rows, scores, strict=True)}
+        for ids in batched(sorted(found), BATCH):
+            best = {id: [values.tolist() for values in found[id]] for id in ids}
+            yield {id: [(self._ids[row], score) for row, score in zip(*best[id], strict=True)] for id in ids}
 
     def scores(self, query: np.ndarray, ids: Sequence[str]) -> dict[str, float]:
         """The products of a query and these documents; those that the index does not have are left out."""

@@ -7,9 +7,8 @@ longer than the search. Impact scores are divided by the scales of documents and
 the paper's equations, up to quantization; BM25's are rounded as Anserini rounds them.
 """
 
-import json
-import sys
-from base64 import b64decode
+import re
+from binascii import a2b_base64
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import batched
@@ -26,6 +25,7 @@ from cai_pyserini.index.shards import Index, open_reader
 from cai_pyserini.index.writer import delimited_analyzer
 
 HITS = 1 << 16  # at most per batch
+HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":\d,"length":(\d+)')  # score and id, as JSON
 
 
 class LuceneSearcher:
@@ -62,11 +62,10 @@ class LuceneSearcher:
             return self._found(built, hits) if built else []
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
-        """Yield the best documents for many queries, batch by batch, by query id."""
+        """Yield the best documents for many queries by query id, batch by batch, in the order of the ids."""
         with ThreadPoolExecutor(threads) as pool:
-            for batch in batched(queries.items(), max(1, HITS // hits)):
-                ids, asked = zip(*batch, strict=True)
-                yield dict(zip(ids, pool.map(lambda query: self.search(query, hits), asked), strict=True))
+            for ids in batched(sorted(queries), max(1, HITS // hits)):
+                yield dict(zip(ids, pool.map(lambda id: self.search(queries[id], hits), ids), strict=True))
 
     def scores(self, query: str, ids: Sequence[str]) -> dict[str, float]:
         """BM25 scores of these documents for a query; 0 where no word matches."""
@@ -97,10 +96,9 @@ class LuceneSearcher:
         # Lucene would score the first 1,000 documents of any search, and score every hit a second time.
         hits = min(hits, max(1, self._reader.maxDoc()))
         best = self._searcher.search(query, self._collectors(self._order, hits, None, hits))
-        answer = json.loads(self._json.writeValueAsString(best))
-        found = [hit["fields"] for hit in answer["scoreDocs"]]
-        ids = [sys.intern(b64decode(id["bytes"])[: id["length"]].decode()) for _, id in found]
-        scores = [score for score, _ in found]
+        found = HIT.findall(self._json.writeValueAsString(best))
+        ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in found]
+        scores = [float(score) for score, _, _ in found]
         scores = [score / self._scale for score in scores] if self._impacts else _rounded(scores)
         return list(zip(ids, scores, strict=True))
 

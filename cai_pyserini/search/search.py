@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_run
+from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, WordQueries
 from cai_pyserini.index.shards import Index, folders, require_index
@@ -85,19 +86,27 @@ def search(
         encoded, seconds = queries.for_search(searcher.query_scale)
         if feedback:
             depth = feedback.documents + remove_query * own
-            first, first_seconds = timed_search(searcher, encoded, depth, threads, f"feedback {tag}")
+            first = list(timed_search(searcher, encoded, depth, threads, f"feedback {tag}"))
             start = time.perf_counter()
-            first = without_query(first, passages) if remove_query else first
-            found = {id: list(scores.items()) for id, scores in scores_by_query(first).items()}
+            found: dict[str, Hits] = {}
+            for run, _ in first:
+                scores = scores_by_query(without_query(run, passages) if remove_query else run)
+                found |= {id: list(best.items()) for id, best in scores.items()}
             expanded = feedback.expand(queries.encoded.vectors, [found.get(id, []) for id in queries.topics])
             encoded, _ = queries.for_search(searcher.query_scale, expanded)
-            seconds += first_seconds + time.perf_counter() - start
-        run, search_seconds = timed_search(searcher, encoded, (hits + remove_query) * own, threads, f"search {tag}")
+            seconds += sum(spent for _, spent in first) + time.perf_counter() - start
+
+        def parts() -> Iterator[pd.DataFrame]:
+            nonlocal seconds
+            for run, spent in timed_search(searcher, encoded, (hits + remove_query) * own, threads, f"search {tag}"):
+                seconds += spent
+                if passages:
+                    run = top(fold_passages(run), hits + remove_query)
+                yield top(without_query(run), hits) if remove_query else run
+
+        write_parts(parts(), path, tag)
         searcher.close()
-        if passages:
-            run = top(fold_passages(run), hits + remove_query)
-        write_run(top(without_query(run), hits) if remove_query else run, path, tag)
-        return {"queries": len(queries.topics), "ms_per_query": 1000 * (seconds + search_seconds) / len(queries.topics)}
+        return {"queries": len(queries.topics), "ms_per_query": 1000 * seconds / len(queries.topics)}
 
     return artifact.make(output, recipe, write, folder=False)
 
@@ -125,14 +134,12 @@ def queries_for(
 
 def timed_search(
     searcher: Searcher, queries: dict[str, Query], hits: int, threads: int, label: str
-) -> tuple[pd.DataFrame, float]:
-    """The run of all queries, and the search time in seconds after a warm-up."""
+) -> Iterator[tuple[pd.DataFrame, float]]:
+    """The run of all queries in parts, in the order of their ids, and the seconds that each took, after a warm-up."""
     threads = threads or os.cpu_count() or 1
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
     for _ in searcher.search_many(warm_up, hits, threads):
         pass
-    found: dict[str, Hits] = {}
-    seconds = 0.0
     with progress(range(0), len(queries), label, "query") as bar:
         batches = searcher.search_many(queries, hits, threads)
         while True:
@@ -140,10 +147,9 @@ def timed_search(
             batch = next(batches, None)
             if batch is None:
                 break
-            seconds += time.perf_counter() - start
-            found |= batch
+            seconds = time.perf_counter() - start
+            yield run_of(batch), seconds
             bar.update(len(batch))
-    return run_of(found), seconds
 
 
 def require_same_encoder(index: Path, encoder: Encoder, joint: bool) -> None:
