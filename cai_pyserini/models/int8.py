@@ -85,8 +85,10 @@ class Int8Linear(nn.Module):
         zero: int = CENTRE,
     ):
         super().__init__()
-        self.scales = weight.abs().amax(1).clamp(min=1e-20) / 127
-        integers = torch.round(weight / self.scales[:, None]).to(torch.int8)
+        self.scales = torch.linalg.vector_norm(weight, torch.inf, 1).clamp(min=1e-20) / 127
+        integers = torch.empty_like(weight, dtype=torch.int8)
+        for row, scale, out in zip(weight, self.scales, integers, strict=True):  # a large copy leaves holes in memory
+            out.copy_((row / scale).round_())
         self.packed = torch.ops.onednn.qlinear_prepack(integers, [TOKENS, weight.shape[1]])
         self.offset = -zero * integers.sum(1) * self.scales
         self.bias = torch.zeros(len(weight)) if bias is None else bias.detach()
