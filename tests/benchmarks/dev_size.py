@@ -59,7 +59,7 @@ def write_random(queries: int, hits: int, folder: str) -> dict[str, Any]:
             {"query_id": id, "doc_id": draw.permutation(pool)[:hits], "score": draw.uniform(0, 30, hits)}
             for id, pool in pools.items()
         )
-        write_parts((sorted_run(pd.DataFrame(hits)) for hits in columns), Path(folder, f"{name}.trec"), name)
+        write_parts((sorted_run(pd.DataFrame(of_query)) for of_query in columns), Path(folder, f"{name}.trec"), name)
     qrels = {id: {str(pool[0]): 1} for id, pool in pools.items()}
     records = (Record("", id, "", "text") for id in {document for judged in qrels.values() for document in judged})
     folders.write(Path(folder, "random"), records, dict.fromkeys(ids, "text"), {"test": qrels})
