@@ -8,6 +8,7 @@ from pydantic import model_validator
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, SPLIT, STRICT, THREADS
 from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.store import StorePath
 
 HITS = 10  # shown of each query
 
@@ -64,6 +65,8 @@ class SearchSettings(Settings):
     def _check(self) -> Self:
         if bool(self.index) == bool(self.run):
             raise ValueError("give either --index or --run")
+        if missing := [path for path in self.index[1:] if not isinstance(path, StorePath) and not path.exists()]:
+            raise ValueError(f"--index: no folder {missing[0]}; if this is a query, give it before --index")
         if self.output and not (self.index and self.collection):
             raise ValueError("--output takes --index and --collection")
         if self.output and (self.queries or self.topics):

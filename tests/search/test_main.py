@@ -85,6 +85,7 @@ def test_one_types_queries_on_a_terminal(run_folder: Path, command: Command) -> 
     [
         ([], "give either --index or --run"),
         (["--index", "i", "--run", "r"], "give either --index or --run"),
+        (["--index", "i", "text"], "--index: no folder text; if this is a query, give it before --index"),
         (["--index", "i", "--output", "o"], "--output takes --index and --collection"),
         (["--run", "r", "--output", "o", "--collection", "c"], "--output takes --index and --collection"),
         (["text", "--index", "i", "--output", "o", "--collection", "c"], "--output takes the queries of --collection"),
