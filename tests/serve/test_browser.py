@@ -57,7 +57,8 @@ def compare(page: Page, first: str = "joint-splade-idf", second: str = "bm25") -
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:
-    page.keyboard.type(QUERY)  # the query has the focus
+    expect(page.get_by_role("searchbox", name="Query")).to_be_focused()
+    page.keyboard.type(QUERY)
     page.keyboard.press("Enter")
     expect(page).to_have_title(f"{QUERY} – search")
     best = page.get_by_role("listitem").first
