@@ -60,6 +60,11 @@ class EncoderConfig(Settings):
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         return self
 
+    @property
+    def idf_folder(self) -> Path | None:
+        """`idf` as a path, which can be in an object store."""
+        return as_path(self.idf) if self.idf else None
+
 
 class PublishedScore(Settings):
     """A score from the literature, shown beside ours."""

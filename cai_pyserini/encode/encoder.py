@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.core.store import as_path
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
 from cai_pyserini.models.dense import Dense, require_projection
@@ -75,7 +74,7 @@ class Encoder:
     def _idf(self) -> Path | None:
         """The IDF folder that raw vectors depend on: that of dense means; SPLADE's vectors are weighted later."""
         config = self.config
-        return as_path(config.idf) if config.kind == "dense" and config.idf and config.idf_power else None
+        return config.idf_folder if config.kind == "dense" and config.idf_power else None
 
     def load(self, role: Role) -> Splade | Dense:
         """The model for documents or queries."""

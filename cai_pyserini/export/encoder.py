@@ -6,7 +6,6 @@ from pathlib import Path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.store import as_path
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.export.source import LOSES
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
@@ -37,7 +36,7 @@ def export_encoder(
         "format": format,
         "checkpoint": checkpoint_digest(checkpoint),
         "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),
-        "idf": artifact.require(as_path(config.idf), "idf").digest if config.idf else None,
+        "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
         "query": representation,
     }
 

@@ -17,7 +17,6 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.store import as_path
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -81,6 +80,6 @@ def load_weights(folder: Path, power: float, width: int) -> np.ndarray:
 
 def idf_weights(config: EncoderConfig, width: int) -> np.ndarray | None:
     """An encoder's IDF weights for documents (vocabulary,); None for plain SPLADE (no idf, or idf_power 0)."""
-    if config.idf is None or config.idf_power == 0:
+    if config.idf_folder is None or config.idf_power == 0:
         return None
-    return load_weights(as_path(config.idf), config.idf_power, width)
+    return load_weights(config.idf_folder, config.idf_power, width)

@@ -18,7 +18,6 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
-from cai_pyserini.core.store import as_path
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Vectors
@@ -71,7 +70,7 @@ def write_impacts(
         "stage": "impact",
         "vectors": vectors.manifest.digest,
         "checkpoint": vectors.manifest.recipe["checkpoint"],
-        "idf": artifact.require(as_path(config.idf), "idf").digest if config.idf else None,
+        "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
         "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),  # its encoder.yaml
         "bm25": bm25 and [bm25.counts.manifest.digest, bm25.k1, bm25.b, bm25.alpha],
         "expansion": bm25 and bm25.near and [bm25.near.manifest.digest, NEAR],

@@ -6,7 +6,6 @@ from pathlib import Path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.store import as_path
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
 
 
@@ -25,9 +24,9 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
         for path in checkpoint_files(source):
             shutil.copyfile(path, target / path.name)
         copies |= {"checkpoint": str(target), "revision": None}
-    if config.idf:
-        artifact.require(as_path(config.idf), "idf")
-        copies["idf"] = str(shutil.copytree(as_path(config.idf), target / "idf"))
+    if config.idf_folder:
+        artifact.require(config.idf_folder, "idf")
+        copies["idf"] = str(shutil.copytree(config.idf_folder, target / "idf"))
     if config.projection:  # not beside the checkpoint's own safetensors
         (target / "projection").mkdir()
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))

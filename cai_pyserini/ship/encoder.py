@@ -8,7 +8,6 @@ import yaml
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.store import as_path
 from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.checkpoint import checkpoint_folder
@@ -63,7 +62,7 @@ def ship_encoder(
     recipe = {
         "stage": "ship",
         "checkpoint": Encoder(config).digest,
-        "idf": config.idf and artifact.require(as_path(config.idf), "idf").digest,
+        "idf": config.idf_folder and artifact.require(config.idf_folder, "idf").digest,
         "encoder": config.model_dump(exclude={"checkpoint", "idf", "projection"}),
         "card": [license, language, base, repository, output.resolve().name],
         "made": made and made.digest,
