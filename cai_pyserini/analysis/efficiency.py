@@ -1,7 +1,7 @@
 """How fast is a system, and how good, with pruned documents and queries?
 
-Postings are those of the terms of a query: what a search without skipping reads. Latency is the median of several
-rounds for each query; in a round, every query goes to all searchers in turn.
+Postings are those of the terms that documents are found with: what a search without skipping reads. Latency is the
+median of several rounds for each query; in a round, every query goes to all searchers in turn.
 """
 
 import time
@@ -25,7 +25,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Query
+from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
@@ -48,6 +48,7 @@ class Pruning(NamedTuple):
     keep_mass: float | None = None
     keep_terms: int | None = None
     keep_query_terms: int | None = None
+    rescore: int | None = None
 
     @property
     def documents(self) -> str:
@@ -59,7 +60,15 @@ class Pruning(NamedTuple):
     @property
     def name(self) -> str:
         queries = "" if self.keep_query_terms is None else f", {self.keep_query_terms} query terms"
-        return f"{self.documents}{queries}"
+        rescored = "" if self.rescore is None else f", {self.rescore} rescored"
+        return f"{self.documents}{queries}{rescored}"
+
+
+class Search(NamedTuple):
+    """The queries by id, and how they are searched for."""
+
+    queries: dict[str, Query]
+    two_step: TwoStep | None
 
 
 @dataclass(frozen=True)
@@ -79,17 +88,17 @@ def efficiency(settings: EfficiencySettings) -> Report:
     run = FinishedRun(settings.run_folder)
     system = _searched(run, settings.system)
     indexes: dict[Pruning, Path] = {}
-    queries: dict[Pruning, dict[str, Query]] = {}
+    searches: dict[Pruning, Search] = {}
     found: dict[Pruning, Efficiency] = {}
     for pruning in prunings(settings):
         indexes[pruning] = _index(run, system, pruning, settings.output)
-        queries[pruning], path = _run(run, system, pruning, indexes[pruning], settings.output)
-        found[pruning] = _measured(run, pruning, indexes[pruning], queries[pruning], path)
+        searches[pruning], path = _run(run, system, pruning, indexes[pruning], settings.output)
+        found[pruning] = _measured(run, pruning, indexes[pruning], searches[pruning], path)
     timed = list(run.topics)[: settings.queries]
     latencies: dict[str, Latencies] = {}
     for hits in settings.hits:
-        searchers = {STOCK: _stock(indexes[Pruning()], queries[Pruning()], hits)}
-        searchers |= {pruning.name: _searcher(indexes[pruning], queries[pruning], hits) for pruning in found}
+        searchers = {STOCK: _stock(indexes[Pruning()], searches[Pruning()], hits)}
+        searchers |= {pruning.name: _searcher(indexes[pruning], searches[pruning], hits) for pruning in found}
         for name, of_queries in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
             p50, p99 = np.percentile(of_queries, [50, 99]).tolist()
             latencies.setdefault(name, {})[hits] = (p50, p99)
@@ -104,8 +113,11 @@ def prunings(settings: EfficiencySettings) -> list[Pruning]:
     """All combinations of pruned documents and pruned queries; first the one that changes nothing."""
     masses = [Pruning(keep_mass=share) for share in settings.keep_mass]
     documents = [Pruning(), *masses, *(Pruning(keep_terms=count) for count in settings.keep_terms)]
-    every = product(documents, (None, *settings.keep_query_terms))
-    return [pruning._replace(keep_query_terms=count) for pruning, count in every]
+    queries = [(None, None), *product(settings.keep_query_terms, (None, *settings.rescore))]
+    return [
+        pruning._replace(keep_query_terms=count, rescore=rescored)
+        for pruning, (count, rescored) in product(documents, queries)
+    ]
 
 
 def times(
@@ -175,30 +187,32 @@ def _index(run: FinishedRun, system: System, pruning: Pruning, folder: Path) -> 
     )
 
 
-def _run(
-    run: FinishedRun, system: System, pruning: Pruning, index: Path, folder: Path
-) -> tuple[dict[str, Query], Path]:
-    """The pruned queries by id, and their TREC run."""
+def _run(run: FinishedRun, system: System, pruning: Pruning, index: Path, folder: Path) -> tuple[Search, Path]:
+    """The pruned queries, and their TREC run."""
     queries = run.queries(system)
     assert queries.encoder  # a SPLADE system has one
-    encoder = Encoder(queries.encoder.config.replace(keep_query_terms=pruning.keep_query_terms))
-    queries = replace(queries, encoder=encoder)
+    settings = {"keep_query_terms": pruning.keep_query_terms, "rescore": pruning.rescore}
+    queries = replace(queries, encoder=Encoder(queries.encoder.config.replace(**settings)))
     path = folder / "runs" / f"{system.name}-{_file_name(pruning.name)}.trec"
     remove_query = removes_query(run.config.remove_query, run.collection.qrels(run.split))
     search(index, queries, path, hits=CUTOFF, remove_query=remove_query, passages=run.passages, tag=system.name)
-    return queries.for_search(artifact.require(index, "index").stats["query_scale"])[0], path
+    encoded, _ = queries.for_search(artifact.require(index, "index").stats["query_scale"])
+    return Search(encoded, queries.two_step), path
 
 
 def _file_name(name: str) -> str:
     return name.replace(",", "").replace(" ", "-")
 
 
-def _measured(run: FinishedRun, pruning: Pruning, index: Path, queries: Mapping[str, Any], path: Path) -> Efficiency:
+def _measured(run: FinishedRun, pruning: Pruning, index: Path, of: Search, path: Path) -> Efficiency:
     """Cost and effectiveness, without latency."""
     stats = artifact.require(index, "index").stats
     opened = LuceneIndex(index)
     frequency = cache(opened.document_frequency)
-    postings = [sum(frequency(term) for term in query) for query in queries.values()]
+    queries: list[Any] = list(of.queries.values())
+    if of.two_step:
+        queries = [pruned(query, of.two_step.terms) for query in queries]
+    postings = [sum(frequency(term) for term in query) for query in queries]
     opened.close()
     return Efficiency(
         pruning.name,
@@ -210,20 +224,20 @@ def _measured(run: FinishedRun, pruning: Pruning, index: Path, queries: Mapping[
     )
 
 
-def _searcher(index: Path, queries: Mapping[str, Query], hits: int) -> Callable[[str], object]:
+def _searcher(index: Path, of: Search, hits: int) -> Callable[[str], object]:
     """A function that searches for the query of an id."""
-    searcher = LuceneSearcher(index, artifact.require(index, "index"))
-    return lambda id: searcher.search(queries[id], hits)
+    searcher = LuceneSearcher(index, artifact.require(index, "index"), two_step=of.two_step)
+    return lambda id: searcher.search(of.queries[id], hits)
 
 
-def _stock(index: Path, queries: Mapping[str, Query], hits: int) -> Callable[[str], object]:
+def _stock(index: Path, of: Search, hits: int) -> Callable[[str], object]:
     """The same with Pyserini's own searcher, which takes the ids of encoded queries for queries."""
     jvm.start()
     from pyserini.encode import QueryEncoder  # imports the JVM, which has to be running
     from pyserini.search.lucene import LuceneImpactSearcher
 
     encoder = QueryEncoder()
-    encoder.embedding = queries
+    encoder.embedding = of.queries
     searcher = LuceneImpactSearcher(str(index), encoder, min_idf=-1)
     return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
 

@@ -48,6 +48,7 @@ class EncoderConfig(Settings):
     keep_mass: float | None = Field(default=None, gt=0, le=1)  # or the largest that have this share of their sum
     query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
     keep_query_terms: int | None = Field(default=None, ge=1)  # the largest weights of a SPLADE query
+    rescore: int | None = Field(default=None, ge=1)  # with these terms, find so many documents; score them with all
     joint: Joint | None = None  # the index holds the words of BM25 too; written by the impact stage
     source: str | None = None  # where the checkpoint comes from; informative only
 
@@ -56,6 +57,8 @@ class EncoderConfig(Settings):
         room = self.max_document_length - 2  # for word pieces
         if self.overlap is not None and self.overlap >= room:
             raise ValueError(f"overlap: {self.overlap} should be less than {room} (max_document_length - 2)")
+        if self.rescore and not self.keep_query_terms:
+            raise ValueError("rescore: takes keep_query_terms, the number of terms with which documents are found")
         if self.projection and self.kind != "dense":
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         return self

@@ -20,7 +20,6 @@ from scipy.sparse import csr_matrix, vstack
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.rows import largest
 from cai_pyserini.encode.shards import Matrix, Vectors
 from cai_pyserini.models.tokenizer import WORD
 
@@ -49,6 +48,13 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
     impacts = csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape, copy=True)
     impacts.eliminate_zeros()
     return impacts
+
+
+def pruned(query: dict[str, int], count: int) -> dict[str, int]:
+    """The `count` largest weights of a model's terms; of equal ones, the first. Words of BM25 stay."""
+    of_model = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
+    left_out = set(of_model[count:])
+    return {term: weight for term, weight in query.items() if term not in left_out}
 
 
 def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
@@ -89,17 +95,25 @@ def for_index(
 ) -> list[Query]:
     """Raw vectors (texts, width) of an encoder in the form that an index takes; `words` adds those of BM25.
 
-    The encoder's keep_query_terms prunes what a model has weighted, and no bag of words.
+    The encoder's keep_query_terms prunes what a model has weighted, and no bag of words. With its rescore, queries stay
+    whole: see TwoStep.
     """
     if encoder.config.kind == "dense":
         return list(vectors)
-    impacts, keep = quantize_queries(vectors, query_scale), encoder.config.keep_query_terms
-    if keep is not None and (query or encoder.config.query) == "splade":
-        impacts = largest(impacts, keep)
-    terms = as_terms(impacts, encoder.tokenizer.terms)
+    terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
+    keep = encoder.config.keep_query_terms
+    if keep and not encoder.config.rescore and (query or encoder.config.query) == "splade":
+        terms = [pruned(of_model, keep) for of_model in terms]
     if words is None:
         return list(terms)
     return [of_model | words.impacts(text, query) for of_model, text in zip(terms, texts, strict=True)]
+
+
+class TwoStep(NamedTuple):
+    """A search in two steps: the `terms` largest weights of a query find `documents`, which all weights then score."""
+
+    terms: int
+    documents: int
 
 
 class Encoded(NamedTuple):
@@ -134,9 +148,18 @@ class Queries:
             recipe["encoder"] = self.encoder.recipe("queries")
         if self.encoder and self.encoder.config.keep_query_terms:
             recipe["keep_query_terms"] = self.encoder.config.keep_query_terms
+            recipe["rescore"] = self.encoder.config.rescore
         if self.words and (joint := self.words.config.joint):
             recipe["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
         return recipe
+
+    @property
+    def two_step(self) -> TwoStep | None:
+        """How they are searched for, if in two steps."""
+        config = self.encoder and self.encoder.config
+        if not (config and config.keep_query_terms and config.rescore) or (self.query or config.query) == "bow":
+            return None
+        return TwoStep(config.keep_query_terms, config.rescore)
 
     @cached_property
     def encoded(self) -> Encoded:

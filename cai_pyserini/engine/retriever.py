@@ -48,10 +48,11 @@ class Retriever:
         if form.encoder:
             require_same_encoder(first, form.encoder, form.words is not None)
             if encoders is not None:
-                key = artifact.digest([form.encoder.recipe("queries"), form.encoder.config.keep_query_terms])
+                config = form.encoder.config
+                key = artifact.digest([form.encoder.recipe("queries"), config.keep_query_terms, config.rescore])
                 form = replace(form, encoder=encoders.setdefault(key, form.encoder))
         self._form = form
-        self._searcher = open_searcher(index, k1, b)
+        self._searcher = open_searcher(index, k1, b, form.two_step)
         self._index = LuceneIndex(index) if isinstance(self._searcher, LuceneSearcher) else None
         self._bm25 = k1, b
         self.terms_of = lru_cache(maxsize=1 << 16)(self._terms_of)

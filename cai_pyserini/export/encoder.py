@@ -42,7 +42,7 @@ def export_encoder(
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
-        if config.keep_query_terms and representation == "splade":
+        if config.keep_query_terms and not config.rescore and representation == "splade":
             loses.append(f"query pruning: queries keep all their terms, not the {config.keep_query_terms} largest")
         return {"bytes": artifact.folder_bytes(folder), LOSES: loses}
 

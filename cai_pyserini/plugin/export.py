@@ -67,6 +67,7 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
         "encoder": encoder.recipe("queries"),
         "query_scale": config.query_scale,
         "keep_query_terms": config.keep_query_terms,
+        "rescore": config.rescore,
         "joint": config.joint and [config.joint.model_dump(), config.range, config.bits],
     }
     return artifact.make(output, recipe, write)

@@ -5,6 +5,9 @@ by which equal scores are ordered anyway, instead of stored fields, which would 
 Queries are passed to Java, and results returned, as one string each: a call for every term and every hit would take
 longer than the search. Impact scores are divided by the scales of documents and queries, so that they are the scores of
 the paper's equations, up to quantization; BM25's are rounded as Anserini rounds them.
+
+pyjnius binds a method to an object for all threads at once. So threads share the objects whose methods they call while
+they search, and two searchers must not search at the same time.
 """
 
 import re
@@ -19,7 +22,7 @@ import numpy as np
 from cai_pyserini.core import jvm
 from cai_pyserini.core.artifact import Manifest
 from cai_pyserini.core.trec import Hits
-from cai_pyserini.encode.queries import Query
+from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.shards import Index, open_reader
 from cai_pyserini.index.writer import delimited_analyzer
@@ -31,13 +34,20 @@ HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":\d,"length":(\
 class LuceneSearcher:
     """An open index of text or impacts, or all shards of one.
 
-    `k1` and `b` are parameters of BM25, and have no effect on impacts.
+    `k1` and `b` are parameters of BM25, and have no effect on impacts. With `two_step`, impacts are searched in two
+    steps; scores are exact, but a document can be missing that the first step ranks too low. If the first step finds
+    fewer documents than asked for, all terms are searched for.
     """
 
-    def __init__(self, index: Index, manifest: Manifest, k1: float = 0.9, b: float = 0.4):
+    def __init__(
+        self, index: Index, manifest: Manifest, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None
+    ):
+        self._two_step = two_step
         self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
         self._order = _by_score_and_id()
         self._collectors = jvm.java_class("org.apache.lucene.search.TopFieldCollectorManager")
+        self._rescorer = jvm.java_class("org.apache.lucene.search.QueryRescorer")
+        self._sorter = jvm.java_class("org.apache.lucene.search.SortRescorer")(self._order)
         self._impacts = manifest.recipe["kind"] != "bm25"
         java = jvm.java_class
         self._reader = open_reader(index)
@@ -58,8 +68,12 @@ class LuceneSearcher:
     def search(self, query: Query, hits: int) -> Hits:
         """The best documents for one query, which is text for BM25, or {term: impact}."""
         with jvm.java_errors("searching"):
+            if self._two_step and isinstance(query, dict):
+                found = self._in_two_steps(query, hits, self._two_step)
+                if len(found) == self._at_most(hits):
+                    return found
             built = self._built(query)
-            return self._found(built, hits) if built else []
+            return self._read(self._best(built, hits)) if built else []
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
         """Yield the best documents for many queries by query id, batch by batch, in the order of the ids."""
@@ -78,7 +92,7 @@ class LuceneSearcher:
             both = java("org.apache.lucene.search.BooleanQuery$Builder")()
             both.add(self._built(query), occur.MUST)
             both.add(java("org.apache.lucene.search.TermInSetQuery")("id", terms), occur.FILTER)
-            return dict.fromkeys(ids, 0.0) | dict(self._found(both.build(), len(ids)))
+            return dict.fromkeys(ids, 0.0) | dict(self._read(self._best(both.build(), len(ids))))
 
     def close(self) -> None:
         """Close the index."""
@@ -91,11 +105,28 @@ class LuceneSearcher:
             return self._queries.createBooleanQuery("contents", text)
         return self._queries.buildQuery("contents", self._analyzer, query)
 
-    def _found(self, query: Any, hits: int) -> Hits:
-        """The best documents for a query of Lucene."""
+    def _best(self, query: Any, hits: int) -> Any:
+        """The best documents for a query of Lucene, as its TopDocs."""
         # Lucene would score the first 1,000 documents of any search, and score every hit a second time.
-        hits = min(hits, max(1, self._reader.maxDoc()))
-        best = self._searcher.search(query, self._collectors(self._order, hits, None, hits))
+        hits = self._at_most(hits)
+        return self._searcher.search(query, self._collectors(self._order, hits, None, hits))
+
+    def _in_two_steps(self, query: dict[str, int], hits: int, steps: TwoStep) -> Hits:
+        """The documents of a search in two steps; none if the first leaves nothing to the second."""
+        first = pruned(query, steps.terms)
+        rest = {term: weight for term, weight in query.items() if term not in first}
+        if not rest:
+            return []
+        candidates = self._at_most(max(hits, steps.documents))
+        found = self._searcher.search(self._built(first), candidates)
+        found = self._rescorer.rescore(self._searcher, found, self._built(rest), 1.0, candidates)
+        return self._read(self._sorter.rescore(self._searcher, found, hits))
+
+    def _at_most(self, hits: int) -> int:
+        return min(hits, max(1, self._reader.maxDoc()))
+
+    def _read(self, best: Any) -> Hits:
+        """Ids and scores of TopDocs."""
         found = HIT.findall(self._json.writeValueAsString(best))
         ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in found]
         scores = [float(score) for score, _, _ in found]

@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, Query, Representation, WordQueries
+from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep, WordQueries
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.search.faiss import FaissSearcher
 from cai_pyserini.search.feedback import Feedback
@@ -31,12 +31,12 @@ Searcher = LuceneSearcher | FaissSearcher
 logger = logging.getLogger(__name__)
 
 
-def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4) -> Searcher:
-    """Open an index of the index stage, or all shards of one; `k1` and `b` are parameters of BM25."""
+def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None) -> Searcher:
+    """Open an index of the index stage, or all shards of one, see LuceneSearcher."""
     manifest = require_index(index)
     if manifest.recipe["kind"] == "dense":
         return FaissSearcher(folders(index)[0])
-    return LuceneSearcher(index, manifest, k1, b)
+    return LuceneSearcher(index, manifest, k1, b, two_step)
 
 
 def search(
@@ -82,7 +82,7 @@ def search(
     own = PASSAGE_HITS if passages else 1  # hits of the index for one of the run
 
     def write(path: Path) -> artifact.Stats:
-        searcher = open_searcher(index, k1, b)
+        searcher = open_searcher(index, k1, b, queries.two_step)
         encoded, seconds = queries.for_search(searcher.query_scale)
         if feedback:
             depth = feedback.documents + remove_query * own

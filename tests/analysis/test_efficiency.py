@@ -22,9 +22,10 @@ ROWS = [row("all", 0.5, 3, 6), row("mass 0.9", 0.496, 2, 3), row("mass 0.5", 0.4
 
 def test_documents_and_queries_are_combined(tmp_path: Path) -> None:
     settings = EfficiencySettings(
-        run_folder=tmp_path, output=tmp_path, keep_mass=[0.9], keep_terms=[64], keep_query_terms=[8]
+        run_folder=tmp_path, output=tmp_path, keep_mass=[0.9], keep_terms=[64], keep_query_terms=[8], rescore=[50]
     )
-    names = ["all", "all, 8 query terms", "mass 0.9", "mass 0.9, 8 query terms", "64 terms", "64 terms, 8 query terms"]
+    queries = ["", ", 8 query terms", ", 8 query terms, 50 rescored"]
+    names = [f"{documents}{of_query}" for documents in ("all", "mass 0.9", "64 terms") for of_query in queries]
     assert [pruning.name for pruning in prunings(settings)] == names and prunings(settings)[0] == Pruning()
 
 
@@ -65,10 +66,13 @@ def test_systems_that_have_nothing_to_prune_are_refused(system: str, message: st
 @pytest.mark.parametrize("system", ["splade-idf", "joint-splade-idf"])
 def test_the_command(system: str, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--run-folder", str(run_folder), "--output", str(tmp_path), "--system", system, "--hits", "10"]
-    main(["efficiency", *arguments, "--keep-mass", "0.5", "--keep-query-terms", "2", "--rounds", "1"])
+    main(
+        ["efficiency", *arguments, "--keep-mass", "0.5", "--keep-query-terms", "2", "--rescore", "12", "--rounds", "1"]
+    )
     printed = capsys.readouterr().out.splitlines()
-    names = ["all", "all, 2 query terms", "mass 0.5", "mass 0.5, 2 query terms"]
-    assert [line.split("  ")[0] for line in printed[2:7]] == ["stock", *names]
+    queries = ["", ", 2 query terms", ", 2 query terms, 12 rescored"]
+    names = [f"{documents}{of_query}" for documents in ("all", "mass 0.5") for of_query in queries]
+    assert [line.split("  ")[0] for line in printed[2:9]] == ["stock", *names]
     assert printed[-1] == f"{tmp_path}: efficiency.json, efficiency.png"
     data = json.loads((tmp_path / "efficiency.json").read_text())
     assert data["queries"] == 5 and data["stock"].keys() == {"10"}
@@ -80,3 +84,5 @@ def test_the_command(system: str, run_folder: Path, tmp_path: Path, capsys: pyte
     assert found["mass 0.5"]["impacts_per_document"] < found["all"]["impacts_per_document"]
     assert found["mass 0.5, 2 query terms"]["postings_per_query"] < found["mass 0.5"]["postings_per_query"]
     assert found["mass 0.5"]["postings_per_query"] < found["all"]["postings_per_query"]
+    two, rescored = found["all, 2 query terms"], found["all, 2 query terms, 12 rescored"]
+    assert rescored["postings_per_query"] == two["postings_per_query"] and rescored["score"] >= two["score"]

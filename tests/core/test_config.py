@@ -67,6 +67,7 @@ def test_the_defaults_are_the_papers(written) -> None:
         "keep_mass": None,
         "projection": None,
         "keep_query_terms": None,
+        "rescore": None,
         "joint": None,
         "source": None,
     }
@@ -88,6 +89,7 @@ def test_every_key_is_read(written) -> None:
         keep_mass: 0.9
         projection: some.safetensors
         keep_query_terms: 16
+        rescore: 100
         bits: 8
         range: 12
         query_scale: 1
@@ -109,6 +111,7 @@ def test_every_key_is_read(written) -> None:
         "keep_mass": 0.9,
         "projection": "some.safetensors",
         "keep_query_terms": 16,
+        "rescore": 100,
         "bits": 8,
         "range": 12.0,
         "query_scale": 1,
@@ -147,6 +150,7 @@ def test_published_and_expected_scores_are_read(written) -> None:
         ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
         ("checkpoint: m\nbits:", "bits: None should be a valid integer"),
         ("checkpoint: 7", "checkpoint: 7 should be a valid string"),
+        ("checkpoint: m\nrescore: 50", "rescore: takes keep_query_terms"),
         ("checkpoint: m\nidf_power: one", "idf_power: 'one' should be a valid number"),
         ("checkpoint: m\nidf_power: true", "idf_power: True should be a valid number"),
         ("checkpoint: m\nrange: [5]", "range: [5] should be a valid number"),

@@ -1,5 +1,6 @@
 """Queries as text, as bags of word pieces, as impacts and as vectors."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,15 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, WordQueries, as_terms, encode_queries, quantize_queries
+from cai_pyserini.encode.queries import (
+    Queries,
+    TwoStep,
+    WordQueries,
+    as_terms,
+    encode_queries,
+    pruned,
+    quantize_queries,
+)
 from cai_pyserini.models.splade import Splade
 
 TOPICS = {"q2": "bladder infection, infection", "q1": "", "q3": "what lowers high blood pressure?"}
@@ -158,11 +167,11 @@ def test_a_recipe_tells_queries_of_joint_indexes_apart(splade: Encoder) -> None:
 
 def test_queries_are_pruned_to_their_largest_weights(config: EncoderConfig) -> None:
     whole = Queries(TOPICS, Encoder(config, "cpu", "float32")).for_search(100)[0]
-    pruned = Queries(TOPICS, Encoder(config.replace(keep_query_terms=3), "cpu", "float32")).for_search(100)[0]
-    assert pruned["q1"] == {}
+    kept = Queries(TOPICS, Encoder(config.replace(keep_query_terms=3), "cpu", "float32")).for_search(100)[0]
+    assert kept["q1"] == {}
     for id in ("q2", "q3"):
-        assert len(pruned[id]) == 3 < len(whole[id]) and pruned[id].items() <= whole[id].items()
-        assert sorted(pruned[id].values()) == sorted(whole[id].values())[-3:]
+        assert len(kept[id]) == 3 < len(whole[id]) and kept[id].items() <= whole[id].items()
+        assert sorted(kept[id].values()) == sorted(whole[id].values())[-3:]
 
 
 def test_bags_of_words_and_words_are_not_pruned(config: EncoderConfig) -> None:
@@ -175,6 +184,20 @@ def test_bags_of_words_and_words_are_not_pruned(config: EncoderConfig) -> None:
         assert len(found) - len(of_words) == count - (query == "bow")
 
 
+def test_queries_of_two_steps_stay_whole(config: EncoderConfig) -> None:
+    whole = Queries(TOPICS, Encoder(config, "cpu", "float32"))
+    two_step = replace(whole, encoder=Encoder(config.replace(keep_query_terms=3, rescore=50), "cpu", "float32"))
+    assert two_step.for_search(100)[0] == whole.for_search(100)[0]
+    assert two_step.two_step == TwoStep(3, 50)
+    assert whole.two_step is Queries(TOPICS).two_step is replace(two_step, query="bow").two_step is None
+
+
+def test_a_query_is_pruned_to_its_first_largest_terms_and_its_words() -> None:
+    query = {"a": 1, "b": 3, "bm25:x": 1, "c": 3, "d": 3, "bm25:y": 9}
+    assert list(pruned(query, 2)) == ["b", "bm25:x", "c", "bm25:y"]
+    assert pruned(query, 4) == query and list(pruned(query, 1)) == ["b", "bm25:x", "bm25:y"]
+
+
 def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:
     recipes = [
         Queries(TOPICS).recipe,
@@ -182,6 +205,7 @@ def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:
         Queries(TOPICS, splade).recipe,
         Queries(TOPICS, splade, "bow").recipe,
         Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3), "cpu", "float32")).recipe,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3, rescore=9), "cpu", "float32")).recipe,
     ]
     assert all(recipes.count(recipe) == 1 for recipe in recipes)
     assert Queries(TOPICS, splade, "splade").recipe == Queries(TOPICS, splade).recipe

@@ -128,6 +128,8 @@ def test_pruning_is_among_what_is_lost(sentence_transformers) -> None:
     assert "query pruning: queries keep all their terms, not the 16 largest" in loses
     _, loses = sentence_transformers("bow", keep_query_terms=16)  # prunes no bags of words
     assert not [sentence for sentence in loses if "pruning" in sentence]
+    _, loses = sentence_transformers("splade", keep_query_terms=16, rescore=100)  # scores with all terms
+    assert not [sentence for sentence in loses if "pruning" in sentence]
 
 
 @pytest.mark.parametrize("format", ["anserini", "sentence-transformers"])

@@ -7,19 +7,22 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.encode.queries import Queries
+from cai_pyserini.encode.queries import Queries, TwoStep
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.search import lucene
 from cai_pyserini.search.lucene import LuceneSearcher
+from cai_pyserini.search.search import queries_for
 from tests.index.stock import bm25
 from tests.index.test_json_vectors import vector_line
 
@@ -33,7 +36,7 @@ VECTORS = {
 }
 
 
-def searcher_of(index: Path, **settings: float) -> LuceneSearcher:
+def searcher_of(index: Path, **settings: Any) -> LuceneSearcher:
     return LuceneSearcher(index, artifact.require(index, "index"), **settings)
 
 
@@ -52,6 +55,36 @@ def test_scores_are_dot_products(index: Path) -> None:
     assert searcher.search({"|": 5}, 10) == [("d4", 15)]
     assert searcher.search({"absent": 5}, 10) == searcher.search({}, 10) == []
     searcher.close()
+
+
+def test_two_steps_find_documents_with_the_largest_weights_and_score_them_with_all(index: Path) -> None:
+    query = {"fever": 9, "cold": 10, "zinc": 1}
+    searcher = searcher_of(index, two_step=TwoStep(1, 2))  # "cold" finds d1 before d3
+    assert searcher.search(query, 1) == [("d3", 920)]  # of two that are scored
+    assert searcher.search(query, 2) == [("d3", 920), ("d1", 77)]
+    assert searcher_of(index, two_step=TwoStep(1, 1)).search(query, 1) == [("d1", 77)]
+    whole = [("d3", 920), ("d1", 77), ("d4", 19), ("d2", 9)]  # "cold" alone finds no third
+    assert searcher.search(query, 3) == whole[:3] and searcher.search(query, 10) == whole
+    assert searcher.search({"fever": 2}, 10) == [("d3", 200), ("d1", 6), ("d4", 4), ("d2", 2)]  # nothing to leave out
+    assert searcher.search({"absent": 5, "zinc": 2}, 10) == [("d4", 2)] and searcher.search({}, 10) == []
+
+
+def test_two_steps_order_equal_scores_by_id(index: Path) -> None:
+    query = {"fever": 100, "cold": 3, "zinc": 115}  # without "cold", d4 is before d1
+    assert searcher_of(index, two_step=TwoStep(2, 4)).search(query, 4)[1:3] == [("d1", 315), ("d4", 315)]
+
+
+def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: Path) -> None:
+    folder = run_folder / "indexes" / "joint-splade-idf"
+    config, topics = load_encoder(str(folder)), BeirFolder(tiny, "tiny").topics("test")
+    whole = queries_for(folder, topics, config, device="cpu")
+    of_two = queries_for(folder, topics, config.replace(keep_query_terms=2, rescore=12), device="cpu")
+    encoded, _ = whole.for_search(100)
+    assert of_two.for_search(100)[0] == encoded and of_two.recipe != whole.recipe
+    expected, found = searcher_of(folder), searcher_of(folder, two_step=of_two.two_step)
+    for query in encoded.values():
+        for hits in (1, 3, 12):
+            assert found.search(query, hits) == expected.search(query, hits)
 
 
 @pytest.mark.parametrize("hits_per_crossing", [1, 6, 1 << 16])
