@@ -11,11 +11,11 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, WordQueries
+from cai_pyserini.encode.queries import Queries
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.impact.shards import Impacts
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.queries import word_queries
 
 BEIR = "`python -m cai_pyserini.beir`"
 
@@ -79,9 +79,7 @@ class FinishedRun:
 
     def queries(self, system: System) -> Queries:
         """The queries in the form that a system's index takes."""
-        words = None
-        if system.joint:
-            words = WordQueries(Analyzer(), load_encoder(str(self.layout.index(system))))
+        words = word_queries(load_encoder(str(self.layout.index(system)))) if system.joint else None
         if system.bow:
             return Queries(self.topics, self.encoder(system.adapted), "bow", words=words)
         encoder = self.encoder(system.adapted) if system.kind == "splade" else None

@@ -11,11 +11,13 @@ from typing import Any, cast
 
 from cai_pyserini.core.errors import CaiError
 
+MOST = 16  # processes, unless more threads are asked for; with a JVM each takes up to 0.4 GB
+
 
 def processes_for(size: int, least: int, threads: int = 0) -> int:
-    """The number of processes to spread `size` units of work over: `threads`, or if that is 0 one per processor, but
-    only as many as get `least` units each."""
-    return max(1, min(threads or os.cpu_count() or 1, size // least))
+    """The number of processes to spread `size` units of work over: `threads`, or if that is 0 one per processor and
+    MOST at most, but only as many as get `least` units each."""
+    return max(1, min(threads or min(MOST, os.cpu_count() or 1), size // least))
 
 
 @contextmanager

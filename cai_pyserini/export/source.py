@@ -8,10 +8,10 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, Representation, WordQueries
+from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.queries import word_queries
 
 LOSES = "loses"  # in the statistics of an export: what the format cannot hold, in sentences
 
@@ -33,7 +33,7 @@ class Source:
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
         self._files = sorted(impacts.glob("*.jsonl"))
-        words = WordQueries(Analyzer(), self.config) if self.config.joint and topics else None
+        words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 
     def documents(self) -> Iterator[tuple[str, dict[str, int]]]:

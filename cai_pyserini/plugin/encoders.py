@@ -24,14 +24,14 @@ from cai_pyserini.core import artifact  # noqa: E402
 from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
-from cai_pyserini.encode.queries import Query, Representation, WordQueries, as_terms, encode_queries, for_index  # noqa: E402
+from cai_pyserini.encode.queries import Query, Representation, as_terms, encode_queries, for_index  # noqa: E402
 from cai_pyserini.idf.idf import idf_weights  # noqa: E402
 from cai_pyserini.impact.pruning import prune  # noqa: E402
 from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
 from cai_pyserini.impact.weighting import weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
 from cai_pyserini.search.search import require_same_encoder  # noqa: E402
-from cai_pyserini.words.analyzer import Analyzer  # noqa: E402
+from cai_pyserini.words.queries import word_queries  # noqa: E402
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
 
@@ -49,7 +49,7 @@ class CaiQueryEncoder(QueryEncoder):
         self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
         self.query = query or self.config.query
         self._encoder = Encoder(self.config, device)
-        self._words = WordQueries(Analyzer(), self.config) if self.config.joint else None
+        self._words = word_queries(self.config)
         if self.query == "splade" or self.config.kind == "dense":
             self._encoder.load("queries")
 

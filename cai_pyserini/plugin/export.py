@@ -15,9 +15,9 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, Representation, WordQueries
+from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.queries import word_queries
 
 TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
 
@@ -52,7 +52,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
     """Write topics.json, Pyserini's topics; and splade.jsonl and splade-doc.jsonl, the same pre-encoded."""
     encoder = Encoder(config, device)
-    words = WordQueries(Analyzer(), config) if config.joint else None
+    words = word_queries(config)
 
     def write(folder: Path) -> None:
         (folder / "topics.json").write_text(json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1))

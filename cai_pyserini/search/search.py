@@ -17,12 +17,12 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep, WordQueries
+from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.search.faiss import FaissSearcher
 from cai_pyserini.search.feedback import Feedback
 from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.queries import word_queries
 
 PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)
 WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code
@@ -128,8 +128,7 @@ def queries_for(
     if kind == "dense" and not encoder:
         raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
     config = encoder if isinstance(encoder, EncoderConfig) else load_encoder(encoder or str(index))
-    words = WordQueries(Analyzer(), config) if config.joint else None
-    return Queries(topics, Encoder(config, device), query, words=words)
+    return Queries(topics, Encoder(config, device), query, words=word_queries(config))
 
 
 def timed_search(

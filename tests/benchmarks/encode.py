@@ -1,6 +1,6 @@
 """Claim: encoding on a CPU is at least 20 times as fast as Pyserini's SpladeDocumentEncoder and 10 times as fast as
 sentence-transformers' SparseEncoder, in at most 1.5 GB, with the same vectors; and for models of the size of DistilBERT
-(66M parameters) and BERT (110M), in int8, 15 times and 8 times.
+(66M parameters) and BERT (110M), in int8, 15 times and 8 times; and faster than any backend of sentence-transformers.
 
 Every peer encodes the same first documents of a collection, cut after the encoder's maximal length (256), in a process
 of its own and one process at a time: ours (Splade.encode as the encode stage calls it: bfloat16 where the hardware
@@ -8,6 +8,10 @@ gains from it), ours in float32 and, on processors with VNNI, in int8, Pyserini 
 32, and sentence-transformers at its default of 32, and also loaded in bfloat16. The clock runs from texts to each
 library's own sparse vectors; imports, loading the model and a warm-up of 8 documents are outside. Peak memory is that
 of the whole process. Pyserini needs up to 11 GB for documents of 256 tokens.
+
+--backends also measures sentence-transformers with ONNX and OpenVINO, in float32 and in int8, each exported beforehand.
+These need other versions of its dependencies than the rest: give the Python of an environment in which
+`pip install 'sentence-transformers[onnx,openvino]' 'datasets<4.5'` has been run.
 
 Same vectors: both are quantized with Pyserini's own round(w / 5 * 256); of the entries that either has, at least 99 %
 are the same integer in ours (float32) and Pyserini's.
@@ -20,8 +24,10 @@ counted, with those of one large product in the same precision.
 vectors, with and without IDF; queries are SPLADE's in float32. At most 0.002 apart.
 """
 
+import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,23 +38,38 @@ from fidelity import agreement, ndcg
 WARM_UP = 8
 DEVICE = "cpu"
 TARGETS = {"Pyserini, batches of 64": 20, "sentence-transformers": 10}
-INT8_TARGETS = {"Pyserini, batches of 64": 15, "sentence-transformers": 8, "sentence-transformers, bfloat16": 1}
+INT8_TARGETS = {"Pyserini, batches of 64": 15, "sentence-transformers": 8}  # of the other backends: 1
 ACTIVE = 200  # entries per vector of a random checkpoint
+BACKENDS = {  # of sentence-transformers: the name of the backend, and the file of its model
+    "ONNX": ("onnx", "onnx/model.onnx"),
+    "ONNX, int8": ("onnx", "onnx/model_qint8_avx512_vnni.onnx"),
+    "OpenVINO": ("openvino", "openvino/openvino_model.xml"),
+    "OpenVINO, int8": ("openvino", "openvino/openvino_model_qint8_quantized.xml"),
+}
+CALIBRATION = 300  # documents that OpenVINO's int8 is calibrated with
 
 
-def timed(encode: Callable[[list[str]], Any], collection: str, documents: int) -> tuple[Any, dict[str, Any]]:
-    """What `encode` gives for the first documents of a collection, and the seconds that it takes."""
+def write_texts(collection: str, encoder: str, documents: int, output: str) -> dict[str, Any]:
+    """Write the texts of the first documents of a collection as a JSON list; also finds the encoder's checkpoint."""
     from itertools import islice
 
     from cai_pyserini.collection.readers import open_collection
-    from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.models.checkpoint import checkpoint_folder
 
-    opened = open_collection(load_index_config(collection))
+    opened, config = open_collection(load_index_config(collection)), load_encoder(encoder)
     texts = [document.contents for document in islice(opened.documents(), documents)]
-    encode(texts[:WARM_UP])
+    Path(output).write_text(json.dumps(texts))
+    return {"checkpoint": str(checkpoint_folder(config)), "length": config.max_document_length}
+
+
+def timed(encode: Callable[[list[str]], Any], texts: str) -> tuple[Any, dict[str, Any]]:
+    """What `encode` gives for the texts in a file, and the seconds that it takes."""
+    read = json.loads(Path(texts).read_text())
+    encode(read[:WARM_UP])
     start = time.perf_counter()
-    vectors = encode(texts)
-    return vectors, {"seconds": time.perf_counter() - start, "documents": len(texts)}
+    vectors = encode(read)
+    return vectors, {"seconds": time.perf_counter() - start, "documents": len(read)}
 
 
 def random_checkpoint(size: str, encoder: str, output: str) -> dict[str, Any]:
@@ -71,19 +92,17 @@ def random_checkpoint(size: str, encoder: str, output: str) -> dict[str, Any]:
     return {}
 
 
-def products(encoder: str) -> dict[str, Any]:
-    """Operations per second of one large product in each precision, and an encoder's operations per token."""
+def products(checkpoint: str) -> dict[str, Any]:
+    """Operations per second of one large product in each precision, and a model's operations per token."""
     import torch
     from torch.nn.functional import linear
 
-    from cai_pyserini.core.config import load_encoder
     from cai_pyserini.core.errors import CaiError
-    from cai_pyserini.models.checkpoint import checkpoint_folder
     from cai_pyserini.models.int8 import Int8Linear, quantize
     from cai_pyserini.models.splade import load_masked_lm
     from cai_pyserini.models.transformer import resolve_precision
 
-    model, _ = load_masked_lm(checkpoint_folder(load_encoder(encoder)))
+    model, _ = load_masked_lm(Path(checkpoint))
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
     x, weight = torch.randn(1024 * torch.get_num_threads(), 768), torch.randn(3072, 768)
     operands = x.bfloat16(), weight.bfloat16()
@@ -107,51 +126,46 @@ def products(encoder: str) -> dict[str, Any]:
     return {"speeds": speeds, "per_token": 2 * weights}
 
 
-def ours(collection: str, encoder: str, documents: int, precision: str, output: str) -> dict[str, Any]:
+def ours(texts: str, checkpoint: str, length: int, precision: str, output: str) -> dict[str, Any]:
     """Splade.encode; its vectors are written to `output` as Pyserini quantizes them."""
     import numpy as np
     from scipy.sparse import save_npz
 
-    from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.models.checkpoint import checkpoint_folder
     from cai_pyserini.models.splade import Splade
 
-    config = load_encoder(encoder)
-    splade = Splade(checkpoint_folder(config), DEVICE, precision)
+    splade = Splade(Path(checkpoint), DEVICE, precision)
     tokens = 0
 
     def encode(texts: list[str]) -> Any:
         nonlocal tokens
-        tokens = int(np.minimum(splade.tokenizer.lengths(texts), config.max_document_length).sum())
-        return splade.encode(texts, config.max_document_length)
+        tokens = int(np.minimum(splade.tokenizer.lengths(texts), length).sum())
+        return splade.encode(texts, length)
 
-    vectors, result = timed(encode, collection, documents)
+    vectors, result = timed(encode, texts)
     vectors.data = np.rint(vectors.data.astype(np.float64) / 5 * 256)
     vectors.eliminate_zeros()
     save_npz(output, vectors)
     return result | {"precision": splade.transformer.precision, "tokens": tokens}
 
 
-def pyserini(collection: str, encoder: str, documents: int, batch: int, folder: str, output: str) -> dict[str, Any]:
+def pyserini(texts: str, checkpoint: str, length: int, batch: int, output: str) -> dict[str, Any]:
     """SpladeDocumentEncoder, in batches in the collection's order, as `python -m pyserini.encode` does it."""
     from itertools import batched
 
     from scipy.sparse import csr_matrix, save_npz
 
     from cai_pyserini.core import jvm
-    from cai_pyserini.core.config import load_encoder
 
-    config = load_encoder(encoder)
     jvm.start()
     from pyserini.encode import SpladeDocumentEncoder
 
-    model = SpladeDocumentEncoder(folder, device=DEVICE)
+    model = SpladeDocumentEncoder(checkpoint, device=DEVICE)
 
     def encode(texts: list[str]) -> list[dict[str, int]]:
-        parts = (model.encode(list(part), max_length=config.max_document_length) for part in batched(texts, batch))
+        parts = (model.encode(list(part), max_length=length) for part in batched(texts, batch))
         return [vector for part in parts for vector in part]
 
-    vectors, result = timed(encode, collection, documents)
+    vectors, result = timed(encode, texts)
     vocabulary = model.tokenizer.vocab
     entries = [(w, row, vocabulary[term]) for row, vector in enumerate(vectors) for term, w in vector.items() if w]
     weights, rows, columns = zip(*entries, strict=True)
@@ -159,43 +173,77 @@ def pyserini(collection: str, encoder: str, documents: int, batch: int, folder: 
     return result
 
 
-def sentence_transformers(collection: str, encoder: str, documents: int, dtype: str) -> dict[str, Any]:
+def sentence_transformers(
+    texts: str, checkpoint: str, length: int, backend: str = "torch", **settings: str
+) -> dict[str, Any]:
     """SparseEncoder, which makes a masked language model and SpladePooling of the checkpoint."""
     from sentence_transformers import SparseEncoder
 
-    from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.models.checkpoint import checkpoint_folder
+    model = SparseEncoder(checkpoint, device=DEVICE, backend=backend, model_kwargs=settings)
+    model.max_seq_length = length
+    return timed(model.encode, texts)[1]
 
-    config = load_encoder(encoder)
-    model = SparseEncoder(str(checkpoint_folder(config)), device=DEVICE, model_kwargs={"dtype": dtype})
-    model.max_seq_length = config.max_document_length
-    return timed(model.encode, collection, documents)[1]
+
+def export_backends(texts: str, checkpoint: str, folder: str) -> dict[str, Any]:
+    """Write sentence-transformers' models for BACKENDS; returns the versions of what they run with."""
+    from importlib.metadata import version
+
+    from sentence_transformers import SparseEncoder, backend
+
+    model = SparseEncoder(checkpoint, device=DEVICE, backend="onnx", model_kwargs={"export": True})
+    model.save_pretrained(folder)
+    backend.export_dynamic_quantized_onnx_model(model, "avx512_vnni", folder)
+    model = SparseEncoder(checkpoint, device=DEVICE, backend="openvino", model_kwargs={"export": True})
+    model.save_pretrained(folder)
+    data = Path(folder, "calibration")
+    data.mkdir()
+    lines = [json.dumps({"text": text}) for text in json.loads(Path(texts).read_text())[:CALIBRATION]]
+    (data / "train.jsonl").write_text("\n".join(lines))
+    backend.export_static_quantized_openvino_model(model, None, folder, str(data), "default", "train", "text")
+    names = ("sentence-transformers", "transformers", "torch", "onnxruntime", "openvino")
+    return {"versions": [f"{name} {version(name)}" for name in names]}
 
 
 def main() -> None:
     parser = harness.parser(__doc__, "encode")
     parser.add_argument("--documents", type=int, default=512, help="how many are encoded")
     parser.add_argument("--quality", action="store_true", help="also nDCG@10 of each precision")
+    parser.add_argument("--backends", metavar="PYTHON", help="also ONNX and OpenVINO, with this interpreter")
     parser.add_argument("--random", choices=("66M", "110M"), help="encode with a random checkpoint of this size")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
-        checkpoint, mine, stock = (f"{folder}/{name}" for name in ("splade", "ours.npz", "pyserini.npz"))
+        texts, exported, mine, stock = (f"{folder}/{name}" for name in ("texts", "splade", "ours.npz", "pyserini.npz"))
         if args.random:
             harness.fresh(random_checkpoint, size=args.random, encoder=args.encoder, output=f"{folder}/random")
             args.encoder = f"{folder}/random"
         harness.stage(
-            "plugin", "export-encoder", encoder=args.encoder, output=checkpoint
+            "plugin", "export-encoder", encoder=args.encoder, output=exported
         )  # Pyserini loads no safetensors
         collection = {"collection": args.collection, "encoder": args.encoder}
-        settings = collection | {"documents": args.documents}
+        written = harness.fresh(write_texts, **collection, documents=args.documents, output=texts)
+        settings = {"texts": texts, "length": written["length"]}
+        checkpoint = {"checkpoint": written["checkpoint"]}
 
         def theirs(batch: int) -> harness.Result:
-            return harness.fresh(pyserini, **settings, batch=batch, folder=checkpoint, output=stock)
+            return harness.fresh(pyserini, **settings, checkpoint=exported, batch=batch, output=stock)
 
         def own(precision: str, output: str = f"{folder}/other.npz") -> harness.Result:
-            return harness.fresh(ours, **settings, precision=precision, output=output)
+            return harness.fresh(ours, **settings, **checkpoint, precision=precision, output=output)
 
-        plain = harness.fresh(products, encoder=args.encoder)
+        def others(**more: str) -> harness.Result:
+            return harness.fresh(sentence_transformers, **settings, **checkpoint, **more)
+
+        def backend(name: str, file: str) -> harness.Result:
+            return harness.fresh(
+                sentence_transformers,
+                args.backends,
+                **settings,
+                checkpoint=f"{folder}/backends",
+                backend=name,
+                file_name=file,
+            )
+
+        plain = harness.fresh(products, **checkpoint)
         speeds = plain["speeds"]
         int8 = {"ours, int8": lambda: own("int8")} if "int8" in speeds else {}
         peers = {
@@ -204,11 +252,15 @@ def main() -> None:
             **int8,
             "Pyserini, batches of 64": lambda: theirs(64),
             "Pyserini, batches of 32": lambda: theirs(32),
-            "sentence-transformers": lambda: harness.fresh(sentence_transformers, **settings, dtype="float32"),
-            "sentence-transformers, bfloat16": lambda: harness.fresh(
-                sentence_transformers, **settings, dtype="bfloat16"
-            ),
+            "sentence-transformers": lambda: others(dtype="float32"),
+            "sentence-transformers, bfloat16": lambda: others(dtype="bfloat16"),
         }
+        versions = []
+        if args.backends:
+            versions = harness.fresh(
+                export_backends, args.backends, texts=texts, **checkpoint, folder=f"{folder}/backends"
+            )["versions"]
+            peers |= {f"sentence-transformers, {name}": partial(backend, *which) for name, which in BACKENDS.items()}
         results = harness.rounds(args.repeats, peers)
         same = harness.fresh(agreement, first=mine, second=stock)
         scores: dict[str, dict[str, float]] = {}
@@ -232,8 +284,11 @@ def main() -> None:
         rows,
     )
     print(f"Medians of {args.repeats} repetitions, side by side; without imports, loading and a warm-up.\n")
+    if versions:
+        print(f"ONNX and OpenVINO: {', '.join(versions)}\n")
     claimed = "ours, int8" if args.random and int8 else "ours"
-    for name, factor in (INT8_TARGETS if args.random else TARGETS).items():
+    targets = INT8_TARGETS if args.random else TARGETS
+    for name, factor in (targets | {name: 1 for name in results if "sentence-transformers, " in name}).items():
         faster = harness.times(results[name], results[claimed])
         harness.target(f"{claimed}: at least {factor} times {name}", f"{faster:.1f}", faster >= factor)
     peak = results[claimed]

@@ -79,10 +79,13 @@ def run(command: Sequence[str], merge: bool = False, memory_of: str = "VmRSS") -
     return output, peak
 
 
-def fresh(function: Callable[..., Result], **arguments: Any) -> Result:
-    """What `function(**arguments)` returns in a process of its own, and `peak`, the bytes it held at most."""
+def fresh(function: Callable[..., Result], python: str = sys.executable, /, **arguments: Any) -> Result:
+    """What `function(**arguments)` returns in a process of its own, and `peak`, the bytes it held at most.
+
+    `python` is the interpreter of another environment, if need be.
+    """
     script = function.__code__.co_filename
-    output, peak = run([sys.executable, __file__, script, function.__name__, json.dumps(arguments)])
+    output, peak = run([python, __file__, script, function.__name__, json.dumps(arguments)])
     return json.loads(output) | {"peak": peak}
 
 

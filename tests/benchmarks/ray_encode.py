@@ -2,14 +2,16 @@
 machines encode 1.8 times as many documents per second as one.
 
 The documents of a collection, repeated until there are --shards of them, are encoded by `python -m
-cai_pyserini.encode` without Ray, on a cluster of one machine and on one of two. Each machine is a process with one
-processor, and each model runs in one thread, so that this needs two processors and an otherwise idle machine. The time
-is that of the whole command: imports, checking the collection, starting the workers, loading the model, encoding. Only
-the start of the cluster is outside. The vectors are compared: they are the same bytes.
+cai_pyserini.encode` without Ray, on a cluster of one machine and on one of two; and in two processes without Ray
+(--shard-num), which shows what two processors can do. Each machine is a process with one processor, and each model runs
+in one thread, so that this needs two processors and an otherwise idle machine. The time is that of the whole command:
+imports, checking the collection, starting the workers, loading the model, encoding. Only the start of the cluster is
+outside. The vectors are compared: they are the same bytes.
 """
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -22,8 +24,8 @@ OVERHEAD, SPEEDUP = 1.05, 1.8
 SHARD = 4096
 
 
-def encode(machines: int, collection: str, encoder: str, output: str) -> harness.Result:
-    """Run the encode stage on a cluster of so many machines, or without one."""
+def encode(machines: int, processes: int, collection: str, encoder: str, output: str) -> harness.Result:
+    """Run the encode stage on a cluster of so many machines, or else in so many processes, each for its own shards."""
     from cai_pyserini.encode.shards import Vectors
 
     rmtree(output, ignore_errors=True)
@@ -38,7 +40,9 @@ def encode(machines: int, collection: str, encoder: str, output: str) -> harness
             cluster.add_node(**machine)
         options["ray"] = cluster.address
     start = time.perf_counter()
-    harness.stage("encode", **options)
+    parts = [{"shard-num": processes, "shard-id": number} for number in range(processes)]
+    with ThreadPoolExecutor(processes) as pool:
+        list(pool.map(lambda part: harness.stage("encode", **options, **part), parts if processes > 1 else [{}]))
     seconds = time.perf_counter() - start
     if machines:
         cluster.shutdown()
@@ -71,7 +75,12 @@ def main() -> None:
         harness.fresh(
             write_collection, collection=args.collection, documents=args.shards * SHARD, copies=1, output=collection
         )
-        names = {"without Ray": 0, "one machine": 1, "two machines": 2}
+        names = {
+            "without Ray": (0, 1),
+            "two processes": (0, 2),
+            "one machine": (1, 1),
+            "two machines": (2, 1),
+        }
         results = harness.rounds(
             args.repeats,
             {
@@ -79,11 +88,12 @@ def main() -> None:
                     harness.fresh,
                     encode,
                     machines=machines,
+                    processes=processes,
                     collection=collection,
                     encoder=args.encoder,
                     output=f"{folder}/{name}",
                 )
-                for name, machines in names.items()
+                for name, (machines, processes) in names.items()
             },
         )
         equal = harness.fresh(same, first=f"{folder}/without Ray", second=f"{folder}/two machines")["same"]

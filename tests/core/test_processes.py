@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.processes import processes_for, spread
+from cai_pyserini.core.processes import MOST, processes_for, spread
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,12 @@ def test_each_process_gets_its_least(size: int, threads: int, expected: int) -> 
     assert processes_for(size, 10, threads) == expected
 
 
-def test_one_process_per_processor() -> None:
-    assert processes_for(10_000, 1) == os.cpu_count()
+@pytest.mark.parametrize("processors, threads, expected", [(4, 0, 4), (64, 0, MOST), (64, 40, 40), (None, 0, 1)])
+def test_one_process_per_processor_up_to_a_limit(
+    processors: int | None, threads: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    assert processes_for(10_000, 1, threads) == expected
 
 
 def squares(numbers: range) -> Generator[tuple[int, int]]:
