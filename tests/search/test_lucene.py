@@ -69,6 +69,13 @@ def test_two_steps_find_documents_with_the_largest_weights_and_score_them_with_a
     assert searcher.search({"absent": 5, "zinc": 2}, 10) == [("d4", 2)] and searcher.search({}, 10) == []
 
 
+def test_two_steps_in_several_threads(index: Path) -> None:
+    queries = {str(n): {"fever": 9 + n % 7, "cold": 10 + n % 5, "zinc": 1 + n % 3} for n in range(2000)}
+    searcher = searcher_of(index, two_step=TwoStep(1, 2))
+    (found,) = searcher.search_many(queries, 2, 4)
+    assert found == {id: searcher.search(query, 2) for id, query in queries.items()}
+
+
 def test_two_steps_order_equal_scores_by_id(index: Path) -> None:
     query = {"fever": 100, "cold": 3, "zinc": 115}  # without "cold", d4 is before d1
     assert searcher_of(index, two_step=TwoStep(2, 4)).search(query, 4)[1:3] == [("d1", 315), ("d4", 315)]
