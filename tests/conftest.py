@@ -134,7 +134,7 @@ def java() -> None:
 def adapted_experiment(collection: Path, folder: Path, dense: str | None = "minilm") -> Experiment:
     """An experiment with adaptation in a few steps, in a folder."""
     steps = folder / "steps.yaml"
-    steps.write_text("max_steps: 4\nbatch_size: 4\nwarmup_steps: 1\n")
+    steps.write_text("max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n")
     output = folder / "run"
     adapt = AdaptSettings(
         collection=str(collection),

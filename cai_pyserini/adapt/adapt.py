@@ -40,8 +40,7 @@ from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
 from cai_pyserini.trainer.callbacks import duration
-from cai_pyserini.trainer.examples import Example, examples
-from cai_pyserini.trainer.pairs import total_steps
+from cai_pyserini.trainer.examples import Example, count, examples, in_epoch
 from cai_pyserini.trainer.settings import (
     GenerateSettings,
     PretrainSettings,
@@ -56,9 +55,9 @@ from cai_pyserini.trainer.settings import (
 from cai_pyserini.trainer.splade import SpladeTraining
 
 STAGE = "adapt"
-SHORT = {"batch_size": 24, "warmup_steps": 50, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
-CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200}
-DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "lambda_q": 0.01, "lambda_d": 0.01}
+SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
+CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
+DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
 WEIGHTS = {1: 0.6, 2: 0.8}  # of the new weights in the mean: of one training, of two; at most
 CANDIDATES = (0.5, 1.0)  # of that weight: what is tried, besides the old weights
 
@@ -109,6 +108,13 @@ class Adaptation:
             fixed |= {"output": self.folder / "distilled"}
             self.distil = load_step(SpladeSettings, settings.distil, fixed, DISTIL)
         self.trained = [step for step in (self.splade, self.distil) if step]
+        for step in self.trained if not settings.data else ():
+            if step.negatives > NEGATIVES:
+                raise CaiError(
+                    f"{step.output.name}: negatives {step.negatives}, but pseudo queries have {NEGATIVES} each"
+                )
+            if step.loss == "margin-mse" and not self.distil:
+                raise CaiError(f"{step.output.name}: loss margin-mse needs a teacher: --dense or --cross-encoder")
         self.weight = 1.0 if settings.data else settings.weight or WEIGHTS[len(self.trained)]
         self.material = Material(
             self.config,
@@ -203,31 +209,29 @@ class Adaptation:
             yield self._training(f"{name} {number}/{len(self.trained)}" if len(self.trained) > 1 else name, step)
 
     def _training(self, label: str, settings: SpladeSettings) -> Step:
-        steps = total_steps(settings, 0 if settings.max_steps else self._count(settings))
+        steps = training.total_steps(settings, self._count(settings))
 
         def is_done() -> bool:
             return artifact.is_up_to_date(settings.output, SpladeTraining(settings).recipe())
 
         def seconds() -> float:
-            training = SpladeTraining(settings.replace(base=self.settings.base))  # its own base may not exist yet
-            return steps * training.step_seconds(self._pool(settings))
+            measured = SpladeTraining(settings.replace(base=self.settings.base))  # its own base may not exist yet
+            return steps * measured.step_seconds(self._pool(settings))
 
         work = f"{steps:,} steps with {settings.batch_size} queries each"
         return Step(label, work, lambda: SpladeTraining(settings).run(label), is_done, seconds)
 
     def _count(self, settings: SpladeSettings) -> int:
-        """The number of examples to train on; before pseudo queries are made, their largest number."""
+        """The number of examples to train on, all checked; before pseudo queries are made, their largest number."""
         if self.settings.data:
-            return sum(1 for _ in self._examples(settings))
-        return self.settings.queries * NEGATIVES // max(1, settings.negatives)
-
-    def _examples(self, settings: SpladeSettings) -> Iterator[Example]:
-        return examples(settings.data, settings.loss == "margin-mse", settings.negatives)
+            return count(settings.data, settings.loss == "margin-mse", settings.negatives)
+        return self.settings.queries
 
     def _pool(self, settings: SpladeSettings) -> list[Example]:
         """Examples to measure a training with."""
         if self.settings.data:
-            return list(islice(self._examples(settings), estimate.SAMPLE))
+            lines = examples(settings.data, settings.loss == "margin-mse", settings.negatives)
+            return [in_epoch(line, 0, 0, settings.negatives) for line in islice(lines, estimate.SAMPLE)]
         return estimate.as_examples(self.passages, settings.negatives, settings.seed)
 
     @cached_property
@@ -299,6 +303,7 @@ class Adaptation:
 
 def adapt(settings: AdaptSettings) -> Path:
     """Write the adapted checkpoint with its IDF and encoder.yaml."""
+    training.require_one_gpu(settings.device)
     adaptation = Adaptation(settings)
     recipe = adaptation.recipe()
     if artifact.is_up_to_date(settings.output, recipe):

@@ -6,9 +6,8 @@ from pydantic import model_validator
 
 from cai_pyserini.core.flags import COLLECTION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.trainer.settings import CONFIG
+from cai_pyserini.trainer.settings import CONFIG, ONE_GPU
 
-DEVICE = flag("auto", "auto: all GPUs if there are any, else the CPU")
 CROSS_ENCODER = "a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L-6-v2"
 GENERATOR = "a query generator, such as BeIR/query-gen-msmarco-t5-base-v1"
 OUTPUT = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
@@ -48,7 +47,7 @@ class AdaptSettings(Settings):
         None, "folder for the vectors of the documents before adaptation (default: in <output>.steps)"
     )
     seed: int = flag(42, "random seed", ge=0)
-    device: Literal["auto", "cpu"] = DEVICE
+    device: Literal["auto", "cpu"] = ONE_GPU
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -56,8 +55,8 @@ class AdaptSettings(Settings):
         if self.dense and self.cross_encoder:
             raise ValueError("--dense and --cross-encoder are both teachers: choose one")
         if self.data:
-            for name in ("dense", "cross_encoder", "generator", "weight"):
-                if getattr(self, name):
+            for name in ("dense", "cross_encoder", "generator", "weight", "queries", "vectors"):
+                if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"--data is the paper's recipe, which has no --{name.replace('_', '-')}")
         if self.distil and not teacher:
             raise ValueError("--distil needs a teacher: --dense or --cross-encoder")

@@ -23,11 +23,16 @@ REMEDIES = {
 }
 
 
-def run(main: Callable[[], int | None]) -> NoReturn:
-    """Run a command. Exits with 0 on success, with 1 and a message on stderr on an error, with 130 if interrupted."""
+def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
+    """Run a command. Exits with 0 on success, with 1 and a message on stderr on an error, with 130 if interrupted.
+
+    Unless `torchrun`, it is an error if torchrun has started several processes of it.
+    """
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
     try:
+        if not torchrun:
+            require_one_process()
         code = main() or 0
         sys.stdout.flush()
     except CaiError as error:
@@ -42,6 +47,15 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             REMEDIES[error.errno].format(error.filename or "the output") if error.errno in REMEDIES else str(error)
         )
     sys.exit(code)
+
+
+def require_one_process() -> None:
+    """Raise CaiError if torchrun has started several processes, which would all write the same output."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise CaiError(
+            "this command runs in one process: start it without torchrun, which is for `trainer pretrain`, `trainer "
+            "splade` and `trainer dense`"
+        )
 
 
 def _fail(message: str, code: int = 1) -> int:

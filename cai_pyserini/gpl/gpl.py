@@ -17,6 +17,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_con
 from cai_pyserini.gpl.settings import GplSettings
 from cai_pyserini.trainer import generate
 from cai_pyserini.trainer.dense import DenseTraining
+from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.mine import mine
 from cai_pyserini.trainer.pairs import PairTraining
 from cai_pyserini.trainer.score import score
@@ -29,12 +30,14 @@ from cai_pyserini.trainer.settings import (
     load_step,
 )
 from cai_pyserini.trainer.splade import SpladeTraining
+from cai_pyserini.trainer.training import require_one_gpu, total_steps
 
-TRAINING = {"batch_size": 24, "max_steps": 140_000, "warmup_steps": 1000, "max_document_length": 350}  # Appendix D
+TRAINING = {"batch_size": 24, "max_steps": 140_000, "warmup": 0.00714, "max_document_length": 350}  # Appendix D
 
 
 def gpl(settings: GplSettings) -> Path:
     """Write the adapted checkpoint."""
+    require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
     common = {"seed": settings.seed, "device": settings.device}
     encoders = [load_encoder(spec) for spec in (settings.base, *settings.retrievers)]
@@ -58,6 +61,7 @@ def gpl(settings: GplSettings) -> Path:
             seed=settings.seed,
         )
     )
+    count(mined, margins=False, negatives=training.settings.negatives)  # before hours of scoring
     score(
         ScoreSettings(
             data=mined,
@@ -79,7 +83,7 @@ def _training(settings: GplSettings, base: EncoderConfig, fixed: dict[str, objec
 def _negatives(training: PairTraining, queries: int, candidates: int) -> int:
     """How many negatives each query needs so that no pair is seen twice in the training, if there are enough."""
     settings = training.settings
-    pairs = settings.batch_size * settings.max_steps * settings.negatives
+    pairs = settings.batch_size * settings.accumulate * total_steps(settings, queries) * settings.negatives
     negatives = min(candidates, max(1, ceil(pairs / queries)))
     return negatives + -negatives % settings.negatives
 

@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from cai_pyserini.adapt.settings import CROSS_ENCODER, DEVICE, GENERATOR, OUTPUT
+from cai_pyserini.adapt.settings import CROSS_ENCODER, GENERATOR, OUTPUT
 from cai_pyserini.core.flags import COLLECTION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.trainer.settings import CONFIG
+from cai_pyserini.trainer.settings import CONFIG, ONE_GPU
 
 
 class GplSettings(Settings):
@@ -30,4 +30,4 @@ class GplSettings(Settings):
     generate: AnyPath | None = flag(None, "YAML file with settings for query generation")
     train: AnyPath | None = flag(None, "YAML file with settings for the training")
     seed: int = flag(42, "random seed", ge=0)
-    device: Literal["auto", "cpu"] = DEVICE
+    device: Literal["auto", "cpu"] = ONE_GPU

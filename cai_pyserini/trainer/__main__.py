@@ -14,6 +14,7 @@ from cai_pyserini.trainer.settings import (
     PretrainSettings,
     ScoreSettings,
     SpladeSettings,
+    TrainingSettings,
     VocabularySettings,
 )
 
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(
         COMMANDS, argv, "python -m cai_pyserini.trainer", "Train retrievers, and make the files to train with."
     )
+    if not isinstance(settings, TrainingSettings):
+        terminal.require_one_process()
     require_modules(PACKAGES, "trainer")
     match settings:
         case VocabularySettings():
@@ -112,7 +115,8 @@ def _mine(settings: MineSettings) -> None:
     from cai_pyserini.trainer.mine import STAGE, mine
 
     stats = require(mine(settings), STAGE).stats
-    print(f"{settings.output}: {stats['lines']:,} pairs of {stats['queries']:,} queries")
+    without = f"; {stats['without_negatives']:,} left out, without a negative" if stats["without_negatives"] else ""
+    print(f"{settings.output}: {stats['lines']:,} pairs of {stats['queries']:,} queries{without}")
 
 
 def _msmarco(settings: MsmarcoSettings) -> None:
@@ -131,4 +135,4 @@ def _score(settings: ScoreSettings) -> None:
 
 
 if __name__ == "__main__":
-    terminal.run(main)
+    terminal.run(main, torchrun=True)

@@ -1,4 +1,4 @@
-"""What happens during a training beside the training: checkpoints, progress, and an estimate of its duration."""
+"""What happens during a training beside the training: checkpoints and progress."""
 
 import sys
 import time
@@ -9,24 +9,31 @@ import torch.distributed as dist
 from tqdm import tqdm
 from transformers import TrainerCallback
 
-SAVE_SECONDS = 120.0  # between checkpoints: what an interruption costs at most
+SAVE_SHARE = 0.02  # of the time, at most, is spent on saving checkpoints
 LINE_SECONDS = 60.0  # between lines where there is no terminal
 BAR_SECONDS = 0.5  # between updates of a bar
 WARM_UP = 10  # steps that are slower: kernels are compiled for every new shape of a batch
-ESTIMATED = 20  # the step after which the duration is estimated, from the steps after the warm-up
 
 
 class TimedCheckpoints(TrainerCallback):
-    """Saves a checkpoint when the last one is older than SAVE_SECONDS. The first process decides for all."""
+    """Saves a checkpoint when the last one is `seconds` old, or older: saving takes SAVE_SHARE of the time at most, by
+    how long the last one took. The first process decides for all."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._cost = 0.0  # seconds that the last checkpoint took
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._saved = time.monotonic()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._saved = time.monotonic()
+        self._cost = self._saved - self._step_end
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        due = torch.tensor(int(time.monotonic() - self._saved >= SAVE_SECONDS), device=args.device)
+        self._step_end = time.monotonic()
+        interval = max(self._seconds, self._cost / SAVE_SHARE)
+        due = torch.tensor(int(self._step_end - self._saved >= interval), device=args.device)
         if dist.is_initialized():
             dist.broadcast(due, 0)
         if due:
@@ -34,15 +41,11 @@ class TimedCheckpoints(TrainerCallback):
 
 
 class Progress(TrainerCallback):
-    """A bar on a terminal, a line per minute elsewhere, on stderr, by the first process.
+    """A bar on a terminal, a line per minute elsewhere, on stderr, by the first process."""
 
-    With `estimate`, also a line that says how long the training will take, after the first steps.
-    """
-
-    def __init__(self, trainer: Any, label: str, estimate: bool):
+    def __init__(self, trainer: Any, label: str):
         self._trainer = trainer
         self._label = label
-        self._estimate = estimate
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
@@ -59,8 +62,6 @@ class Progress(TrainerCallback):
         step, total, now = state.global_step, state.max_steps, time.monotonic()
         marked_step, marked = self._mark
         left = duration((total - step) * (now - marked) / (step - marked_step))
-        if self._estimate and step == self._first + ESTIMATED and step < total:
-            self._bar.write(f"{self._label}: {total:,} steps, about {left}", file=sys.stderr)
         if step == self._first + WARM_UP:
             self._mark = step, now
         if now - self._shown < (LINE_SECONDS if self._bar.disable else BAR_SECONDS) and step < total:

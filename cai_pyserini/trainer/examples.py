@@ -3,9 +3,12 @@
 A training file is JSONL of {"query", "positive", "negatives": [...], "margins": [...]}. A margin is the teacher's score
 of the positive less that of the negative; labelled pairs have none. A single negative can be written as "negative" and
 "margin".
+
+An epoch has every line once, with its next negatives: in 30 epochs, a line with 30 negatives is trained with each.
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from itertools import batched
 from pathlib import Path
@@ -33,19 +36,33 @@ def read(path: Path) -> Iterator[tuple[str, Example]]:
 
 
 def examples(path: Path, margins: bool, negatives: int) -> Iterator[Example]:
-    """The examples of a training file with `negatives` negatives each; a line with more becomes several examples.
+    """The lines of a training file, to train with `negatives` negatives at a time, and with `margins` or without.
 
-    Raises CaiError for a broken line, one with too few negatives, and, if `margins` are needed, one without them.
+    Raises CaiError for a broken line, one with too few negatives, one without the margins it needs, and if there is no
+    line.
     """
+    line = None
     for where, line in read(path):
         texts, scores = line["negatives"], line["margins"]
         if margins and len(scores) != len(texts):
             raise CaiError(f"{where}: {len(texts)} negatives but {len(scores)} margins; Margin-MSE needs one for each")
         if len(texts) < negatives:
-            raise CaiError(f"{where}: {len(texts)} negatives, fewer than the {negatives} of --negatives")
-        for start in range(0, len(texts) - negatives + 1, negatives) if negatives else (0,):
-            part = slice(start, start + negatives)
-            yield line | {"negatives": texts[part], "margins": scores[part] if margins else []}
+            raise CaiError(f"{where}: {len(texts)} negatives, fewer than the {negatives} that an example needs")
+        yield line | {"negatives": texts if negatives else [], "margins": scores if margins else []}
+    if line is None:
+        raise CaiError(f"{path} has no line to train on")
+
+
+def count(path: Path, margins: bool, negatives: int) -> int:
+    """The number of lines of a training file, all of them checked; raises CaiError as `examples` does."""
+    return sum(1 for _ in examples(path, margins, negatives))
+
+
+def in_epoch(line: Example, number: int, epoch: int, negatives: int) -> Example:
+    """A line with the `negatives` negatives, and their margins, that are next in this epoch."""
+    texts, margins = line["negatives"], line["margins"]
+    places = [(epoch * negatives + i) % len(texts) for i in range(negatives)]
+    return line | {"negatives": [texts[i] for i in places], "margins": [margins[i] for i in places if margins]}
 
 
 def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]]:
@@ -53,12 +70,12 @@ def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]
     scores = data.get("margins", [data["margin"]] if "margin" in data else [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise CaiError(f"{where}: negatives must be a list of strings")
-    if not isinstance(scores, list) or not all(isinstance(s, int | float) and not isinstance(s, bool) for s in scores):
-        raise CaiError(f"{where}: margins must be a list of numbers")
+    if not isinstance(scores, list) or not all(type(s) in (int, float) and math.isfinite(s) for s in scores):
+        raise CaiError(f"{where}: margins must be a list of finite numbers")
     return texts, [float(score) for score in scores]
 
 
-def _text_id(text: str) -> int:
+def text_id(text: str) -> int:
     """A hash of 63 bits, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
@@ -82,7 +99,7 @@ class Collator:
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         negatives = zip(*[e["negatives"] for e in examples], strict=True)
         documents = [e["positive"] for e in examples] + [text for each in negatives for text in each]
-        ids = [[_text_id(text) for text in (e["positive"], *e["negatives"])] for e in examples]
+        ids = [[text_id(text) for text in (e["positive"], *e["negatives"])] for e in examples]
         return {
             "queries": self._tokenize([e["query"] for e in examples], self._lengths[0]),
             "documents": self._tokenize(documents, self._lengths[1]),

@@ -19,7 +19,7 @@ STAGE = "trainer mine"
 
 
 def mine(settings: MineSettings) -> Path:
-    """Write a training file with a line for each query and positive."""
+    """Write a training file with a line for each query and positive; those without a negative are left out."""
     collection = open_collection(load_index_config(settings.collection))
     if missing := [run for run in settings.runs if not run.is_file()]:
         raise CaiError(f"no file {missing[0]}")
@@ -38,17 +38,25 @@ def mine(settings: MineSettings) -> Path:
                 candidates.setdefault(query, set()).update(scores)
         draw = random.Random(settings.seed)
         chosen: list[tuple[str, str, list[str]]] = []
+        without = 0  # negatives
         for query in topics:
             relevant = [document for document, grade in qrels[query].items() if grade > 0]
             others = sorted(candidates.get(query, set()) - set(relevant) - {query})
-            for positive in relevant:
+            without += len(relevant) if not others else 0
+            for positive in relevant if others else ():
                 chosen.append((query, positive, draw.sample(others, min(settings.negatives, len(others)))))
+        if not chosen:
+            raise CaiError(
+                f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
+                "are they runs of its queries?"
+            )
         ids = {id for _, positive, negatives in chosen for id in (positive, *negatives)}
         texts = collection.contents(ids, "the runs and qrels")
         lines = (
             {"query": topics[query], "positive": texts[positive], "negatives": [texts[n] for n in negatives]}
             for query, positive, negatives in chosen
         )
-        return {"lines": jsonl.write(path, lines), "queries": len(topics)}
+        queries = len({query for query, _, _ in chosen})
+        return {"lines": jsonl.write(path, lines), "queries": queries, "without_negatives": without}
 
     return artifact.make(settings.output, recipe, write, folder=False)

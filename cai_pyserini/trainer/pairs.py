@@ -1,9 +1,8 @@
 """Training on queries with positive and negative documents: what SPLADE and dense retrieval share."""
 
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import ceil
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -18,11 +17,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.trainer import training
-from cai_pyserini.trainer.examples import Collator, Example, examples
+from cai_pyserini.trainer.examples import Collator, Example, examples, in_epoch
 from cai_pyserini.trainer.settings import PairSettings, inherited, recorded
 
 CHUNK = {"cpu": 4_608, "cuda": 65_536}  # tokens that go through the model together
-MEASURED = 3  # batches, for an estimate
 
 
 class PairTraining(ABC):
@@ -56,6 +54,7 @@ class PairTraining(ABC):
     def run(self, label: str | None = None) -> Path:
         """Write the trained checkpoint. `label` names it among the steps of an adaptation, which has estimated its
         duration."""
+        training.require_one_gpu(self.settings.device)
         recipe = self.recipe()
 
         def write(output: Path) -> artifact.Stats | None:
@@ -65,35 +64,29 @@ class PairTraining(ABC):
             values = {
                 "path": settings.data, "margins": settings.loss == "margin-mse", "negatives": settings.negatives
             }  # fmt: skip
-            data = training.dataset(examples, values, arguments)
-            trainer, tokenizer = self._build(arguments, data)
+            item = partial(in_epoch, negatives=settings.negatives)
+            data = training.Epochs(training.dataset(examples, values, arguments), item)
+            if min(len(data), settings.batch_size * arguments.world_size) * (1 + settings.negatives) == 1:
+                raise CaiError("--loss in-batch: a batch has one document alone; use more examples, or --negatives")
+            tokenizer = AutoTokenizer.from_pretrained(str(checkpoint_folder(self.encoder)))
             name = self.stage.removeprefix("trainer ")
-            stats = training.run(trainer, label or name, label is None, self.encoder, tokenizer, output)
-            return None if stats is None else {"examples": len(data)} | stats
+            build = partial(self._build, arguments, tokenizer, data)
+            return training.run(build, settings, label or name, label is None, self.encoder, tokenizer)
 
         return training.make(self.settings.output, recipe, write)
 
-    def _build(self, arguments: Any, data: Any) -> tuple[training.Trainer, Any]:
-        """The trainer of the checkpoint, and its tokenizer."""
-        checkpoint = checkpoint_folder(self.encoder)
-        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+    def _build(self, arguments: Any, tokenizer: Any, data: Any) -> training.Trainer:
+        """The trainer of the checkpoint."""
         weights = None
         if self.settings.idf:
             weights = load_weights(self.settings.idf, self.encoder.idf_power, len(tokenizer))
         lengths = self.encoder.max_query_length, self.encoder.max_document_length
         collator = Collator(tokenizer, *lengths, max(1, CHUNK[arguments.device.type] // lengths[1]))
-        return self.trainer(checkpoint, weights, arguments, collator, data), tokenizer
+        return self.trainer(checkpoint_folder(self.encoder), weights, arguments, collator, data)
 
     def step_seconds(self, pool: Sequence[Example]) -> float:
         """How long a step takes on this machine, measured on batches that are drawn from `pool`."""
-        draw = random.Random(self.settings.seed)
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint_folder(self.encoder)))
         with TemporaryDirectory() as folder:
-            trainer, _ = self._build(training.arguments(self.settings, Path(folder)), None)
-            batches = [draw.choices(pool, k=self.settings.batch_size) for _ in range(MEASURED)]
-            return training.step_seconds(trainer, [trainer.data_collator(batch) for batch in batches])
-
-
-def total_steps(settings: PairSettings, count: int) -> int:
-    """The steps of a training in one process on `count` examples."""
-    per_epoch = ceil(ceil(count / settings.batch_size) / settings.accumulate)
-    return settings.max_steps or ceil(settings.epochs * per_epoch)
+            trainer = self._build(training.arguments(self.settings, Path(folder)), tokenizer, None)
+            return training.step_seconds(trainer, pool)

@@ -6,13 +6,14 @@ out; their loss is measured before and after.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import batched, cycle, islice
-from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
 from cai_pyserini.core import artifact
@@ -20,11 +21,11 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.trainer import training
+from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings
 from cai_pyserini.trainer.texts import corpus_recipe, texts
 
 STAGE = "trainer pretrain"
-MEASURED = 2  # batches, for an estimate
 
 
 def recipe(settings: PretrainSettings) -> artifact.Recipe:
@@ -34,6 +35,7 @@ def recipe(settings: PretrainSettings) -> artifact.Recipe:
 
 def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:
     """Write the pretrained checkpoint. `label` names the step in an adaptation, which has estimated its duration."""
+    training.require_one_gpu(settings.device)
     encoder = load_encoder(settings.base)
     made_by = recipe(settings)
 
@@ -42,7 +44,6 @@ def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:
         training.start(arguments, made_by)
         checkpoint = checkpoint_folder(encoder)
         tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-        model = training.load_model(checkpoint, settings.dropout)
         values = {
             "tokenizer": tokenizer, "corpora": settings.corpus, "min_words": settings.min_words,
             "length": settings.max_length,
@@ -55,9 +56,14 @@ def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:
             )
         size = max(1, round(settings.held_out * len(sequences)))
         split = sequences.train_test_split(test_size=size, seed=settings.seed)
-        trainer = training.Trainer(model, arguments, collator(tokenizer, settings), split["train"], split["test"])
-        stats = training.run(trainer, label or "pretraining", label is None, encoder, tokenizer, output)
-        return None if stats is None else {"sequences": len(split["train"]), "held_out": size} | stats
+        train, held_out = (training.Epochs(split[name], partial(drawn, settings.seed)) for name in ("train", "test"))
+
+        def build() -> training.Trainer:
+            model = training.load_model(checkpoint, settings.dropout)
+            return MaskingTrainer(model, arguments, collator(tokenizer, settings), train, held_out)
+
+        stats = training.run(build, settings, label or "pretraining", label is None, encoder, tokenizer)
+        return None if stats is None else {"held_out": size} | stats
 
     return training.make(settings.output, made_by, write)
 
@@ -78,18 +84,37 @@ def _packed(tokenizer: Any, texts: Iterator[str], length: int) -> Iterator[dict[
                 rest = rest[length:]
 
 
-class MaskingCollator(DataCollatorForLanguageModeling):
-    """Masks tokens by the seed and the batch alone: the same after a resumption, and in every measurement of the
-    held-out loss."""
+def drawn(seed: int, row: dict[str, list[int]], number: int, epoch: int) -> dict[str, Any]:
+    """A sequence with the seed of its masks in this epoch."""
+    return row | {"seed": text_id(f"{seed} {epoch} {number}")}
 
-    def torch_call(self, examples: list[dict[str, list[int]]]) -> dict[str, Any]:
-        self.generator = torch.Generator().manual_seed(self.seed + sum(sum(e["input_ids"]) for e in examples))
-        return super().torch_call(examples)
+
+class MaskingCollator(DataCollatorForLanguageModeling):
+    """Masks each sequence by its own seed: others in every epoch, the same after a resumption, in any batch, and in
+    every measurement of the held-out loss."""
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        rows = []
+        for example in examples:
+            self.generator = torch.Generator().manual_seed(example["seed"])
+            rows.append(super().torch_call([{"input_ids": example["input_ids"]}]))
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+
+class MaskingTrainer(training.Trainer):
+    """The Trainer of a masked language model. The loss of a batch without a mask is 0; that of transformers is NaN."""
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, *_: Any, **__: Any) -> Any:
+        labels = inputs["labels"]
+        outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        total = F.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), reduction="sum")
+        loss = total / (labels != -100).sum().clamp(min=1)
+        return (loss, outputs) if return_outputs else loss
 
 
 def collator(tokenizer: Any, settings: PretrainSettings) -> MaskingCollator:
     """The collator that makes batches of sequences."""
-    return MaskingCollator(tokenizer, mlm_probability=settings.mask, seed=settings.seed)
+    return MaskingCollator(tokenizer, mlm_probability=settings.mask)
 
 
 def measure(settings: PretrainSettings, sample: Sequence[str], size: int) -> tuple[int, float]:
@@ -97,13 +122,11 @@ def measure(settings: PretrainSettings, sample: Sequence[str], size: int) -> tup
     checkpoint = checkpoint_folder(load_encoder(settings.base))
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
     tokens = sum(map(len, tokenizer(list(sample))["input_ids"])) / len(sample)
-    sequences = (1 - settings.held_out) * size * tokens / settings.max_length
-    per_epoch = ceil(sequences / settings.batch_size / settings.accumulate)
+    sequences = round((1 - settings.held_out) * size * tokens / settings.max_length)
     with TemporaryDirectory() as folder:
         arguments = training.arguments(settings, Path(folder))
         model = training.load_model(checkpoint, settings.dropout)
-        trainer = training.Trainer(model, arguments, collator(tokenizer, settings))
-        batches = batched(_packed(tokenizer, cycle(sample), settings.max_length), settings.batch_size)
-        measured = [trainer.data_collator(list(batch)) for batch in islice(batches, MEASURED)]
-        seconds = training.step_seconds(trainer, measured)
-    return settings.max_steps or ceil(settings.epochs * per_epoch), seconds
+        trainer = MaskingTrainer(model, arguments, collator(tokenizer, settings))
+        rows = list(islice(_packed(tokenizer, cycle(sample), settings.max_length), settings.batch_size))
+        seconds = training.step_seconds(trainer, training.Epochs(rows, partial(drawn, settings.seed)))
+    return training.total_steps(settings, sequences), seconds

@@ -14,7 +14,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.trainer.batches import in_batches
-from cai_pyserini.trainer.examples import Example, read
+from cai_pyserini.trainer.examples import Example, count, read
 from cai_pyserini.trainer.settings import ScoreSettings
 
 STAGE = "trainer score"
@@ -38,6 +38,7 @@ def score(settings: ScoreSettings) -> Path:
     batches = settings.output.with_name(f".{settings.output.name}.batches")
 
     def write(path: Path) -> artifact.Stats:
+        count(settings.data, margins=False, negatives=1)  # before hours of scoring
         model: CrossEncoder | None = None
         bar = progress(range(0), None, "score", "pair")
 

@@ -21,7 +21,10 @@ MIN_WORDS = flag(0, "leave out texts with fewer words; the paper: 128 (default: 
 SEED = flag(42, "random seed", ge=0)
 TRAINING_FILE = flag(help="output file, JSONL to train with")
 CHECKPOINT = flag(help="output folder, the checkpoint")
-UNRECORDED = {"output", "device", "log_steps", "save_steps", "config"}  # settings that no result depends on
+WARMUP = "fraction of the steps during which the learning rate rises linearly from 0"
+PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
+ONE_GPU = flag("auto", "auto: the GPU if there is one, else the CPU")
+UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # settings that no result depends on
 
 
 class VocabularySettings(Settings):
@@ -60,16 +63,19 @@ class TrainingSettings(Settings):
     learning_rate: float = flag(help="learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(help="passes over the data", gt=0)
     max_steps: int = flag(0, "number of steps, instead of epochs (default: 0, as many as --epochs takes)", ge=0)
-    warmup_steps: int = flag(1000, "steps during which the learning rate rises linearly from 0", ge=0)
+    warmup: float = flag(0.05, WARMUP, ge=0, lt=1)
     weight_decay: float = flag(0.0, "weight decay of AdamW (default: 0)", ge=0)
     dropout: float | None = flag(None, "dropout probability (default: the checkpoint's)", ge=0, lt=1)
     accumulate: int = flag(1, "batches per step and device (gradient accumulation)", ge=1)
     seed: int = flag(42, "random seed for the order of examples, dropout and masks", ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
-    device: Literal["auto", "cpu"] = flag("auto", "auto: all GPUs if there are any, else the CPU")
+    device: Literal["auto", "cpu"] = ONE_GPU
     log_steps: int = flag(50, "log the loss after every this many steps", ge=1)
-    save_steps: int = flag(
-        500, "save a checkpoint to resume from after every this many steps, and every two minutes", ge=1
+    save_seconds: float = flag(
+        120.0,
+        "save a checkpoint to resume from when the last one is this old, or older where saving would take more than 2% "
+        "of the time",
+        ge=0,
     )
 
 
@@ -100,14 +106,12 @@ class PairSettings(TrainingSettings):
     loss: Literal["margin-mse", "in-batch"] = flag(
         "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
     )
-    negatives: int = flag(
-        1, "negatives per example; a line of the training file with more becomes several examples", ge=0
-    )
+    negatives: int = flag(1, "negatives per example; of a line with more, every epoch takes the next ones", ge=0)
     idf: AnyPath | None = flag(
         None, "folder written by the idf stage: weight SPLADE's document vectors, or the tokens in a dense mean"
     )
     learning_rate: float = flag(2e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
-    epochs: float = flag(30.0, "passes over the data", gt=0)
+    epochs: float = flag(30.0, "passes over the lines of the training file", gt=0)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -131,7 +135,9 @@ class SpladeSettings(PairSettings):
     lambda_d: float | None = flag(
         None, "weight of the FLOPS regularizer for documents (default: 0.1, with --loss in-batch 0.0008)", ge=0
     )
-    flops_warmup: int = flag(0, "steps during which both lambdas rise quadratically from 0 (default: 0)", ge=0)
+    flops_warmup: float = flag(
+        0.0, "fraction of the steps during which both lambdas rise quadratically from 0 (default: 0)", ge=0, lt=1
+    )
     max_document_length: int | None = flag(
         None, "tokens read of each document (default: the encoder's, usually 256)", ge=3
     )
@@ -142,6 +148,7 @@ class SpladeSettings(PairSettings):
         ge=0,
     )
     batch_size: int = flag(40, "queries per device in each batch", ge=1)
+    warmup: float = flag(0.00265, PAPER_WARMUP, ge=0, lt=1)
 
 
 class DenseSettings(PairSettings):
@@ -156,6 +163,7 @@ class DenseSettings(PairSettings):
     scale: float = flag(20.0, "factor on the cosine of query and document, which gives the score", gt=0)
     max_document_length: int = flag(300, "tokens read of each document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
+    warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
 
 
 class GenerateSettings(Settings):

@@ -2,8 +2,9 @@
 
     L = L_ranking + lambda_Q L_FLOPS(queries) + lambda_D L_FLOPS(documents)        (Iida & Okazaki 2022, Appendix A)
 
-Margin-MSE is that of Hofstätter et al. 2020. The lambdas are constant, as in the paper, or rise quadratically over
-`flops_warmup` steps (Formal et al. 2021). IDF weights the documents in the score, but not in the regularizer.
+Margin-MSE is that of Hofstätter et al. 2020. The lambdas are constant, as in the paper, or rise quadratically over a
+fraction `flops_warmup` of the steps (Formal et al. 2021). IDF weights the documents in the score, but not in the
+regularizer.
 """
 
 from collections import defaultdict
@@ -78,7 +79,7 @@ class SpladeTrainer(training.Trainer):
         self._record(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
         self._record(queries_active=(queries > 0).sum(-1).float().mean())
         self._record(documents_active=((documents > 0) * stands_for).sum(-1).mean())
-        warmup = self._settings.flops_warmup
+        warmup = self._settings.flops_warmup * self.args.max_steps
         rise = min(1.0, self.state.global_step / warmup) ** 2 if warmup else 1.0
         return loss.scale_for_ddp(ranking + rise * (self._lambda_q * flops_q + self._lambda_d * flops_d))
 
@@ -122,7 +123,7 @@ class SpladeTrainer(training.Trainer):
                 means["documents_active"],
                 means["queries_active"],
                 len(self._decoder.weight),
-                self.state.global_step > self._settings.warmup_steps,
+                self.state.global_step > self.args.get_warmup_steps(self.args.max_steps),
             )
 
 
@@ -135,7 +136,7 @@ def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool
         if active < 1:
             raise CaiError(
                 f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas, or --learning-rate, or "
-                "let the lambdas rise over --flops-warmup steps"
+                "let the lambdas rise slowly with --flops-warmup"
             )
         if warm and active > vocabulary / 2:
             raise CaiError(

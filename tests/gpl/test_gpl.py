@@ -15,7 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.gpl.__main__ import main
 from tests.conftest import json_lines
 
-TRAIN = "max_steps: 3\nbatch_size: 4\nwarmup_steps: 1\nlog_steps: 1\n"
+TRAIN = "max_steps: 3\nbatch_size: 4\nwarmup: 0.3\nlog_steps: 1\n"
 
 
 @pytest.fixture
@@ -73,3 +73,11 @@ def test_settings_of_the_training_are_checked_before_any_work(flags: list[str], 
     with pytest.raises(CaiError, match=r"train\.yaml: loss cannot be set here"):
         main(flags)
     assert not (tmp_path / "gpl.steps").exists()
+
+
+@pytest.mark.slow
+def test_queries_with_too_few_negatives_are_refused_before_any_is_scored(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(TRAIN + "negatives: 20\n")  # of 12 documents
+    with pytest.raises(CaiError, match=r"negatives\.jsonl:1: \d+ negatives, fewer than the 20 that an example needs"):
+        main(flags)
+    assert not list((tmp_path / "gpl.steps").glob("*train.jsonl*"))

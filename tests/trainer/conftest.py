@@ -43,10 +43,10 @@ def triples(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def splade_settings(triples: Path, steady: Path) -> Callable[..., SpladeSettings]:
-    """Settings of a short, exactly repeatable SPLADE training; checkpoints every four steps."""
+    """Settings of a short, exactly repeatable SPLADE training; the first checkpoint after a step."""
     usual: dict[str, Any] = {
         "data": triples, "base": str(steady), "batch_size": 4, "max_steps": 12, "learning_rate": 1e-4,
-        "warmup_steps": 2, "lambda_q": 0.01, "lambda_d": 0.01, "log_steps": 3, "save_steps": 4,
+        "warmup": 0.15, "lambda_q": 0.01, "lambda_d": 0.01, "log_steps": 3, "save_seconds": 0.0,
         "precision": "float32", "device": "cpu",
     }  # fmt: skip
 

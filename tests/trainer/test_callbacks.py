@@ -1,4 +1,4 @@
-"""Checkpoints by time, progress and estimates, with the calls that a training makes."""
+"""Checkpoints by time, and progress, with the calls that a training makes."""
 
 import sys
 from types import SimpleNamespace
@@ -37,25 +37,26 @@ def test_durations() -> None:
     ]  # fmt: skip
 
 
-def test_a_checkpoint_is_due_two_minutes_after_the_last(clock: Clock) -> None:
-    saved = []
-    callback = TimedCheckpoints()
+@pytest.mark.parametrize("cost, saved", [(1, [5, 10, 15, 20]), (10, [5, 25])])
+def test_checkpoints_are_spaced_by_what_they_cost(clock: Clock, cost: float, saved: list[int]) -> None:
+    """Every two minutes, unless that were more than 2% of the time: one that takes 10 seconds, every 500."""
+    found = []
+    callback = TimedCheckpoints(120)
     callback.on_train_begin(*step(0))
-    for number in range(1, 13):
+    for number in range(1, 26 if cost > 1 else 21):
         clock.now += 25
         arguments, state, control = step(number)
-        if number == 7:  # one that save_steps asked for
-            callback.on_save(arguments, state, control)
         callback.on_step_end(arguments, state, control)
         if control.should_save:
-            saved.append(number)
+            found.append(number)
+            clock.now += cost
             callback.on_save(arguments, state, control)
-    assert saved == [5, 12]
+    assert found == saved
 
 
-def progress(clock: Clock, steps: int, seconds: float, estimate: bool, **more: Any) -> None:
+def progress(clock: Clock, steps: int, seconds: float, **more: Any) -> None:
     """`steps` steps of `seconds` each, but the first takes 1,000 seconds."""
-    callback = Progress(SimpleNamespace(last_loss=0.25), "contrast 1/2", estimate)
+    callback = Progress(SimpleNamespace(last_loss=0.25), "contrast 1/2")
     callback.on_train_begin(*step(0, **more))
     for number in range(1, steps + 1):
         clock.now += seconds if number > 1 else 1000
@@ -64,7 +65,7 @@ def progress(clock: Clock, steps: int, seconds: float, estimate: bool, **more: A
 
 
 def test_without_a_terminal_there_is_a_line_per_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress(clock, 14, 20, estimate=False, total=100)
+    progress(clock, 14, 20, total=100)
     assert capsys.readouterr().err.splitlines() == [
         "contrast 1/2: step 1/100, loss 0.25, 27.5 hours left",
         "contrast 1/2: step 4/100, loss 0.25, 32 minutes left",
@@ -74,15 +75,8 @@ def test_without_a_terminal_there_is_a_line_per_minute(clock: Clock, capsys: pyt
     ]
 
 
-def test_the_duration_is_estimated_after_the_first_steps(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress(clock, 25, 0.6, estimate=True, total=1020)
-    assert "contrast 1/2: 1,020 steps, about 10 minutes" in capsys.readouterr().err
-    progress(clock, 20, 0.6, estimate=True, total=20)
-    assert "about" not in capsys.readouterr().err
-
-
 def test_only_the_first_process_speaks(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress(clock, 14, 70, estimate=True, first_process=False)
+    progress(clock, 14, 70, first_process=False)
     assert capsys.readouterr().err == ""
 
 
@@ -90,6 +84,6 @@ def test_on_a_terminal_there_is_a_bar(
     clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    progress(clock, 20, 20, estimate=False, total=20)
+    progress(clock, 20, 20, total=20)
     bar = capsys.readouterr().err.split("\r")[-1]
     assert "contrast 1/2: 100%" in bar and "20/20" in bar and "loss=0.25" in bar

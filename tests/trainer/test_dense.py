@@ -21,7 +21,7 @@ def test_training_lowers_its_loss_and_gives_an_encoder(triples: Path, tmp_path: 
     (tmp_path / "data.jsonl").write_text("".join(triples.read_text().splitlines(keepends=True)[:6]))
     values = {
         "data": tmp_path / "data.jsonl", "base": "minilm", "output": tmp_path / "dense", "idf": idf, "batch_size": 12,
-        "max_steps": 4, "warmup_steps": 0, "learning_rate": 5e-5, "log_steps": 1, "device": "cpu",
+        "max_steps": 4, "negatives": 2, "warmup": 0.0, "learning_rate": 5e-5, "log_steps": 1, "device": "cpu",
     }  # fmt: skip
     DenseTraining(build(DenseSettings, values, "")).run()
     log = [entry["loss"] for entry in json.loads((tmp_path / "dense" / "log.json").read_text())]

@@ -8,21 +8,27 @@ import pytest
 from transformers import AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.trainer.examples import Collator, examples
+from cai_pyserini.trainer.examples import Collator, count, examples, in_epoch
 
 
-def test_examples_take_the_negatives_in_turn(tmp_path: Path) -> None:
+def test_every_epoch_has_every_line_once_with_its_next_negatives(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl.gz"
     line = {"query": "q", "positive": "p", "negatives": ["a", "b", "c"], "margins": [1, 2.5, 3]}
     with gzip.open(path, "wt") as file:
         file.write(
             json.dumps(line) + "\n\n" + json.dumps({"query": "r", "positive": "p", "negative": "d", "margin": 4})
         )
-    found = [(e["query"], e["negatives"], e["margins"]) for e in examples(path, True, 1)]
-    assert found == [("q", ["a"], [1.0]), ("q", ["b"], [2.5]), ("q", ["c"], [3.0]), ("r", ["d"], [4.0])]
-    with pytest.raises(CaiError, match=r"data.jsonl.gz:3: 1 negatives, fewer than the 2"):
+    lines = list(examples(path, True, 1))
+    epochs = [[in_epoch(line, 0, epoch, 1) for line in lines] for epoch in range(4)]
+    assert [[(e["query"], e["negatives"], e["margins"]) for e in epoch] for epoch in epochs] == [
+        [("q", [negative], [margin]), ("r", ["d"], [4.0])]
+        for negative, margin in (("a", 1.0), ("b", 2.5), ("c", 3.0), ("a", 1.0))
+    ]
+    assert [in_epoch(lines[0], 0, epoch, 2)["negatives"] for epoch in range(3)] == [["a", "b"], ["c", "a"], ["b", "c"]]
+    assert count(path, True, 1) == 2
+    with pytest.raises(CaiError, match=r"data.jsonl.gz:3: 1 negatives, fewer than the 2 that an example needs"):
         list(examples(path, True, 2))
-    assert [(e["query"], e["negatives"]) for e in examples(path, False, 0)] == [("q", []), ("r", [])]
+    assert [in_epoch(e, 0, 5, 0)["negatives"] for e in examples(path, False, 0)] == [[], []]
 
 
 def test_collator_sorts_by_length_and_says_where_each_text_is(checkpoint: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.trainer.__main__ import main
+from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.mine import mine
 from cai_pyserini.trainer.settings import MineSettings
 from tests.conftest import json_lines
@@ -43,3 +45,18 @@ def test_a_missing_run_is_named(tiny: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(CaiError, match=r"no file .*no\.trec"):
         mine(settings)
+
+
+def test_a_query_without_negatives_is_left_out(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A training refuses a line without negatives, so nothing may write one."""
+    (tmp_path / "run.trec").write_text("q1 Q0 d1 1 9 x\nq1 Q0 d12 2 8 x\n")
+    output = tmp_path / "out.jsonl"
+    flags = ["mine", "--collection", str(tiny), "--split", "test", "--output", str(output), "--runs"]
+    main([*flags, str(tmp_path / "run.trec")])
+    lines = json_lines(output)
+    assert {line["query"] for line in lines} == {json_lines(tiny / "queries.jsonl")[0]["text"]}
+    assert count(output, margins=False, negatives=1) == len(lines)
+    assert f"{len(lines)} pairs of 1 queries; 5 left out, without a negative\n" in capsys.readouterr().out
+    (tmp_path / "other.trec").write_text("someone Q0 d1 1 9 x\n")
+    with pytest.raises(CaiError, match="no query of split 'test' has both a relevant document and another one"):
+        main([*flags, str(tmp_path / "other.trec")])

@@ -31,3 +31,11 @@ def test_margins_are_the_teachers(triples: Path, cross_encoder: Path, tmp_path: 
 def test_missing_data_is_named(cross_encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no file .*none\.jsonl"):
         score(settings(tmp_path / "none.jsonl", cross_encoder, tmp_path / "scored.jsonl"))
+
+
+def test_a_line_without_negatives_is_named_before_anything_is_scored(cross_encoder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n{"query": "a", "positive": "b"}\n')
+    with pytest.raises(CaiError, match=r"data\.jsonl:2: 0 negatives, fewer than the 1 that an example needs"):
+        score(settings(data, cross_encoder, tmp_path / "scored.jsonl"))
+    assert [path.name for path in tmp_path.iterdir()] == ["data.jsonl"]
