@@ -105,7 +105,11 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(splade_settings: MakeSet
 
 @pytest.mark.slow
 def test_interrupted_it_continues_from_the_one_checkpoint_it_keeps(
-    trained: Path, splade_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path,
+    splade_settings: MakeSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Interrupted after the third step, it continues with the fourth: of three checkpoints, it kept the last."""
     settings = splade_settings(tmp_path / "model")
@@ -125,6 +129,7 @@ def test_interrupted_it_continues_from_the_one_checkpoint_it_keeps(
         SpladeTraining(settings).run()
     assert [path.name for path in (tmp_path / "model" / "training").glob("checkpoint-*")] == ["checkpoint-3"]
     SpladeTraining(settings).run()
+    assert "splade: 24 examples, 12 steps, 3 of them done\n" in capsys.readouterr().err
     assert steps == 3 + 1 + 9
     assert_same(tmp_path / "model", trained)
 
