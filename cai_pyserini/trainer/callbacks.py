@@ -16,8 +16,8 @@ WARM_UP = 10  # steps that are slower: kernels are compiled for every new shape 
 
 
 class TimedCheckpoints(TrainerCallback):
-    """Saves a checkpoint when the last one is `seconds` old, or older: saving takes SAVE_SHARE of the time at most, by
-    how long the last one took. The first process decides for all."""
+    """Saves a checkpoint when the last one is `seconds` old, or later, so that saving takes at most SAVE_SHARE of the
+    time, judged by how long the last one took. The first process decides for all."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds

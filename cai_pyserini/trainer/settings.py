@@ -73,8 +73,8 @@ class TrainingSettings(Settings):
     log_steps: int = flag(50, "log the loss after every this many steps", ge=1)
     save_seconds: float = flag(
         120.0,
-        "save a checkpoint to resume from when the last one is this old, or older where saving would take more than 2% "
-        "of the time",
+        "save a checkpoint to resume from when the last one is this old, or later, so that saving takes at most 2% of "
+        "the time",
         ge=0,
     )
 
