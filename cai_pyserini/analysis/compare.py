@@ -15,11 +15,11 @@ from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.analysis.settings import CompareSettings
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_index_config
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.evaluate import significance
-from cai_pyserini.evaluate.measures import mean, measure_run
+from cai_pyserini.evaluate.measures import mean, measure_run, parse_measures
+from cai_pyserini.evaluate.significance import MIN_QUERIES, NO_P_MEANS, p_text
 
 RESAMPLES = 9999
 BATCH = 500  # resamples at a time: memory
@@ -30,14 +30,17 @@ TEXT_WIDTH = 80
 
 @dataclass(frozen=True)
 class Difference:
-    """Two runs: the second minus the first. `interval` is the 95% confidence interval of `difference`."""
+    """Two runs: the second minus the first. `interval` is the 95% confidence interval of `difference`.
+
+    Below MIN_QUERIES queries there is neither an interval nor a p.
+    """
 
     queries: int
     means: tuple[float, float]
     difference: float
-    interval: tuple[float, float]
-    p_t_test: float  # two-sided, as is the next
-    p_randomization: float
+    interval: tuple[float, float] | None
+    p_t_test: float | None  # two-sided, as is the next
+    p_randomization: float | None
     wins: int
     losses: int
     ties: int
@@ -56,6 +59,7 @@ class Change:
 
 def compare(settings: CompareSettings) -> Report:
     """The difference of two runs, A and B, and every query's change."""
+    parse_measures([settings.measure])
     config = load_index_config(settings.collection)
     collection = open_collection(config)
     split, name = settings.split or config.split, settings.measure
@@ -65,12 +69,12 @@ def compare(settings: CompareSettings) -> Report:
     changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)
     runs = labels(settings.runs)
-    low, high = found.interval
     lines = [
         f"A: {runs[0]}, mean {name} {found.means[0]:.4f}",
         f"B: {runs[1]}, mean {name} {found.means[1]:.4f}",
-        f"B - A: {found.difference:+.4f}, 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)",
-        f"p = {found.p_t_test:.3g} (paired t-test), {found.p_randomization:.3g} (randomization test)",
+        f"B - A: {found.difference:+.4f}{_interval(found)}",
+        f"p: {p_text(found.p_t_test)} (paired t-test), {p_text(found.p_randomization)} (randomization test)",
+        *[NO_P_MEANS] * (found.p_t_test is None),
         f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}",
         "",
     ]
@@ -92,28 +96,33 @@ def compare(settings: CompareSettings) -> Report:
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
-    """Compare the values of two runs query by query. Raises CaiError for fewer than two queries."""
-    if len(first) < 2:
-        raise CaiError("tests of significance need at least two judged queries")
+    """Compare the values of two runs query by query."""
     values = np.array([second[query] - first[query] for query in first])
-    tested = permutation_test(
-        (values,), np.mean, permutation_type="samples", n_resamples=RESAMPLES, batch=BATCH, rng=SEED
-    )
-    interval = bootstrap(
-        (values,), np.mean, method="percentile", n_resamples=RESAMPLES, batch=BATCH, rng=SEED
-    ).confidence_interval
+    interval = p = None
+    if len(values) >= MIN_QUERIES:
+        resampling = {"n_resamples": RESAMPLES, "batch": BATCH, "rng": SEED}
+        p = float(permutation_test((values,), np.mean, permutation_type="samples", **resampling).pvalue)
+        low, high = bootstrap((values,), np.mean, method="percentile", **resampling).confidence_interval
+        interval = float(low), float(high)
     wins, losses = int((values > TIE).sum()), int((values < -TIE).sum())
     return Difference(
         len(values),
         (mean(first), mean(second)),
         float(values.mean()),
-        (float(interval.low), float(interval.high)),
+        interval,
         significance.compare(first, {"second": second})["second"].p,
-        float(tested.pvalue),
+        p,
         wins,
         losses,
         len(values) - wins - losses,
     )
+
+
+def _interval(found: Difference) -> str:
+    if found.interval is None:
+        return ""
+    low, high = found.interval
+    return f", 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)"
 
 
 def plot(differences: Sequence[float], found: Difference, measure: str, runs: Sequence[str]) -> Figure:

@@ -2,14 +2,17 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from cai_pyserini.beir.layout import Layout
 from cai_pyserini.beir.results import BASELINE, COUNTS, MANY, Feedback, Results
 from cai_pyserini.beir.systems import ADAPTED
 from cai_pyserini.core import artifact, tables
 from cai_pyserini.evaluate.measures import MEASURES
+from cai_pyserini.evaluate.significance import NO_P_MEANS, p_text
 from cai_pyserini.impact.quantization import loss_text
 
 SIGNIFICANT = 0.05
@@ -29,7 +32,7 @@ def table(results: Results) -> str:
     best = "; ".join(_best_lines(results))
     lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *_legend(results, "*")]
     if results.gains:
-        lines += ["", tables.aligned(_gain_rows(results)), _gain_legend(results)]
+        lines += ["", tables.aligned(_gain_rows(results)), *_gain_legend(results)]
     return "\n".join([*lines, *results.decision])
 
 
@@ -62,7 +65,7 @@ def markdown(results: Results) -> str:
     ]
     sections += [_feedback_line(name, feedback) for name, feedback in results.feedback.items()]
     if results.gains:
-        sections += ["## Adaptation", tables.markdown(_gain_rows(results)), f"{_gain_legend(results)}."]
+        sections += ["## Adaptation", tables.markdown(_gain_rows(results)), "; ".join(_gain_legend(results)) + "."]
     if results.decision:
         sections.append("\n".join(f"- {line}" for line in results.decision))
     if results.published:
@@ -117,17 +120,21 @@ def _gain_rows(results: Results) -> list[list[str]]:
     return rows
 
 
-def _gain_legend(results: Results) -> str:
-    return (
-        f"†: adaptation changes {MEASURES[0]} (paired t-test, p < {SIGNIFICANT}, Holm-corrected over "
-        f"{len(results.gains)} systems)"
-    )
+def _gain_legend(results: Results) -> list[str]:
+    return _tested("changed by adaptation", results.gains)
 
 
-def _compared(comparison: dict[str, float]) -> tuple[str, str]:
+def _tested(mark: str, comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What † means, and a difference without a p."""
+    count = sum(comparison["p"] is not None for comparison in comparisons.values())
+    legend = f"†: {mark} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over {count} systems)"
+    return [legend] * (count > 0) + [NO_P_MEANS] * (count < len(comparisons))
+
+
+def _compared(comparison: Mapping[str, Any]) -> tuple[str, str]:
     """A difference, marked if it is significant, and its p."""
     p = comparison["p"]
-    return f"{comparison['difference']:+.4f}{' †'[p < SIGNIFICANT]}", f"{p:.3f}" if p >= 0.0005 else "<0.001"
+    return f"{comparison['difference']:+.4f}{' †'[p is not None and p < SIGNIFICANT]}", p_text(p)
 
 
 def _counts_text(counts: dict[str, float]) -> str:
@@ -158,18 +165,14 @@ def _feedback_line(name: str, feedback: Feedback) -> str:
         )
         if value is not None
     ]
-    change = f"{feedback.difference:+.4f} (p = {feedback.p:.3f})"
+    change = f"{feedback.difference:+.4f} (p: {p_text(feedback.p)})"
     return f"{name}: feedback changes {MEASURES[0]} by {change}: {'; '.join(groups)}."
 
 
 def _legend(results: Results, mark: str) -> list[str]:
     """Explanations of the marks and columns."""
     legend = [f"{mark}: best of its column"]
-    if results.comparisons:
-        legend.append(
-            f"†: differs from {BASELINE} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over "
-            f"{len(results.comparisons)} systems)"
-        )
+    legend += _tested(f"differs from {BASELINE}", results.comparisons)
     legend.append("ms/query: encoding and search, in batches")
     plain = [name.removeprefix(ADAPTED) for name in results.systems]
     if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):

@@ -34,7 +34,7 @@ class Feedback:
     None where there are no such queries."""
 
     difference: float
-    p: float
+    p: float | None
     few: float | None
     many: float | None
     queries: int
@@ -52,7 +52,7 @@ class Results:
     encoder: str
     split: str
     systems: dict[str, dict[str, float]]
-    comparisons: dict[str, dict[str, float]]  # against the baseline: difference and p
+    comparisons: dict[str, dict[str, float | None]]  # against the baseline: difference and p
     timings_s: dict[str, float]  # stage -> seconds
     index_bytes: dict[str, int]
     searches: dict[str, str]  # index -> a system that searches it
@@ -60,7 +60,7 @@ class Results:
     best: dict[str, str]  # what is needed at query time -> the best system
     alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
     feedback: dict[str, Feedback]  # system with feedback -> its gain
-    gains: dict[str, dict[str, float]]  # adapted system -> difference to the same system before adaptation, and p
+    gains: dict[str, dict[str, float | None]]  # adapted system -> difference to the same before adaptation, and p
     decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
     counts: dict[str, float]
     settings: dict[str, Any]

@@ -25,9 +25,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core import tables
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.evaluate.measures import mean, measure_run
-    from cai_pyserini.evaluate.significance import compare
+    from cai_pyserini.evaluate.measures import mean, measure_run, parse_measures
+    from cai_pyserini.evaluate.significance import NO_P_MEANS, compare, p_text
 
+    parse_measures(settings.measures)
     changes = settings.model_dump(include={"split", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
     qrels = open_collection(config).qrels(config.split)
@@ -39,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     main_measure = settings.measures[0]
     compared = compare(values[first][main_measure], {name: values[name][main_measure] for name in others})
     for name, comparison in compared.items():
-        print(f"{name} - {first}: {comparison.difference:+.4f} {main_measure}, p = {comparison.p:.4f}")
+        print(f"{name} - {first}: {comparison.difference:+.4f} {main_measure}, p: {p_text(comparison.p)}")
+    if any(comparison.p is None for comparison in compared.values()):
+        print(NO_P_MEANS)
 
 
 if __name__ == "__main__":

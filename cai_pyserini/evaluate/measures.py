@@ -2,11 +2,16 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from subprocess import CalledProcessError
 
 import ir_measures
 import numpy as np
 import pandas as pd
+from ir_measures import Measure
+from ir_measures.measures import MeanAgg, registry
 
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact
@@ -15,6 +20,7 @@ from cai_pyserini.core.trec import ranks, read_parts, scores_by_query
 from cai_pyserini.fusion.fuse import run_digest
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
+EXAMPLES = {int: 10, float: 0.5}  # of the parameters that a measure requires, by their type
 PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 
@@ -36,25 +42,61 @@ def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     return artifact.make(output, recipe, write, folder=False)
 
 
-def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for an unknown measure."""
+def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
+    """The measure of each name. Raises CaiError for one that ir_measures cannot compute here."""
+    return {name: _parsed(name) for name in names}
+
+
+@cache
+def _parsed(name: str) -> Measure:
+    with suppress(Exception):  # of many kinds, such as SyntaxError and AssertionError
+        if _is_computable(measure := ir_measures.parse_measure(name)):
+            return measure
+    known = (
+        measure(**{key: EXAMPLES[of.dtype] for key, of in measure.SUPPORTED_PARAMS.items() if of.required})
+        for measure in registry.values()
+    )
+    raise CaiError(
+        f"cannot compute {name} with ir_measures; it computes here: "
+        + ", ".join(dict.fromkeys(str(measure) for measure in known if _is_computable(measure)))
+    )
+
+
+def _is_computable(measure: Measure) -> bool:
+    """Whether a measure works here and is a mean over queries, with a value for each, even if nothing is found."""
+    judged = {"1": {"a": 1, "b": 0}, "2": {"a": 1}, "3": {"a": 1}}
     try:
-        parsed = {ir_measures.parse_measure(name): name for name in measures}
-    except (NameError, ValueError, SyntaxError) as error:
-        raise CaiError(
-            f"unknown measure: {error}; known are those of ir_measures, such as nDCG@10, R@100, AP"
-        ) from None
-    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in measures}
-    for cutoff in {_cutoff(measure) for measure in parsed}:
-        hits = scores_by_query(run if cutoff is None else _up_to(run, cutoff))
-        for metric in ir_measures.iter_calc([m for m in parsed if _cutoff(m) == cutoff], qrels, hits):
-            values[parsed[metric.measure]][metric.query_id] = metric.value
-    return values
+        if measure.params.get("cutoff", 1) < 1:
+            return False  # trec_eval would end the process
+        found = ir_measures.iter_calc([measure], judged, {"1": {"b": 2.0, "a": 1.0}, "2": {"b": 1.0}})
+        return {metric.query_id for metric in found} == judged.keys() and isinstance(measure.aggregator(), MeanAgg)
+    except Exception:  # of many kinds
+        return False
+
+
+def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
+    """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for what cannot be computed."""
+    parsed = parse_measures(measures)
+    values = {measure: dict.fromkeys(qrels, 0.0) for measure in parsed.values()}
+    ids = list(qrels)
+    numbers = {id: str(number) for number, id in enumerate(ids)}  # gdeval, which ir_measures uses for ERR, takes no ids
+    judged = {numbers[id]: grades for id, grades in qrels.items()}
+    for cutoff in set(map(_cutoff, values)):
+        found = scores_by_query(run if cutoff is None else _up_to(run, cutoff))
+        hits = {numbers[id]: scores for id, scores in found.items() if id in numbers}
+        wanted = [measure for measure in values if _cutoff(measure) == cutoff]
+        try:
+            for metric in ir_measures.iter_calc(wanted, judged, hits):
+                values[metric.measure][ids[int(metric.query_id)]] = metric.value
+        except (ValueError, CalledProcessError) as error:
+            names = ", ".join(map(str, wanted))
+            raise CaiError(f"{names} cannot be computed from these judgments: {error}") from None
+    return {name: values[measure] for name, measure in parsed.items()}
 
 
 def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
     """As `measure`, of a file, which is read part by part."""
-    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in measures}
+    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
     for (part,) in read_parts([run]):
         judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
         for name, found in measure(judged, part, measures).items():
@@ -62,9 +104,10 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
     return values
 
 
-def _cutoff(measure: ir_measures.Measure) -> int | None:
-    """The cutoff rank of a measure, if it has one."""
-    return measure["cutoff"] if "cutoff" in measure.params else None
+def _cutoff(measure: Measure) -> int | None:
+    """The rank from which on hits do not count, if there is one; unjudged hits may have to be left out first."""
+    counts_all = measure.params.get("judged_only") or "cutoff" not in measure.params
+    return None if counts_all else measure["cutoff"]
 
 
 def _up_to(run: pd.DataFrame, cutoff: int) -> pd.DataFrame:

@@ -9,33 +9,33 @@ from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.compare import Difference, difference
 from cai_pyserini.core.errors import CaiError
 
-FIRST = {"a": 0.5, "b": 0.0, "c": 0.0, "d": 1.0, "e": 0.25}
-SECOND = {"e": 0.25, "d": 1.0, "c": 0.0, "b": 1.0, "a": 1.0}
+FIRST = {"a": 0.0, "b": 0.0} | dict.fromkeys("cdefghij", 0.25)
+SECOND = dict.fromkeys("jihgfedc", 0.25) | {"b": 1.0, "a": 1.0}
 
 
 def test_difference_worked_example() -> None:
     found = difference(FIRST, SECOND)
-    assert (found.queries, found.wins, found.losses, found.ties) == (5, 2, 0, 3)
-    assert found.means == pytest.approx((0.35, 0.65)) and found.difference == pytest.approx(0.3)
-    # Differences .5, 1, 0, 0, 0: t = 1.5 with 4 degrees of freedom.
-    assert found.p_t_test == pytest.approx(0.2080, abs=5e-5)
-    # Of the signs of .5 and 1, two of four choices give a sum as far from 0 as 1.5.
+    assert (found.queries, found.wins, found.losses, found.ties) == (10, 2, 0, 8)
+    assert found.means == pytest.approx((0.2, 0.4)) and found.difference == pytest.approx(0.2)
+    # Differences 1, 1 and eight times 0: t = 1.5 with 9 degrees of freedom.
+    assert found.p_t_test == pytest.approx(0.1679, abs=5e-5)
+    # Of the signs of the two, two of four choices give a sum as far from 0 as 2.
     assert found.p_randomization == 0.5
-    # Five draws from the differences are all 0 with a chance of 7.8%, and have a mean of at least .7 with one of 3.2%,
-    # of at least .8 with one of 1.0%.
-    assert found.interval == pytest.approx((0, 0.7))
+    # Ten draws from the differences are all 0 with a chance of 10.7%; at least 5 are 1 with one of 3.3%, at least 6
+    # with one of .6%.
+    assert found.interval == pytest.approx((0, 0.5))
 
 
 def test_directions_are_symmetric() -> None:
     there, back = difference(FIRST, SECOND), difference(SECOND, FIRST)
     assert back.difference == -there.difference and (back.wins, back.losses) == (0, 2)
     assert back.p_randomization == there.p_randomization and back.p_t_test == pytest.approx(there.p_t_test)
-    assert back.interval == pytest.approx((-0.7, 0))
+    assert back.interval == pytest.approx((-0.5, 0))
 
 
 def test_a_run_does_not_differ_from_itself() -> None:
     same = difference(FIRST, FIRST)
-    assert same == Difference(5, (0.35, 0.35), 0, (0, 0), 1, 1, 0, 0, 5)
+    assert same == Difference(10, (0.2, 0.2), 0, (0, 0), 1, 1, 0, 0, 10)
 
 
 def test_many_clear_wins_are_significant() -> None:
@@ -46,9 +46,13 @@ def test_many_clear_wins_are_significant() -> None:
     assert found.interval == pytest.approx((0.10793, 0.11207), abs=2e-4)  # the mean of 0.11 ± 1.96 standard errors
 
 
-def test_one_query_is_refused() -> None:
-    with pytest.raises(CaiError, match="at least two judged queries"):
-        difference({"a": 0.5}, {"a": 1.0})
+@pytest.mark.parametrize("queries", [1, 2, 9])
+def test_few_queries_are_no_evidence(queries: int) -> None:
+    """Two that win by the same had p = 0 and an interval from .25 to .25."""
+    first = {f"q{i}": i / 20 for i in range(queries)}
+    found = difference(first, {query: value + 0.25 for query, value in first.items()})
+    assert (found.interval, found.p_t_test, found.p_randomization) == (None, None, None)
+    assert found.difference == pytest.approx(0.25) and found.wins == queries
 
 
 @pytest.fixture
@@ -64,9 +68,13 @@ def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.Captur
     # RR of q1 1/2 and 1, of q2 0 and 1, of q3 1 and 1/2; of the other two, 0 and 0.
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["A: a, mean RR@10 0.3000", "B: b, mean RR@10 0.5000"]
-    assert lines[2].startswith("B - A: +0.2000, 95% confidence interval ")
-    assert lines[4] == "of 5 queries, B wins 2, loses 1, ties 2"
-    assert [" ".join(line.split()) for line in lines[8:11]] == [
+    assert lines[2:6] == [
+        "B - A: +0.2000",
+        "p: – (paired t-test), – (randomization test)",
+        "–: no p below 10 queries, nor of differences that are all the same",
+        "of 5 queries, B wins 2, loses 1, ties 2",
+    ]
+    assert [" ".join(line.split()) for line in lines[9:12]] == [
         "q2: bladder infection 0.0000 1.0000 +1.0000",
         "q1: phytate for the treatment of cancer 0.5000 1.0000 +0.5000",
         "q3: what lowers high blood pressure? 1.0000 0.5000 -0.5000",
@@ -80,12 +88,12 @@ def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.Captur
 
 def test_top_limits_the_queries_shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main([*arguments, "--measure", "RR@10", "--top", "1"])
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[8:-2]] == ["q2", "q3"]
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[9:-2]] == ["q2", "q3"]
 
 
-@pytest.mark.parametrize("measure", ["Nonsense@10", "nDCG@ten"])
+@pytest.mark.parametrize("measure", ["Nonsense@10", "nDCG@ten", "INST"])
 def test_an_unknown_measure_is_refused(measure: str, arguments: list[str], tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"unknown measure.*such as nDCG@10"):
+    with pytest.raises(CaiError, match=r"cannot compute .* nDCG"):
         main([*arguments, "--measure", measure])
     assert not (tmp_path / "out").exists()
 

@@ -1,6 +1,8 @@
 """Tables and reports of results made by hand, and the check of expected scores."""
 
 import json
+import re
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -106,9 +108,9 @@ def test_the_report() -> None:
         "- Best without a model: bm25 0.6789",
         "- Best with SPLADE: hybrid-splade-idf 0.7000",
         "In joint-splade-idf, BM25 has the weight 3.71 (splade queries), 0.51 (bow queries) beside SPLADE.",
-        "splade-prf: feedback changes nDCG@10 by -0.0012 (p = 0.042): +0.0207 on the 1 queries with at least 5 "
+        "splade-prf: feedback changes nDCG@10 by -0.0012 (p: 0.042): +0.0207 on the 1 queries with at least 5 "
         "relevant documents; -0.0100 on the 299 queries with fewer than 5 relevant documents.",
-        "splade-idf-prf: feedback changes nDCG@10 by +0.0123 (p = 0.300): +0.0123 on the 300 queries with fewer than 5 "
+        "splade-idf-prf: feedback changes nDCG@10 by +0.0123 (p: 0.300): +0.0123 on the 300 queries with fewer than 5 "
         "relevant documents.",
     ):
         assert line in text.splitlines(), line
@@ -197,7 +199,7 @@ def test_the_table_of_gains() -> None:
         ["hybrid-splade-idf", "0.7000", "0.7000", "-0.0000", "1.000"],
     ]
     assert lines[-3:] == [
-        "†: adaptation changes nDCG@10 (paired t-test, p < 0.05, Holm-corrected over 2 systems)",
+        "†: changed by adaptation (paired t-test on nDCG@10, p < 0.05, Holm-corrected over 2 systems)",
         "the mean of weights is kept",
         "one line each",
     ]
@@ -209,11 +211,28 @@ def test_the_section_of_gains() -> None:
     for line in (
         "## Adaptation",
         "| splade | 0.6000 | 0.6500 | +0.0500† | <0.001 |",
-        "†: adaptation changes nDCG@10 (paired t-test, p < 0.05, Holm-corrected over 2 systems).",
+        "†: changed by adaptation (paired t-test on nDCG@10, p < 0.05, Holm-corrected over 2 systems).",
         "- the mean of weights is kept",
         "- one line each",
     ):
         assert line in text.splitlines(), line
+
+
+@pytest.mark.parametrize("render", [table, markdown])
+def test_too_few_queries_have_no_p_and_the_table_says_so(render: Callable[[Results], str]) -> None:
+    none = {"difference": 0.5, "p": None}
+    few = replace(
+        RESULTS,
+        comparisons=dict.fromkeys(RESULTS.comparisons, none),
+        gains=dict.fromkeys(ADAPTED.gains, none),
+        systems=ADAPTED.systems,
+        feedback={"splade-prf": Feedback(0.5, None, 0.5, None, 2, 0)},
+    )
+    text = render(few)
+    assert "†" not in text and "Holm" not in text
+    assert text.count("–: no p below 10 queries") == 2  # under both tables
+    assert re.search(r"splade\b.* \+0.5000 +\|? *–", text)
+    assert render is table or "feedback changes nDCG@10 by +0.5000 (p: –)" in text
 
 
 def test_both_files_are_written(tmp_path: Path) -> None:
@@ -235,10 +254,10 @@ VALUES = (0.3, 0.9, 0.4, 0.6, 0.9, 0.9, 0.1, 0.9, 0.0, 0.5)
 
 @pytest.fixture
 def gathered(tmp_path: Path) -> Results:
-    """Results of systems whose nDCG@10 is the same for all of three queries but the first, which is given."""
-    experiment = Experiment(IndexConfig(name="three", source="x"), load_encoder("splade-tiny"), tmp_path / "run")
+    """Results of systems whose nDCG@10 is the same for all of ten queries but the first, which is given."""
+    experiment = Experiment(IndexConfig(name="ten", source="x"), load_encoder("splade-tiny"), tmp_path / "run")
     systems, layout = [parse_system(name) for name in NAMES], experiment.layout
-    counts = {"documents": 9, "queries": 3, "judgments": 9}
+    counts = {"documents": 9, "queries": 10, "judgments": 11}
 
     def make(path: Path, stage: str, text: str = "", **stats: object) -> None:
         def write(place: Path) -> artifact.Stats:
@@ -254,10 +273,10 @@ def gathered(tmp_path: Path) -> Results:
         make(layout.impacts(parse_system(index)), "impact", loss={})
     for system, value in zip(systems, VALUES, strict=True):
         make(layout.run(system), "search", ms_per_query=1.0)
-        per_query = {"q1": value, "q2": 0.2, "q3": 0.2}
+        per_query = {"q0": value} | {f"q{number}": 0.2 for number in range(1, 10)}
         values = dict.fromkeys(("nDCG@10", "R@100", "RR@10"), per_query)
         make(layout.evaluation(system), "evaluate", json.dumps(values))
-    qrels = {"q1": dict.fromkeys("abcde", 1), "q2": dict.fromkeys("abcde", 1) | {"e": 0}, "q3": {"a": 2}}
+    qrels = {"q0": dict.fromkeys("abcde", 1), "q1": dict.fromkeys("abcde", 1) | {"e": 0}, "q2": {"a": 2}}
     return gather(experiment, systems, qrels, {})
 
 
@@ -269,16 +288,16 @@ def test_the_best_for_every_need(gathered: Results) -> None:
 def test_feedback_is_compared_with_the_same_system_by_the_number_of_relevant_documents(gathered: Results) -> None:
     assert list(gathered.feedback) == ["splade-prf", "splade-doc-prf"]
     gain = gathered.feedback["splade-prf"]
-    assert gain.difference == pytest.approx(0.1) and gain.many == pytest.approx(0.3) and gain.few == 0
-    assert (gain.queries, gain.many_queries) == (3, 1)  # a grade of 0 is not relevant
-    assert gain.p == pytest.approx(0.4226, abs=1e-4)  # of differences 0.3, 0 and 0: t = 1
+    assert gain.difference == pytest.approx(0.03) and gain.many == pytest.approx(0.3) and gain.few == 0
+    assert (gain.queries, gain.many_queries) == (10, 1)  # a grade of 0 is not relevant
+    assert gain.p == pytest.approx(0.3434, abs=1e-4)  # of differences 0.3 and nine times 0: t = 1
     assert gathered.feedback["splade-doc-prf"].many == pytest.approx(-0.3)
 
 
 def test_an_adapted_system_is_compared_with_the_same_before(gathered: Results) -> None:
     assert list(gathered.gains) == ["adapted-splade", "adapted-dense"]  # the third has nothing to compare with
-    assert [gain["difference"] for gain in gathered.gains.values()] == pytest.approx([0.1, -0.3])
-    assert [gain["p"] for gain in gathered.gains.values()] == pytest.approx([2 * 0.4226] * 2, abs=1e-4)
+    assert [gain["difference"] for gain in gathered.gains.values()] == pytest.approx([0.03, -0.09])
+    assert [gain["p"] for gain in gathered.gains.values()] == pytest.approx([2 * 0.3434] * 2, abs=1e-4)
     assert gathered.decision == ["as it was"]
     assert gathered.nonzeros_per_document == 2  # before adaptation
 

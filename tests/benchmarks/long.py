@@ -87,8 +87,8 @@ def scores(values: dict[str, dict[str, PerQuery]]) -> dict[str, list[str]]:
         for measure in MEASURES:
             compared = compare(values[first][split][measure], {name: values[name][split][measure] for name in others})
             for name, cell in cells.items():
-                differs = name != first and compared[name].p < 0.05
-                cell.append(f"{mean(values[name][split][measure]):.4f}{'†' * differs}")
+                p = compared[name].p if name != first else None
+                cell.append(f"{mean(values[name][split][measure]):.4f}{'†' * (p is not None and p < 0.05)}")
     return cells
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
-from scipy.stats import ttest_rel
 
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.beir.systems import SINGLE
@@ -27,6 +26,7 @@ from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.encode.rows import largest, lengths
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import mean, measure
+from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
 from cai_pyserini.idf.idf import idf_weights
@@ -241,8 +241,8 @@ def table(runs: Sequence[Run], variants: Callable[[Run], Variants]) -> list[list
     for name in names:
         cells = []
         for of_run in values.values():
-            own, base = ([of_run[key][query] for query in of_run[first]] for key in (name, first))
-            cells += [f"{mean(of_run[name]):.4f}", "" if own == base else f"{ttest_rel(own, base).pvalue:.3f}"]
+            p = compare(of_run[first], {name: of_run[name]})[name].p
+            cells += [f"{mean(of_run[name]):.4f}", "" if of_run[name] == of_run[first] else p_text(p)]
         rows.append([name, *cells, f"{np.mean([mean(of_run[name]) for of_run in values.values()]):.4f}"])
     return rows
 

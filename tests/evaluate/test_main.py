@@ -23,14 +23,21 @@ def test_the_others_are_compared_with_the_first(
     tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["--collection", str(tiny), "--runs", *runs, "--measures", "RR@10", "P@1"])
-    # Five queries: RR 1/2 of q1, against 1 of q1 and of q2. Differences .5, 1, 0, 0, 0: t = 1.5, p = 0.208.
+    # Five queries: RR 1/2 of q1, against 1 of q1 and of q2.
     assert capsys.readouterr().out.splitlines() == [
         "run         RR@10     P@1",
         "-------------------------",
         "base.trec  0.1000  0.0000",
         "good.trec  0.4000  0.4000",
-        "good.trec - base.trec: +0.3000 RR@10, p = 0.2080",
+        "good.trec - base.trec: +0.3000 RR@10, p: –",
+        "–: no p below 10 queries, nor of differences that are all the same",
     ]
+
+
+def test_measures_may_be_the_same(tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The first of two names of a measure was a column of zeros."""
+    main(["--collection", str(tiny), "--runs", runs[0], "--measures", "AP", "MAP", "AP"])
+    assert capsys.readouterr().out.splitlines()[-1] == "base.trec  0.0500  0.0500  0.0500"
 
 
 def test_one_run_is_compared_with_nothing(tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +61,7 @@ def test_judgments_of_unknown_documents_do_not_count_unless_strict(
     "arguments, message",
     [
         (["--runs", "nowhere.trec"], "no run nowhere.trec"),
-        (["--runs", "base.trec", "--measures", "cleverness"], "unknown measure: .*cleverness"),
+        (["--runs", "nowhere.trec", "--split", "dev", "--measures", "AP", "P"], "cannot compute P with .*P@10"),
         (["--runs", "base.trec", "--split", "dev"], "no .*dev"),
     ],
 )

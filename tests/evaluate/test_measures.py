@@ -3,7 +3,9 @@
 import json
 import math
 import random
+import re
 from pathlib import Path
+from shutil import which
 
 import ir_measures
 import pandas as pd
@@ -13,7 +15,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query
 from cai_pyserini.evaluate import measures
-from cai_pyserini.evaluate.measures import MEASURES, evaluate, mean, measure
+from cai_pyserini.evaluate.measures import MEASURES, evaluate, mean, measure, parse_measures
 
 QRELS = {
     "q1": {"a": 3, "b": 1, "c": 0, "d": 2},
@@ -94,10 +96,68 @@ def test_the_hits_beyond_a_cutoff_do_not_matter(seed: int, measures_: list[str],
     assert sizes["apart"] == 10 < sizes["three"] and sizes["equal"] == sizes["equal in single precision"] == 150
 
 
-@pytest.mark.parametrize("name", ["nDCG@", "cleverness", "nDCG@10 +", "1"])
+@pytest.mark.parametrize("name", ["nDCG@", "cleverness", "nDCG@10 +", "1", "nDCG@k", "P@'10'", "nDCG@10\0"])
 def test_an_unknown_measure_is_named(run: Path, name: str) -> None:
-    with pytest.raises(CaiError, match=r"unknown measure: .*; known are those of ir_measures"):
+    with pytest.raises(CaiError, match=f"^cannot compute {re.escape(name)} .*nDCG"):
         measure(QRELS, read_run(run), [name])
+
+
+def spellings() -> list[str]:
+    """Every measure that ir_measures knows, under every name and with values for its parameters, known or not."""
+    values = {int: ["1", "3", "10", "0", "-1"], float: [".3", "1.", "0."], bool: ["True"], str: ["'exp-log2'", "'x'"]}
+    values |= {dict: ["{0: 1, 1: 5}"]}
+    found = ["nDCG(judged_only=True)@3", "ERR@3", "nDCG(dcg='exp-log2')@3", "P(rel=2, judged_only=True)@5", "P@True"]
+    for name, known in ir_measures.measures.registry.items():
+        found += [name, f"{name}@10", f"{name}@3", f"{name}@.5"]
+        parameters = known.SUPPORTED_PARAMS
+        required = {key: values[spec.dtype][0] for key, spec in parameters.items() if spec.required}
+        for key, spec in parameters.items():
+            for value in values[spec.dtype]:
+                given = ", ".join(f"{k}={v}" for k, v in (required | {key: value}).items())
+                found.append(f"{name}({given})")
+    return list(dict.fromkeys(found))
+
+
+def test_every_measure_is_computed_as_ir_measures_does_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cutoff must not come before `judged_only`, two names may be one measure, and a sum is no mean."""
+    draw = random.Random(1)
+    documents = [f"d{i}" for i in range(40)]
+    graded = [*range(1, 9)]
+    qrels = {str(q): {d: draw.choice([0, 0, 1, 1, 2]) for d in draw.sample(documents, 12)} for q in graded}
+    qrels["9"] = {"nowhere": 1}
+    run = run_of({str(q): [(d, draw.randrange(30) / 8) for d in draw.sample(documents, 30)] for q in (*graded, 77)})
+    computed, refused = [], []
+    for name in spellings():
+        try:
+            parse_measures([name])
+            computed.append(name)
+        except CaiError as error:
+            assert re.match(rf"cannot compute {re.escape(name)} .*: AP, .*P@10", str(error))
+            refused.append(name)
+    assert {"AP", "MAP", "R@10", "IPrec@.5", "Judged", "nDCG(judged_only=True)@3"} <= {*computed}
+    assert {"P", "INST", "Accuracy", "NumQ", "NumRet", "ERR", "RBP", "P@.5", "P@True", "α_nDCG"} <= {*refused}
+    assert ("ERR@10" in computed) == bool(which("perl"))
+    found = measure(qrels, run, computed)
+    hits = scores_by_query(run)
+    for name in computed:
+        parsed = ir_measures.parse_measure(name)
+        assert mean(found[name]) == pytest.approx(ir_measures.calc_aggregate([parsed], qrels, hits)[parsed]), name
+        assert list(found[name]) == list(qrels)
+    assert mean(found["AP"]) == mean(found["MAP"]) > 0
+
+
+@pytest.mark.skipif(not which("perl"), reason="gdeval is in Perl")
+def test_ids_of_queries_need_not_be_numbers(run: Path) -> None:
+    """gdeval takes no others."""
+    q1 = 1 / 16 + 15 / 16 * 7 / 16 / 3  # a grade g satisfies with the probability (2^g - 1) / 16
+    values = measure(QRELS, read_run(run), ["ERR@10"])
+    assert values["ERR@10"] == pytest.approx({"q1": q1, "q2": 1 / 64, "absent": 0, "007": 1 / 16}, abs=1e-5)
+
+
+@pytest.mark.skipif(not which("perl"), reason="gdeval is in Perl")
+def test_a_measure_that_does_not_take_the_grades_is_named(run: Path) -> None:
+    with pytest.raises(CaiError, match="ERR@10 cannot be computed from these judgments: "):
+        measure({"q1": {"a": 5}}, read_run(run), ["ERR@10"])
 
 
 def test_the_file_has_every_query(run: Path, tmp_path: Path) -> None:

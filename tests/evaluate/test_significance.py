@@ -6,7 +6,7 @@ import random
 import pytest
 from scipy.stats import t as student
 
-from cai_pyserini.evaluate.significance import compare, holm
+from cai_pyserini.evaluate.significance import MIN_QUERIES, compare, holm, p_text
 
 
 @pytest.mark.parametrize(
@@ -40,23 +40,25 @@ def test_one_comparison_is_a_paired_t_test() -> None:
 
 
 def test_several_comparisons_are_corrected() -> None:
-    """Three systems whose t-statistics are 4, 2 and 3 with two degrees of freedom, for which the t distribution has a
-    closed form: p = 1 - t / sqrt(2 + t^2)."""
+    """Three systems whose t-statistics are 4, 2 and 3 with nine degrees of freedom."""
 
-    def differences(t: float) -> list[float]:  # with mean t / sqrt(3) and standard deviation 1
-        return [t / math.sqrt(3) + x for x in (-1, 0, 1)]
+    def differences(t: float) -> list[float]:  # with mean t / sqrt(10) and standard deviation 1
+        return [t / math.sqrt(10) + x * math.sqrt(9 / 10) for x in (-1, 1) * 5]
 
-    baseline = {"q1": 0.5, "q2": 0.25, "q3": 0.0}
+    baseline = {f"q{i}": i / 20 for i in range(10)}
     systems = {
         name: {query: value + d for (query, value), d in zip(baseline.items(), differences(t), strict=True)}
         for name, t in (("b", 4), ("c", 2), ("a", 3))
     }
-    p4, p3, p2 = (1 - t / math.sqrt(2 + t**2) for t in (4, 3, 2))  # .057, .095, .184
+    p4, p3, p2 = (2 * student.sf(t, df=9) for t in (4, 3, 2))  # .0031, .0150, .0766
+    systems["same"] = baseline
+    systems["shifted"] = {query: value + 0.25 for query, value in baseline.items()}
     compared = compare(baseline, systems)
-    assert list(compared) == ["b", "c", "a"]
-    # Holm: the smallest p times 3, the next times 2, the largest times 1; none smaller than the one before it.
-    assert (3 * p4 < 2 * p3) and (2 * p3 > p2)
-    expected = {"b": 3 * p4, "c": 2 * p3, "a": 2 * p3}
+    assert list(compared) == ["b", "c", "a", "same", "shifted"]
+    # Holm: the smallest p times 4, the next times 3 and 2, the largest times 1; that of "shifted", which has no p, does
+    # not count.
+    expected = {"b": 4 * p4, "c": 2 * p2, "a": 3 * p3, "same": 1.0}
+    assert compared.pop("shifted") == (pytest.approx(0.25), None)
     assert {name: comparison.p for name, comparison in compared.items()} == pytest.approx(expected)
 
 
@@ -66,12 +68,25 @@ def test_queries_are_paired_by_id() -> None:
     assert compare(baseline, {"s": shuffled}) == compare(baseline, {"s": system})
 
 
-@pytest.mark.parametrize("shift, p", [(0, 1.0), (0.25, 0.0)])
-def test_without_variance_there_is_nothing_to_test(shift: float, p: float) -> None:
-    comparison = compare({"a": 0.25, "b": 0.5}, {"s": {"a": 0.25 + shift, "b": 0.5 + shift}})["s"]
-    assert comparison == (shift, p)
+@pytest.mark.parametrize("queries", [1, 2, MIN_QUERIES - 1])
+def test_few_queries_have_no_p(queries: int) -> None:
+    """Two queries that win by the same are no evidence, and had p = 0."""
+    baseline = {f"q{i}": i / 20 for i in range(queries)}
+    for win in (lambda i: 0.25, lambda i: 0.25 + i / 100):
+        system = {query: value + win(i) for i, (query, value) in enumerate(baseline.items())}
+        assert compare(baseline, {"s": system})["s"].p is None
+    assert compare(baseline, {"s": baseline})["s"] == (0, None)
 
 
-def test_one_query_is_no_evidence() -> None:
-    comparison = compare({"a": 0.25}, {"s": {"a": 0.75}})["s"]
-    assert comparison == (0.5, 1.0)
+@pytest.mark.parametrize("shift, p", [(0, 1.0), (1e-17, 1.0), (0.25, None)])
+def test_without_variance_there_is_nothing_to_test(shift: float, p: float | None) -> None:
+    baseline = {f"q{i}": i / 20 for i in range(20)}
+    comparison = compare(baseline, {"s": {query: value + shift for query, value in baseline.items()}})["s"]
+    assert comparison == (pytest.approx(shift, abs=1e-15), p)
+
+
+@pytest.mark.parametrize(
+    "p, text", [(None, "–"), (0.0, "<0.001"), (0.00049, "<0.001"), (0.0005, "0.001"), (1.0, "1.000")]
+)
+def test_no_p_is_shown_as_0(p: float | None, text: str) -> None:
+    assert p_text(p) == text
