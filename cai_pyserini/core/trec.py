@@ -21,6 +21,7 @@ from cai_pyserini.core.errors import CaiError
 
 Hits = Sequence[tuple[str, float]]  # document id and score
 
+FORMAT = "shortest equal decimals"  # of scores in files; in the recipe of every run
 PART = 1 << 18  # hits
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
@@ -99,7 +100,10 @@ def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
-    """Write a run in TREC format, atomically, with six decimal places."""
+    """Write a run in TREC format, atomically, with as many digits as it takes to read equal scores.
+
+    Raises CaiError for a score that is not finite.
+    """
     write_parts([run], path, tag)
 
 
@@ -107,8 +111,9 @@ def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
     """As `write_run`, of a run in parts: whole queries, in the order of their ids."""
     with atomic_write(path) as partial, partial.open("wb") as file:
         for run in parts:
-            scores = [f"{score:.6f}" for score in run["score"].tolist()]
-            columns = (pa.array(column) for column in (run["query_id"], run["doc_id"], ranks(run), scores))
+            for query, document, score in run[~np.isfinite(run["score"])].itertuples(index=False, name=None):
+                raise CaiError(f"{path}: the score of document {document!r} for query {query!r} is {score}")
+            columns = (pa.array(column) for column in (run["query_id"], run["doc_id"], ranks(run), run["score"]))
             query, document, rank, score = (column.cast(pa.string()) for column in columns)
             lines = pc.binary_join_element_wise(query, "Q0", document, rank, score, f"{tag}\n", " ")
             file.write(lines.buffers()[2][: pc.sum(pc.binary_length(lines)).as_py() or 0])

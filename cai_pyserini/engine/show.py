@@ -43,20 +43,24 @@ def as_text(engine: Engine, query: str, hits: int, bold: bool) -> Iterator[str]:
 def as_json(engine: Engine, query: str, hits: int) -> Iterator[str]:
     """Yield the hits of a query as JSON objects: query, rank, id, score, title, snippet and terms or parts."""
     for hit, explanation, shown in describe(engine, query, hits):
-        terms = {term.term: round(term.contribution, 4) for term in explanation.terms}
-        parts = {part.explanation.system: round(part.share, 4) for part in explanation.parts}
+        terms = {term.term: _significant(term.contribution) for term in explanation.terms}
+        parts = {part.explanation.system: _significant(part.share) for part in explanation.parts}
         yield json.dumps(
             {
                 "query": query,
                 "rank": hit.rank,
                 "id": hit.id,
-                "score": round(hit.score, 6),
+                "score": hit.score,
                 "title": _text(shown.title),
                 "snippet": _text(shown.snippet),
                 **({"parts": parts} if parts else {"terms": terms}),
             },
             ensure_ascii=False,
         )
+
+
+def _significant(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def _text(pieces: Marked, bold: bool = False) -> str:

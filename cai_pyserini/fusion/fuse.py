@@ -10,7 +10,7 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import categories, ranks, read_parts, top, write_parts
+from cai_pyserini.core.trec import FORMAT, categories, ranks, read_parts, top, write_parts
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
 
 
@@ -26,6 +26,7 @@ def fuse(
     """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`."""
     recipe = {
         "stage": "fusion fuse",
+        "format": FORMAT,
         "runs": [run_digest(run) for run in runs],
         "method": method,
         "depth": depth,

@@ -1,7 +1,10 @@
 """TREC runs: what is written, what is read, and the line that a mistake is in."""
 
+import math
+import random
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -9,6 +12,7 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.passages import Passages
 from cai_pyserini.core import trec
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.evaluate.measures import measure, measure_run
 from cai_pyserini.index.bm25 import index_bm25
 from tests.index.stock import run_module
 
@@ -43,15 +47,52 @@ HITS = {"q2": [("d1", 1.5), ("d2", -0.25)], "none": [], "q1": [("d1", 3.0)]}
 
 def test_the_format(tmp_path: Path) -> None:
     trec.write_run(trec.run_of(HITS), tmp_path / "sub" / "run", "bm25")
-    assert (tmp_path / "sub" / "run").read_text() == (
-        "q1 Q0 d1 1 3.000000 bm25\nq2 Q0 d1 1 1.500000 bm25\nq2 Q0 d2 2 -0.250000 bm25\n"
-    )
+    assert (tmp_path / "sub" / "run").read_text() == ("q1 Q0 d1 1 3 bm25\nq2 Q0 d1 1 1.5 bm25\nq2 Q0 d2 2 -0.25 bm25\n")
     assert [path.name for path in (tmp_path / "sub").iterdir()] == ["run"]
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     trec.write_run(trec.run_of({"q1": [("β", 2.5), ("a", 0.5)], "q2": [("a", 1e-6)]}), tmp_path / "run", "t")
     assert read(tmp_path / "run") == [("q1", "β", 2.5), ("q1", "a", 0.5), ("q2", "a", 1e-6)]
+
+
+def scored(seed: int) -> dict[str, list[tuple[str, float]]]:
+    """Hits whose documents are not in the order of their ids: small scores, close ones, those of float32, and sums."""
+    draw = random.Random(seed)
+    documents = [f"d{i}" for i in draw.sample(range(10, 90), 60)]
+    close = 0.1 + 0.2
+    scores = {
+        "small": [draw.random() * 1e-7 for _ in documents],
+        "smallest": [i * 5e-324 for i in range(len(documents))],
+        "close": [close := math.nextafter(close, 1) for _ in documents],
+        "float32": [float(np.float32(draw.random() * 30)) for _ in documents],
+        "sums": [draw.random() * 30 + draw.gauss(0, 1) / 3 for _ in documents],
+        "large": [draw.random() * 1e30 for _ in documents],
+    }
+    return {query: list(zip(documents, values, strict=True)) for query, values in scores.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_read_back_equal_and_give_the_same_measures(tmp_path: Path, seed: int) -> None:
+    """With six decimals, small and close scores became ties, which order by id."""
+    run = trec.run_of(scored(seed))
+    trec.write_run(run, tmp_path / "run", "t")
+    pd.testing.assert_frame_equal(trec.read_run(tmp_path / "run"), run, check_exact=True)
+    qrels = {query: {f"d{i}": i % 3 for i in range(10, 90, 7)} for query in scored(seed)}
+    names = ["nDCG@10", "AP", "RR@10", "P@5"]
+    assert measure_run(qrels, tmp_path / "run", names) == measure(qrels, run, names)
+
+
+def test_bm25_scores_are_as_short_as_anserini_makes_them(tmp_path: Path) -> None:
+    trec.write_run(trec.run_of({"q": [("a", 21.3456), ("b", 21.345598)]}), tmp_path / "run", "t")
+    assert (tmp_path / "run").read_text() == "q Q0 a 1 21.3456 t\nq Q0 b 2 21.345598 t\n"
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_not_written(tmp_path: Path, score: float) -> None:
+    with pytest.raises(CaiError, match=rf"run: the score of document 'b' for query 'q2' is {score}"):
+        trec.write_run(trec.run_of({"q1": [("a", 1.0)], "q2": [("a", 1.0), ("b", score)]}), tmp_path / "run", "t")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -48,13 +48,13 @@ def test_what_cannot_be_fused_is_refused(method: str, count: int, message: str) 
 def test_the_command(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     main(["fuse", "--runs", *map(str, runs), "--output", "out.trec"])
     assert capsys.readouterr().out == "out.trec: 1 queries\n"
-    assert Path("out.trec").read_text() == "q1 Q0 b 1 6.000000 cai_pyserini\nq1 Q0 a 2 3.000000 cai_pyserini\n"
+    assert Path("out.trec").read_text() == "q1 Q0 b 1 6 cai_pyserini\nq1 Q0 a 2 3 cai_pyserini\n"
 
 
 def test_settings_of_the_command(runs: list[Path]) -> None:
     settings = ["--method", "rrf", "--depth", "1", "--hits", "1"]
     main(["fuse", "--runs", *map(str, runs), "--output", "out.trec", *settings])
-    assert Path("out.trec").read_text() == "q1 Q0 a 1 0.016393 cai_pyserini\n"
+    assert Path("out.trec").read_text() == "q1 Q0 a 1 0.01639344262295082 cai_pyserini\n"
 
 
 # The best two of q1 have mean 6 and deviation 2, in the other run mean 4 and deviation 1.
@@ -81,27 +81,27 @@ q3 Q0 b 2 7 y
         (  # a and c are beyond the depth of one run; b and d are missing from one, and have the value of its last hit
             [],
             """\
-q1 Q0 c 1 -1.000000 cai_pyserini
-q1 Q0 a 2 -4.000000 cai_pyserini
-q1 Q0 d 3 -4.000000 cai_pyserini
-q1 Q0 b 4 -6.000000 cai_pyserini
-q2 Q0 a 1 1.000000 cai_pyserini
-q2 Q0 b 2 -1.000000 cai_pyserini
-q3 Q0 a 1 0.000000 cai_pyserini
-q3 Q0 b 2 0.000000 cai_pyserini
+q1 Q0 c 1 -1 cai_pyserini
+q1 Q0 a 2 -4 cai_pyserini
+q1 Q0 d 3 -4 cai_pyserini
+q1 Q0 b 4 -6 cai_pyserini
+q2 Q0 a 1 1 cai_pyserini
+q2 Q0 b 2 -1 cai_pyserini
+q3 Q0 a 1 0 cai_pyserini
+q3 Q0 b 2 0 cai_pyserini
 """,
         ),
         (
             ["--weights", "3", "0.5"],
             """\
-q1 Q0 a 1 0.500000 cai_pyserini
-q1 Q0 b 2 -5.500000 cai_pyserini
-q1 Q0 c 3 -5.500000 cai_pyserini
-q1 Q0 d 4 -9.500000 cai_pyserini
-q2 Q0 a 1 3.000000 cai_pyserini
-q2 Q0 b 2 -3.000000 cai_pyserini
-q3 Q0 a 1 0.000000 cai_pyserini
-q3 Q0 b 2 0.000000 cai_pyserini
+q1 Q0 a 1 0.5 cai_pyserini
+q1 Q0 b 2 -5.5 cai_pyserini
+q1 Q0 c 3 -5.5 cai_pyserini
+q1 Q0 d 4 -9.5 cai_pyserini
+q2 Q0 a 1 3 cai_pyserini
+q2 Q0 b 2 -3 cai_pyserini
+q3 Q0 a 1 0 cai_pyserini
+q3 Q0 b 2 0 cai_pyserini
 """,
         ),
     ],

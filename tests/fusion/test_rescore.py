@@ -58,7 +58,7 @@ def test_a_rescored_run_is_made_again_only_where_a_run_or_the_depth_changes(tmp_
         return artifact.require(rescore(own, [other], zeros, output, depth, "tag"), "beir").digest
 
     first = digest()
-    assert output.read_text().splitlines()[0] == "q1 Q0 a 1 3.000000 tag"
+    assert output.read_text().splitlines()[0] == "q1 Q0 a 1 3 tag"
     assert digest() == first
     assert len({first, digest(depth=1)}) == 2
     write_run(run_of({"q1": [("z", 1.0)]}), other, "other")

@@ -264,7 +264,7 @@ def test_qrels_come_back(fresh, grades: dict[str, dict[str, int]], trec_format: 
     assert BeirFolder(folder, "any").qrels("test") == grades
 
 
-scores = st.integers(-(10**9), 10**9).map(lambda millionths: millionths / 10**6)
+scores = st.floats(allow_nan=False, allow_infinity=False)
 hits = st.dictionaries(ids, st.dictionaries(ids, scores, min_size=1, max_size=4), min_size=1, max_size=3)
 
 
@@ -272,8 +272,7 @@ hits = st.dictionaries(ids, st.dictionaries(ids, scores, min_size=1, max_size=4)
 def test_runs_come_back(fresh, found: dict[str, dict[str, float]]) -> None:
     path = fresh() / "run.trec"
     trec.write_run(trec.run_of({query: list(hits.items()) for query, hits in found.items()}), path, "tag")
-    read = trec.scores_by_query(trec.read_run(path))
-    assert {q: {d: round(s, 6) for d, s in hits.items()} for q, hits in read.items()} == found
+    assert trec.scores_by_query(trec.read_run(path)) == found
 
 
 @given(st.lists(ids, min_size=1, max_size=4), st.lists(ids, min_size=1, max_size=4, unique=True), st.randoms())
