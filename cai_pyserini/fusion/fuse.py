@@ -1,7 +1,9 @@
 """Fuse runs: hybrid search, such as the paper's sum of BM25 and SPLADE scores (section 3.3)."""
 
+import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import FORMAT, categories, ranks, read_parts, top, write_parts
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
 
+logger = logging.getLogger(__name__)
+
 
 def fuse(
     runs: Sequence[Path],
@@ -23,7 +27,10 @@ def fuse(
     tag: str = "cai_pyserini",
     weights: Sequence[float] | None = None,
 ) -> Path:
-    """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`."""
+    """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
+
+    Warns of a product's runs with scores below 0.
+    """
     recipe = {
         "stage": "fusion fuse",
         "format": FORMAT,
@@ -36,6 +43,7 @@ def fuse(
 
     def write(path: Path) -> artifact.Stats:
         seconds, queries = 0.0, 0
+        negative: Counter[Path] = Counter()  # run -> queries with scores below 0
 
         def parts() -> Iterator[pd.DataFrame]:
             nonlocal seconds, queries
@@ -44,12 +52,27 @@ def fuse(
                 fused = fuse_runs(read, method, depth, hits, weights)
                 seconds += time.perf_counter() - start
                 queries += fused["query_id"].nunique()
+                if FUSIONS[method].combine == "product":
+                    negative.update({path: _negative(run, depth) for path, run in zip(runs, read, strict=True)})
                 yield fused
 
         write_parts(parts(), path, tag)
+        for run, count in (+negative).items():
+            logger.warning(
+                "%s has scores below 0 for %d of %d queries; a product takes the lowest of a query from its scores",
+                run,
+                count,
+                queries,
+            )
         return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs)}
 
     return artifact.make(output, recipe, write, folder=False)
+
+
+def _negative(run: pd.DataFrame, depth: int) -> int:
+    """The number of queries with scores below 0 among their best `depth`."""
+    best = top(run, depth)
+    return best.loc[best["score"] < 0, "query_id"].nunique()
 
 
 def fuse_runs(

@@ -38,6 +38,15 @@ def _unchanged(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray
     return scores
 
 
+def _nonnegative(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
+    """score - min, where the lowest score of a query, min, is below 0; otherwise the score.
+
+    LaPraDoR multiplies the scores as they are, BM25's and a cosine. Two that are below 0 would have a high product, and
+    with one of them the product would fall as the other score rises.
+    """
+    return scores - np.minimum(_per_hit(np.minimum.reduceat(scores, starts), starts, scores), 0)
+
+
 def _minmax(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """(score - min) / (max - min) per query; 1 where all scores of a query are equal."""
     low, high = (_per_hit(extreme.reduceat(scores, starts), starts, scores) for extreme in (np.minimum, np.maximum))
@@ -78,7 +87,11 @@ FUSIONS = {
     "sum": Fusion("sum of the scores", _unchanged),
     "minmax": Fusion("sum of the scores scaled to [0, 1] per query", _minmax),
     "rrf": Fusion("reciprocal rank fusion: sum of 1 / (60 + rank)", _reciprocal_rank, uses_scores=False),
-    "product": Fusion("product of the scores (LaPraDoR, Xu et al. 2022)", _unchanged, combine="product"),
+    "product": Fusion(
+        "product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0",
+        _nonnegative,
+        combine="product",
+    ),
     "zscore": Fusion(
         "sum of (score - mean) / standard deviation, both of the best documents per query",
         _zscore,

@@ -177,6 +177,19 @@ def test_a_folder_is_not_overwritten(runs: list[Path], tmp_path: Path) -> None:
         fuse(runs, tmp_path / "folder")
 
 
+def test_a_product_of_negative_scores_warns_of_the_run(runs: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    for path, text in zip(runs, (LONG, OTHER), strict=True):
+        path.write_text(text)
+    fuse(runs, Path("cut.trec"), "product", depth=2)
+    fuse(runs, Path("sum.trec"), "sum")
+    assert not caplog.messages
+    fuse(runs, Path("out.trec"), "product")
+    assert caplog.messages == [
+        "b.trec has scores below 0 for 1 of 3 queries; a product takes the lowest of a query from its scores"
+    ]
+    assert Path("out.trec").read_text().startswith("q1 Q0 c 1 12 cai_pyserini\nq1 Q0 a 2 0 cai_pyserini\n")
+
+
 def test_fused_again_only_where_a_run_or_a_setting_changes(runs: list[Path]) -> None:
     def digest(**settings: Any) -> str:
         return artifact.require(fuse(runs, Path("out.trec"), **settings), "fusion fuse").digest

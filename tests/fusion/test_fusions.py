@@ -3,10 +3,13 @@
 import math
 import random
 import statistics
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
 from cai_pyserini.fusion.fuse import fuse_runs
@@ -107,7 +110,7 @@ def test_weights(method: str) -> None:
             },
         ),
         ("rrf", {"a": 1 / 61 + 1 / 62 + 1 / 62, "b": 1 / 62 + 1 / 61, "c": 1 / 63 + 1 / 63 + 1 / 63, "d": 1 / 61}),
-        ("product", {"a": 0.3 * 0.2 * 0.2, "b": 0.0, "c": -0.7 * 0.1 * 0.1, "d": 0.0}),
+        ("product", {"a": (0.3 + 0.7) * 0.2 * 0.2, "b": 0.0, "c": 0.0, "d": 0.0}),
     ],
 )
 def test_a_missing_document_counts_0_to_the_last_bit(method: str, expected: dict[str, float]) -> None:
@@ -142,9 +145,29 @@ def test_equal_scores_are_1_in_minmax() -> None:
     assert_fused("minmax", [run, run], {"q": {"a": 2, "b": 2}, "r": {"a": 2, "b": 0}})
 
 
-def test_a_missing_document_with_a_negative_score_has_the_product_0_and_not_minus_0() -> None:
+def test_a_product_does_not_turn_negative_scores_around() -> None:
+    """Of equal dense scores below 0, the better BM25 has to win; two of them are not good; 0 is not -0."""
+    dense = {"q": [("best", 0.5), ("good", -0.1), ("bad", -0.1), ("worst", -0.3)], "positive": [("a", 0.5), ("b", 0.2)]}
+    bm25 = {"q": [("good", 20.0), ("bad", 10.0), ("best", 5.0)], "positive": [("b", 4.0), ("a", 3.0)]}
+    expected = {
+        "positive": {"a": 1.5, "b": 0.8},
+        "q": {"best": (0.5 + 0.3) * 5, "good": (0.3 - 0.1) * 20, "bad": (0.3 - 0.1) * 10, "worst": 0},
+    }
+    assert_fused("product", [dense, bm25], expected)
+    logits = {"q": [("a", -1.0), ("b", -2.0), ("c", -9.0)]}
+    assert_fused("product", [logits, logits], {"q": {"a": 64, "b": 49, "c": 0}})
     fused = fuse_runs([run_of({"q": [("a", -1.0)]}), run_of({"q": [("b", 2.0)]})], "product")
     assert list(map(str, fused["score"])) == ["0.0", "0.0"]
+
+
+@ALL
+@given(st.lists(st.tuples(*[st.floats(-1e6, 1e6) | st.sampled_from([-1.0, 0.0, 1.0])] * 2), min_size=2, max_size=6))
+def test_a_document_that_is_better_everywhere_is_not_worse(method: str, scores: list[tuple[float, float]]) -> None:
+    runs = [run_of({"q": [(f"d{i}", pair[side]) for i, pair in enumerate(scores)]}) for side in (0, 1)]
+    fused = scores_by_query(fuse_runs(runs, method))["q"]
+    for (i, one), (j, other) in permutations(enumerate(scores), 2):
+        if one[0] > other[0] and one[1] > other[1]:
+            assert fused[f"d{i}"] >= fused[f"d{j}"]
 
 
 def test_equal_scores_are_0_in_zscore() -> None:
