@@ -38,6 +38,7 @@ from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.transformer import require_positions
 from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
 from cai_pyserini.trainer.callbacks import duration
 from cai_pyserini.trainer.examples import Example, count, examples, in_epoch
@@ -130,8 +131,15 @@ class Adaptation:
         self.projection = self.folder / "projection.safetensors"
 
     def recipe(self) -> artifact.Recipe:
-        """What the adapted checkpoint depends on; the steps need not exist."""
+        """What the adapted checkpoint depends on; the steps need not exist. Raises CaiError for texts longer than a
+        checkpoint reads."""
         settings = self.settings
+        for encoder in self.material.encoders:
+            encoder.require_loadable("documents", "queries")
+        for step in self.trained:
+            SpladeTraining(step.replace(base=settings.base)).require_positions()  # its own base may not exist yet
+        if self.pretrain:
+            require_positions(checkpoint_folder(self.base), {"max_length of pretraining": self.pretrain.max_length})
         if settings.data and not settings.data.is_file():
             raise CaiError(f"no file {settings.data}")
         models = {name: spec for name in ("cross_encoder", "generator") if (spec := getattr(settings, name))}

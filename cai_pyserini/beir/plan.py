@@ -25,6 +25,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
+from cai_pyserini.encode.encoder import Role
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.models.checkpoint import require_safetensors
 from cai_pyserini.models.transformer import resolve_device
@@ -85,7 +86,8 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
             if system.idf and experiment.encoder.idf_power == 0:
                 raise CaiError(f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted")
         if system.kind in ("splade", "dense"):
-            inputs.encoder(replace(system, adapted=False)).require_loadable()  # the adapted one may not exist yet
+            read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
+            inputs.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet
         if system.kind == "cross-encoder":
             require_safetensors(inputs.cross_encoder)
             resolve_device(experiment.device)

@@ -51,12 +51,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     collection, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
     output, batch_size = settings.output, settings.batch_size
+    opened = Encoder(encoder, "cpu" if settings.ray else settings.device, settings.precision)
+    opened.require_loadable("queries" if settings.queries else "documents")
     if settings.ray:
         encode_on_cluster(settings.ray, collection, encoder, output, settings.device, settings.precision, batch_size)
     else:
         encode(
             open_collection(collection),
-            Encoder(encoder, settings.device, settings.precision),
+            opened,
             output,
             "queries" if settings.queries else "documents",
             settings.queries or "",

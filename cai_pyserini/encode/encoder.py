@@ -11,7 +11,7 @@ from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder,
 from cai_pyserini.models.dense import Dense, require_projection
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
+from cai_pyserini.models.transformer import Precision, require_positions, resolve_device, resolve_precision
 
 Role = Literal["documents", "queries"]
 
@@ -32,10 +32,12 @@ class Encoder:
         self._precision = precision
         self._models: dict[str, Splade | Dense] = {}
 
-    def require_loadable(self) -> None:
-        """Raise CaiError if loading the model is bound to fail."""
+    def require_loadable(self, *roles: Role) -> None:
+        """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
         require_safetensors(self.checkpoint)
         resolve_device(self.device)
+        names = {"documents": "max_document_length", "queries": "max_query_length"}
+        require_positions(self.checkpoint, {names[role]: self.max_length(role) for role in roles})
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

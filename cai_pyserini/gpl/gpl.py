@@ -14,6 +14,7 @@ from cai_pyserini.beir.plan import run
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.gpl.settings import GplSettings
 from cai_pyserini.trainer import generate
 from cai_pyserini.trainer.dense import DenseTraining
@@ -48,6 +49,9 @@ def gpl(settings: GplSettings) -> Path:
     )
     training = _training(settings, encoders[0], common | {"data": folder / "train.jsonl"})
 
+    for encoder in encoders:
+        Encoder(encoder, settings.device).require_loadable("documents", "queries")
+    training.require_positions()
     generated = generate.generate(generation)
     runs = [_search(generated, encoder, folder, settings.device) for encoder in encoders]
     queries = artifact.require(generated, generate.STAGE).stats["queries"]

@@ -34,7 +34,6 @@ class Tokenizer:
         self._backend = loaded.backend_tokenizer
         self._backend.no_padding()
         self.pad_id: int = loaded.pad_token_id or 0
-        self.max_length: int = loaded.model_max_length
         self.has_types = "token_type_ids" in loaded.model_input_names
 
     def __len__(self) -> int:

@@ -4,7 +4,8 @@ On a CPU every thread works on a batch of its own: threads that share each matri
 hundreds of times per batch, on a busy machine for most of the time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -53,7 +54,7 @@ class Transformer:
         self.device = resolve_device(device)
         self.precision = resolve_precision(precision, self.device)
         self.dtype = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
-        self.max_length = _max_length(model, self.tokenizer)
+        self.max_length = positions(model) or sys.maxsize
         on_gpu = self.device.type == "cuda"
         self.batch_size = GPU_BATCH if on_gpu else max(1, CPU_BATCH // model.config.hidden_size)
         if self.precision == "int8":
@@ -131,16 +132,29 @@ class Transformer:
         return ids.to(self.device), mask.to(self.device)
 
 
-def _max_length(model: Any, tokenizer: Tokenizer) -> int:
-    """The number of tokens that a model can read: its tokenizer's limit, and that of its position embeddings."""
-    positions = [
-        module.num_embeddings - (module.padding_idx + 1 if module.padding_idx is not None else 0)
-        for name, module in model.named_modules()
-        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding)
-    ]
-    return min(
-        [tokenizer.max_length, getattr(model.config, "max_position_embeddings", tokenizer.max_length), *positions]
-    )
+def positions(model: Any) -> int | None:
+    """The number of tokens that a model has position embeddings for; None for relative and rotary positions."""
+    rooms = []
+    for name, module in model.named_modules():
+        if name.endswith(("position_embeddings", "embed_positions", "wpe")) and isinstance(module, torch.nn.Embedding):
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts on from there
+            rooms.append(module.num_embeddings - unused - getattr(module, "offset", 0))
+    return min([*rooms, getattr(model.config, "max_position_embeddings", rooms[0])]) if rooms else None
+
+
+def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
+    """Raise CaiError for a setting of `lengths`, in tokens, that is greater than the number of positions that the model
+    of a checkpoint has. The weights are not loaded."""
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
+        with torch.device("meta"):
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
+    except Exception:  # of many kinds; loading the model reports it
+        return
+    room = positions(model.get_encoder() if config.is_encoder_decoder else model)
+    for name, length in lengths.items():
+        if room is not None and length > room:
+            raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")
 
 
 def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:

@@ -23,7 +23,7 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.transformer import load_pretrained, resolve_device
+from cai_pyserini.models.transformer import load_pretrained, require_positions, resolve_device
 from cai_pyserini.trainer.batches import in_batches
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
@@ -37,6 +37,7 @@ class Generator:
     def __init__(self, settings: GenerateSettings):
         self.settings = settings
         self.checkpoint = checkpoint_folder(load_encoder(settings.generator))
+        require_positions(self.checkpoint, {"--max-document-length": settings.max_document_length})
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:

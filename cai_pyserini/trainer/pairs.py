@@ -16,6 +16,7 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.transformer import require_positions
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import Collator, Example, examples, in_epoch
 from cai_pyserini.trainer.settings import PairSettings, inherited, recorded
@@ -38,8 +39,9 @@ class PairTraining(ABC):
         transformers.Trainer takes after the model."""
 
     def recipe(self) -> artifact.Recipe:
-        """Raises CaiError for a file or a checkpoint that is missing."""
+        """Raises CaiError for a file or a checkpoint that is missing, and for texts longer than a checkpoint reads."""
         settings = self.settings
+        self.require_positions()
         if not settings.data.is_file():
             raise CaiError(f"no file {settings.data}")
         return {
@@ -50,6 +52,12 @@ class PairTraining(ABC):
             "idf": artifact.require(settings.idf, "idf").digest if settings.idf else None,
             "settings": recorded(settings, "data", "base", "idf"),
         }
+
+    def require_positions(self) -> None:
+        """Raise CaiError for texts longer than the checkpoint reads."""
+        lengths = {"--max-document-length": self.encoder.max_document_length}
+        lengths["max_query_length"] = self.encoder.max_query_length
+        require_positions(checkpoint_folder(self.encoder), lengths)
 
     def run(self, label: str | None = None) -> Path:
         """Write the trained checkpoint. `label` names it among the steps of an adaptation, which has estimated its

@@ -20,6 +20,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.transformer import require_positions
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings
@@ -29,7 +30,8 @@ STAGE = "trainer pretrain"
 
 
 def recipe(settings: PretrainSettings) -> artifact.Recipe:
-    """What the pretrained checkpoint depends on."""
+    """What the pretrained checkpoint depends on. Raises CaiError for sequences longer than the base reads."""
+    require_positions(checkpoint_folder(load_encoder(settings.base)), {"--max-length": settings.max_length})
     return corpus_recipe(STAGE, settings)
 
 

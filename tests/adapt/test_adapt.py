@@ -255,6 +255,13 @@ def test_flags_that_do_not_fit_are_refused(
         (["--data"], '{"query": "a", "positive": "b"}\n', "steps.yaml:1: 0 negatives, fewer than the 1"),
         (["--splade"], "negatives: 5\n", "contrast: negatives 5, but pseudo queries have 4 each"),
         (["--splade"], "loss: margin-mse\n", "contrast: loss margin-mse needs a teacher: --dense or --cross-encoder"),
+        (["--splade"], "max_document_length: 1024\n", "has 512 positions, too few for --max-document-length 1024"),
+        (
+            ["--dense", "minilm", "--distil"],
+            "max_document_length: 1024\n",
+            "has 512 positions, too few for --max-document-length 1024",
+        ),
+        (["--pretrain"], "max_length: 1024\n", "has 512 positions, too few for max_length of pretraining 1024"),
     ],
 )
 def test_files_that_are_wrong_are_refused_before_any_work(

@@ -229,6 +229,22 @@ def test_idf_of_power_0_is_refused_where_idf_is_asked_for(experiment: Experiment
     require(Inputs(plain), [parse_system("splade")])
 
 
+@pytest.mark.parametrize("field, reads", [("max_document_length", "documents"), ("max_query_length", "queries")])
+def test_more_tokens_than_positions_are_refused(experiment: Experiment, field: str, reads: str) -> None:
+    """Which was an error in the middle of the run."""
+    long = {field: 1024}
+    splade, dense = experiment.encoder.replace(**long), load_encoder("minilm").replace(kind="dense", **long)
+    message = f"has 512 positions, too few for {field} 1024: set it to 512 at most"
+    assert_refused(replace(experiment, encoder=splade), ["bm25", "joint-splade-idf"], message)
+    assert_refused(replace(experiment, dense=dense), ["bm25", "dense"], message)
+    assert_refused(replace(experiment, encoder=splade.replace(overlap=64)), ["splade"], message)
+    bow = replace(experiment, encoder=splade)
+    if reads == "queries":  # for which bags of word pieces need no model
+        require(Inputs(bow), [parse_system("splade-doc")])
+    else:
+        assert_refused(bow, ["splade-doc"], message)
+
+
 @pytest.mark.parametrize("system", ["splade", "dense", "cross-encoder"])
 def test_a_device_that_does_not_exist_is_refused(experiment: Experiment, system: str, checkpoint: Path) -> None:
     device = f"cuda:{torch.cuda.device_count()}"

@@ -286,6 +286,17 @@ def test_arguments_that_are_refused(
     assert not (tmp_path / "v").exists()
 
 
+@pytest.mark.parametrize("arguments", [[], ["--queries", "test"], ["--ray"]])
+def test_more_tokens_than_positions_are_refused_first(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(
+        f"checkpoint: {load_encoder('splade-tiny').checkpoint}\nmax_document_length: 1024\nmax_query_length: 1024\n"
+    )
+    call = ["--collection", "hpo", "--encoder", str(tmp_path / "long.yaml"), "--output", str(tmp_path / "v")]
+    with pytest.raises(CaiError, match=r"has 512 positions, too few for max_(document|query)_length 1024"):
+        main([*call, *arguments])
+    assert not (tmp_path / "v").exists()
+
+
 def test_an_output_that_is_a_file_is_refused(collection: BeirFolder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):

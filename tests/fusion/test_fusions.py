@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
 from cai_pyserini.fusion.fuse import fuse_runs
@@ -161,13 +159,14 @@ def test_a_product_does_not_turn_negative_scores_around() -> None:
 
 
 @ALL
-@given(st.lists(st.tuples(*[st.floats(-1e6, 1e6) | st.sampled_from([-1.0, 0.0, 1.0])] * 2), min_size=2, max_size=6))
-def test_a_document_that_is_better_everywhere_is_not_worse(method: str, scores: list[tuple[float, float]]) -> None:
-    runs = [run_of({"q": [(f"d{i}", pair[side]) for i, pair in enumerate(scores)]}) for side in (0, 1)]
-    fused = scores_by_query(fuse_runs(runs, method))["q"]
-    for (i, one), (j, other) in permutations(enumerate(scores), 2):
-        if one[0] > other[0] and one[1] > other[1]:
-            assert fused[f"d{i}"] >= fused[f"d{j}"]
+def test_a_document_that_is_better_everywhere_is_not_worse(method: str) -> None:
+    draw = random.Random(0)
+    for _ in range(30):
+        scores = [(draw.gauss(0, 1), draw.choice([-1.0, 0.0, draw.gauss(0, 10)])) for _ in range(6)]
+        runs = [run_of({"q": [(f"d{i}", pair[side]) for i, pair in enumerate(scores)]}) for side in (0, 1)]
+        fused = scores_by_query(fuse_runs(runs, method))["q"]
+        for (i, one), (j, other) in permutations(enumerate(scores), 2):
+            assert fused[f"d{i}"] >= fused[f"d{j}"] or one[0] <= other[0] or one[1] <= other[1]
 
 
 def test_equal_scores_are_0_in_zscore() -> None:

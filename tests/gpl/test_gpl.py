@@ -68,9 +68,18 @@ def test_killed_between_its_steps_it_continues(
     assert capsys.readouterr().out.endswith(f"./run_beir.sh {flags[1]} --encoder {tmp_path / 'gpl'}\n")
 
 
-def test_settings_of_the_training_are_checked_before_any_work(flags: list[str], tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text(TRAIN + "loss: in-batch\n")
-    with pytest.raises(CaiError, match=r"train\.yaml: loss cannot be set here"):
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("loss: in-batch", r"train\.yaml: loss cannot be set here"),
+        ("max_document_length: 1024", "has 512 positions, too few for --max-document-length 1024"),
+    ],
+)
+def test_settings_of_the_training_are_checked_before_any_work(
+    line: str, message: str, flags: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "train.yaml").write_text(f"{TRAIN}{line}\n")
+    with pytest.raises(CaiError, match=message):
         main(flags)
     assert not (tmp_path / "gpl.steps").exists()
 

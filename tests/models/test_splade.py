@@ -17,6 +17,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenize
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.splade import Splade, bypass_decoder, load_masked_lm
+from cai_pyserini.models.transformer import require_positions
 
 TEXTS = [
     "Recurrent infections of the bladder are treated with nitrofurantoin.",
@@ -202,18 +203,21 @@ def test_every_architecture_gives_the_definition(tmp_path: Path, architecture: s
 
 
 def test_more_tokens_than_positions_are_refused_in_every_architecture(tmp_path: Path, architecture: str) -> None:
+    """Before the weights are loaded, too; only rotary positions have no end."""
     checkpoint = make_model(tmp_path, architecture)
-    splade = Splade(checkpoint, "cpu", "float32")
     long = " ".join(SENTENCES)
-    with pytest.raises(CaiError, match="reads at most"):
-        splade.encode([long], POSITIONS + 1)
-    if architecture in ("Roberta", "XLMRoberta", "MPNet"):  # they count positions from the padding id + 1
-        with pytest.raises(CaiError, match=f"reads at most {splade.transformer.max_length} tokens, not {POSITIONS}"):
-            splade.encode([long], POSITIONS)
-        assert splade.transformer.max_length in (POSITIONS - 2, POSITIONS - 1)
-        return
-    weights = splade.encode([long], POSITIONS)
-    np.testing.assert_allclose(weights.toarray(), plain(checkpoint, [long], POSITIONS), atol=1e-4)
+    # RoBERTa and others count positions from the padding id + 1 on, which is 2 with this tokenizer.
+    room = POSITIONS - 2 * (architecture in ("Roberta", "XLMRoberta", "MPNet"))
+    read = 2 * POSITIONS if architecture == "ModernBert" else room
+    splade = Splade(checkpoint, "cpu", "float32")
+    weights = splade.encode([long], read)
+    np.testing.assert_allclose(weights.toarray(), plain(checkpoint, [long], read), atol=1e-4)
+    require_positions(checkpoint, {"--length": read})
+    if architecture != "ModernBert":
+        with pytest.raises(CaiError, match=f"reads at most {room} tokens, not {room + 1}"):
+            splade.encode([long], room + 1)
+        with pytest.raises(CaiError, match=f"{checkpoint} has {room} positions, too few for --length 1024: set it to"):
+            require_positions(checkpoint, {"max_query_length": room, "--length": 1024})
 
 
 def test_a_decoder_may_be_larger_than_the_vocabulary(tmp_path: Path) -> None:

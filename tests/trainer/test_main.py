@@ -44,3 +44,19 @@ def test_a_config_file_is_its_difference_from_the_defaults(tmp_path: Path, capsy
             main(["splade", "--config", str(config), *flags])
         assert ended.value.code == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command, flags",
+    [
+        ("splade", ["--data=nowhere", "--base=splade-tiny", "--max-document-length=1024"]),
+        ("dense", ["--data=nowhere", "--base=minilm", "--max-document-length=1024"]),
+        ("pretrain", ["--corpus=nowhere", "--base=splade-tiny", "--max-length=1024"]),
+        ("generate", ["--collection=hpo", "--generator=splade-tiny", "--max-document-length=1024"]),
+    ],
+)
+def test_more_tokens_than_positions_are_refused_first(command: str, flags: list[str], tmp_path: Path) -> None:
+    """Which was a RuntimeError when the first long document was read."""
+    with pytest.raises(CaiError, match=r"has 512 positions, too few for --max-(document-)?length 1024: set it to 512"):
+        main([command, *flags, f"--output={tmp_path / 'out'}"])
+    assert not list(tmp_path.iterdir())
