@@ -16,6 +16,7 @@ from cai_pyserini.evaluate.significance import NO_P_MEANS, p_text
 from cai_pyserini.impact.quantization import loss_text
 
 SIGNIFICANT = 0.05
+GAINED = "changed by adaptation"
 
 
 def write(results: Results, layout: Layout) -> None:
@@ -32,7 +33,7 @@ def table(results: Results) -> str:
     best = "; ".join(_best_lines(results))
     lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *_legend(results, "*")]
     if results.gains:
-        lines += ["", tables.aligned(_gain_rows(results)), *_gain_legend(results)]
+        lines += ["", tables.aligned(_gain_rows(results)), *_tested(GAINED, results.gains)]
     return "\n".join([*lines, *results.decision])
 
 
@@ -65,7 +66,11 @@ def markdown(results: Results) -> str:
     ]
     sections += [_feedback_line(name, feedback) for name, feedback in results.feedback.items()]
     if results.gains:
-        sections += ["## Adaptation", tables.markdown(_gain_rows(results)), "; ".join(_gain_legend(results)) + "."]
+        sections += [
+            "## Adaptation",
+            tables.markdown(_gain_rows(results)),
+            "; ".join(_tested(GAINED, results.gains)) + ".",
+        ]
     if results.decision:
         sections.append("\n".join(f"- {line}" for line in results.decision))
     if results.published:
@@ -118,10 +123,6 @@ def _gain_rows(results: Results) -> list[list[str]]:
         scores = [f"{results.systems[system][MEASURES[0]]:.4f}" for system in (plain, name)]
         rows.append([plain, *scores, *_compared(gain)])
     return rows
-
-
-def _gain_legend(results: Results) -> list[str]:
-    return _tested("changed by adaptation", results.gains)
 
 
 def _tested(mark: str, comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
