@@ -2,13 +2,19 @@
 
 Pyserini starts the JVM with --add-modules=jdk.incubator.vector, which it does not need and which the bundled runtime
 does not have. So the JVM is started here, before Pyserini is imported; Pyserini then uses the running one.
+
+pyjnius is not thread-safe: it binds a method to an object in the class, for all threads at once, so that two threads
+that call objects of one class can get each other's results, or crash the process. So whatever calls Java in this
+package does it inside `using_java`, which lets one thread in at a time. Code that uses pyjnius, or Pyserini, beside
+this package in another thread has to do the same.
 """
 
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -19,6 +25,10 @@ from cai_pyserini.core.errors import CaiError
 
 OLDEST = 21  # release that Pyserini needs
 HEAP = "256m"
+MOST_CLAUSES = 1 << 20  # terms per query; Lucene's default of 1,024 is too few for long ones
+
+_lock = threading.RLock()
+_of_thread = threading.local()
 
 
 class Java(NamedTuple):
@@ -106,12 +116,17 @@ def options(java: Java, heap: str = HEAP) -> list[str]:
     ]
 
 
-@cache
 def start() -> Any:
     """Start the JVM in this process, unless it is running, and return the module jnius.
 
     Importing jnius starts the JVM, which is why no module imports it at the top.
     """
+    with _lock:
+        return _started()
+
+
+@cache
+def _started() -> Any:
     import jnius_config
 
     java = set_environment()
@@ -120,12 +135,47 @@ def start() -> Any:
         jnius_config.add_options(*options(java))
     with _silent_stderr():  # incubator modules and restricted methods are announced there, whatever the options
         import jnius
+    # The limit is one for all searches of the process, so it must not depend on which indexes are open.
+    jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_CLAUSES)
     return jnius
+
+
+@contextmanager
+def using_java(action: str) -> Iterator[None]:
+    """Let only this thread call Java, and turn a Java exception into a CaiError that says which action failed.
+
+    Also for decorating functions. A thread may enter it again while inside.
+    """
+    with _lock:
+        jnius = start()
+        if threading.current_thread() is not threading.main_thread() and not hasattr(_of_thread, "attached"):
+            _of_thread.attached = _Attached(jnius.detach)
+        try:
+            yield
+        except jnius.JavaException as error:
+            message = str(error.innermessage or error)
+            if "No space left on device" in message:
+                message = "no space left on the device; free some and start again"
+            raise CaiError(f"{action}: {message}") from None
+
+
+class _Attached:
+    """Detaches a thread from the JVM when it ends: what is local to a thread is deleted in that thread, at its end.
+
+    pyjnius attaches every thread that calls Java, and the JVM would keep each for ever.
+    """
+
+    def __init__(self, detach: Callable[[], None]):
+        self._detach = detach
+
+    def __del__(self) -> None:
+        self._detach()
 
 
 def java_class(name: str) -> Any:
     """A Java class by its full name. Starts the JVM if needed."""
-    return start().autoclass(name)
+    with _lock:
+        return start().autoclass(name)
 
 
 def java_map(items: dict[str, Any]) -> Any:
@@ -134,18 +184,6 @@ def java_map(items: dict[str, Any]) -> Any:
     for key, value in items.items():
         result.put(key, value)
     return result
-
-
-@contextmanager
-def java_errors(action: str) -> Iterator[None]:
-    """Turn a Java exception into a CaiError that says which action failed."""
-    try:
-        yield
-    except start().JavaException as error:
-        message = str(error.innermessage or error)
-        if "No space left on device" in message:
-            message = "no space left on the device; free some and start again"
-        raise CaiError(f"{action}: {message}") from None
 
 
 @contextmanager

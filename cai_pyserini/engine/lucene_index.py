@@ -10,6 +10,7 @@ from cai_pyserini.core import jvm
 from cai_pyserini.index.shards import Index, open_reader, require_index
 
 FIELD = "contents"
+_READING = jvm.using_java("reading an index")
 
 
 class Stored(NamedTuple):
@@ -21,8 +22,12 @@ class Stored(NamedTuple):
 
 
 class LuceneIndex:
-    """An index of impacts or of text, or all shards of one, built by the index stage. It is only read."""
+    """An index of impacts or of text, or all shards of one, built by the index stage. It is only read.
 
+    Threads can share it, or have several open: calls into Java go one at a time.
+    """
+
+    @_READING
     def __init__(self, index: Index):
         require_index(index)
         java = jvm.java_class
@@ -33,6 +38,7 @@ class LuceneIndex:
         self._reader = open_reader(index)
         self.documents: int = self._reader.getDocCount(FIELD)
 
+    @_READING
     def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
         """Document id -> term -> impact, or frequency in an index of text, for the terms that the document has.
 
@@ -49,6 +55,7 @@ class LuceneIndex:
                     found[id][term] = postings.freq()
         return found
 
+    @_READING
     def document(self, id: str) -> Stored | None:
         """A document; None if the index does not have it, or stores no documents."""
         raw = self._utils.documentRaw(self._reader, id)
@@ -57,20 +64,24 @@ class LuceneIndex:
         fields = json.loads(raw)
         return Stored(id, fields.get("title", ""), fields["contents"])
 
+    @_READING
     def distinct_terms(self) -> np.ndarray:
         """The number of distinct terms of every document of an index of text, (documents,)."""
         vectors = self._reader.termVectors()
         found = (vectors.get(document, FIELD) for document in range(self._reader.maxDoc()))
         return np.array([terms.size() if terms else 0 for terms in found])
 
+    @_READING
     def document_frequency(self, term: str) -> int:
         """The number of documents that have a term."""
         return self._reader.docFreq(self._term(FIELD, term))
 
+    @_READING
     def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
         """Lucene's BM25 weight of a term in a document."""
         return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
 
+    @_READING
     def close(self) -> None:
         """Close the index."""
         self._reader.close()

@@ -1,7 +1,7 @@
 """Index impacts with Lucene.
 
 Each of several processes indexes some of the files, and the parts are merged, in their order, to one segment: the index
-does not depend on the number of processes. Threads would not help: a call from Python into Java holds Python's lock.
+does not depend on the number of processes. Threads would not help: calls into Java go one at a time, see core.jvm.
 """
 
 import time
@@ -97,7 +97,7 @@ def _write_index(
         documents = sum(1 for _ in progress(added, total, "index impacts"))
     if not documents:
         raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
-    with jvm.java_errors(f"indexing {files[0].parent}"):
+    with jvm.using_java(f"indexing {files[0].parent}"):
         merge([part.folder for part in parts], folder)
         if not ids_are_unique(folder):
             raise _twice(files)
@@ -116,21 +116,25 @@ def _divided(files: list[Path], threads: int) -> list[list[Path]]:
 
 def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
     """Write an index of a part, and yield the numbers of documents that have been added."""
-    with jvm.java_errors(f"indexing {part.files[0].parent}"):
+    using_java = partial(jvm.using_java, f"indexing {part.files[0].parent}")
+    with using_java():
         writer, add = open_writer(part.folder, raw_documents(collection) if collection else None)
-        try:
-            for batch in batched(read_vectors(part.files), BATCH):
+    try:
+        for batch in batched(read_vectors(part.files), BATCH):
+            with using_java():
                 for where, line, id, contents in batch:
                     try:
                         add(id, contents)
                     except jvm.start().JavaException:
                         parse_checked(line, where)  # raises an error that names the fault, if it is in the line
                         raise
-                yield len(batch)
+            yield len(batch)
+        with using_java():
             writer.close()
-        except BaseException:
+    except BaseException:
+        with using_java():
             writer.rollback()  # closes its files
-            raise
+        raise
 
 
 def _twice(files: list[Path]) -> CaiError:

@@ -56,10 +56,11 @@ def require_index(index: Index) -> artifact.Manifest:
 
 def open_reader(index: Index) -> Any:
     """A Lucene reader of an index; of shards, one of all of them."""
-    open_one = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader
-    readers = []
-    for folder in folders(index):
-        with jvm.java_errors(f"opening {folder}"):
-            readers.append(open_one(str(folder)))
-    reader = jvm.java_class("org.apache.lucene.index.MultiReader")(*readers)
-    return jvm.start().cast("org.apache.lucene.index.IndexReader", reader)  # or pyjnius takes the wrong methods
+    with jvm.using_java("opening an index"):
+        open_one = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader
+        readers = []
+        for folder in folders(index):
+            with jvm.using_java(f"opening {folder}"):
+                readers.append(open_one(str(folder)))
+        reader = jvm.java_class("org.apache.lucene.index.MultiReader")(*readers)
+        return jvm.start().cast("org.apache.lucene.index.IndexReader", reader)  # or pyjnius takes the wrong methods

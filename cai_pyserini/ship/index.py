@@ -108,7 +108,7 @@ def _is_folder(config: EncoderConfig) -> bool:
 def _terms(index: Path) -> dict[str, int]:
     """The numbers of terms that Pyserini checks prebuilt indexes by."""
     java = jvm.java_class
-    with jvm.java_errors(f"opening {index}"):
+    with jvm.using_java(f"opening {index}"):
         reader = java("io.anserini.index.IndexReaderUtils").getReader(str(index))
         stats = java("io.anserini.index.IndexReaderUtils").getIndexStats(reader, "contents")
         found = {key: int(stats.get(key)) for key in ("unique_terms", "total_terms")}

@@ -6,8 +6,9 @@ from cai_pyserini.core import jvm
 
 
 class Analyzer:
-    """Text -> words, as in an index of BM25. Starts the JVM."""
+    """Text -> words, as in an index of BM25. Starts the JVM. Threads can share one, or have their own."""
 
+    @jvm.using_java("analyzing")
     def __init__(self) -> None:
         self._analyzer = jvm.java_class("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
         self._analyze = jvm.java_class("io.anserini.analysis.AnalyzerUtils").analyze
@@ -15,6 +16,8 @@ class Analyzer:
 
     def __call__(self, text: str) -> list[str]:
         """The words of a text, in its order."""
-        # One string from Java, not a call for every word.
-        words: list[str] = json.loads(self._json.writeValueAsString(self._analyze(self._analyzer, text)))
+        with jvm.using_java("analyzing"):
+            # One string from Java, not a call for every word.
+            found = self._json.writeValueAsString(self._analyze(self._analyzer, text))
+        words: list[str] = json.loads(found)
         return words

@@ -161,5 +161,5 @@ def test_the_jvm_is_new_enough_and_has_anserini() -> None:
 @pytest.mark.slow
 def test_a_java_exception_says_what_failed() -> None:
     integer = jvm.java_class("java.lang.Integer")
-    with pytest.raises(CaiError, match='counting: For input string: "x"'), jvm.java_errors("counting"):
+    with pytest.raises(CaiError, match='counting: For input string: "x"'), jvm.using_java("counting"):
         integer.parseInt("x")
