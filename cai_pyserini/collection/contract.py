@@ -272,12 +272,14 @@ class Collection(ABC):
 
 def checked_id(value: object, where: str) -> str:
     """`value` as an id. Raises CaiError where it is no string or integer, and where it is empty or has white space,
-    which TREC runs cannot hold."""
+    which TREC runs cannot hold, or has NUL, which NumPy drops at the end of a string."""
     if isinstance(value, bool) or not isinstance(value, str | int | None):
         raise CaiError(f"{where}: the id {value!r} is not a string or an integer")
     id = "" if value is None else str(value)
     if id.split() != [id]:
         raise CaiError(f"{where}: the id {value!r} is empty or has white space, which TREC runs cannot hold")
+    if "\0" in id:
+        raise CaiError(f"{where}: the id {value!r} has a NUL character, which vectors on disk cannot hold; remove it")
     return id
 
 

@@ -25,7 +25,12 @@ from cai_pyserini.core.errors import CaiError
 
 OLDEST = 21  # release that Pyserini needs
 HEAP = "256m"
-MOST_CLAUSES = 1 << 20  # terms per query; Lucene's default of 1,024 is too few for long ones
+MOST_TERMS = 1 << 20  # of a query; Lucene's default of 1,024 is too few for long ones
+REMEDIES = {  # part of Java's message -> ours
+    "No space left on device": "no space left on the device; free some and start again",
+    "maxClauseCount": f"the query has more than {MOST_TERMS:,} different terms, which is the limit; shorten it",
+    "Java heap space": "the Java heap is too small; enlarge it in the environment, as in JAVA_TOOL_OPTIONS=-Xmx1g",
+}
 
 _lock = threading.RLock()
 _of_thread = threading.local()
@@ -136,7 +141,7 @@ def _started() -> Any:
     with _silent_stderr():  # incubator modules and restricted methods are announced there, whatever the options
         import jnius
     # The limit is one for all searches of the process, so it must not depend on which indexes are open.
-    jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_CLAUSES)
+    jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
     return jnius
 
 
@@ -154,9 +159,8 @@ def using_java(action: str) -> Iterator[None]:
             yield
         except jnius.JavaException as error:
             message = str(error.innermessage or error)
-            if "No space left on device" in message:
-                message = "no space left on the device; free some and start again"
-            raise CaiError(f"{action}: {message}") from None
+            remedies = (said for part, said in REMEDIES.items() if part in message)
+            raise CaiError(f"{action}: {next(remedies, message)}") from None
 
 
 class _Attached:

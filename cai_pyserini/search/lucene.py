@@ -8,7 +8,7 @@ up to quantization; BM25's are rounded as Anserini rounds them.
 
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import batched
 from typing import Any
 
@@ -92,7 +92,8 @@ class LuceneSearcher:
             yield dict(zip(ids, self._search([queries[id] for id in ids], hits, threads), strict=True))
 
     def scores(self, query: str, ids: Sequence[str]) -> dict[str, float]:
-        """BM25 scores of these documents for a query; 0 where no word matches."""
+        """BM25 scores of these documents for a query; 0 where no word matches. A score does not depend on the others:
+        equal ones stay equal."""
         java = jvm.java_class
         with jvm.using_java("scoring"):
             terms = java("java.util.ArrayList")()
@@ -105,7 +106,8 @@ class LuceneSearcher:
             count = min(len(ids), self._documents)
             manager = java("org.apache.lucene.search.TopFieldCollectorManager")(self._order, count, None, count)
             found = self._json.writeValueAsString(self._searcher.search(both.build(), manager))
-        return dict.fromkeys(ids, 0.0) | dict(self._read(found, count))
+        matching, scores = self._read(found, count)
+        return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
 
     @jvm.using_java("closing an index")
     def close(self) -> None:
@@ -142,40 +144,57 @@ class LuceneSearcher:
             return []
         with jvm.using_java("searching"):
             found = batch(arguments, threads)
-        return [self._read(best, hits) for best in found]
+        return [self._hits(*self._read(best, hits)) for best in found]
 
-    def _read(self, best: str, hits: int) -> Hits:
+    def _hits(self, ids: Sequence[str], scores: Sequence[float]) -> Hits:
+        """Hits with the scores of a run, from Lucene's."""
+        scores = [score / self._scale for score in scores] if self._impacts else _without_ties(scores)
+        return list(zip(ids, scores, strict=True))
+
+    def _read(self, best: str, hits: int) -> tuple[list[str], list[float]]:
         """Ids and scores of the best `hits` documents, TopDocs as JSON. Raises CaiError where any cannot be read."""
         found = HIT.findall(best)
         total = TOTAL.search(best)
         if total is None or len(found) != min(hits, int(total[1])):
-            raise CaiError(f"{self._name}: not every hit has an id with doc values, as our indexes and Anserini's have")
+            raise CaiError(
+                f"{self._name}: of {total and total[1]} documents that Lucene found, {len(found)} of at most {hits} could "
+                "be read: every document needs a field `id` with doc values, as Anserini writes it"
+            )
         ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in found]
-        scores = [float(score) for score, _, _ in found]
-        scores = [score / self._scale for score in scores] if self._impacts else _rounded(scores)
-        return list(zip(ids, scores, strict=True))
+        return ids, [float(score) for score, _, _ in found]
 
 
 def _text(query: Query) -> str:
     """A query as Java takes it."""
-    if isinstance(query, Mapping):
-        return " ".join([f"{term}{DELIMITER}{weight}" for term, weight in query.items()])
-    return query
+    if isinstance(query, str):
+        return query
+    assert isinstance(query, dict)  # vectors are for FaissSearcher
+    return " ".join([f"{term}{DELIMITER}{weight}" for term, weight in query.items()])
 
 
-def _rounded(scores: Sequence[float]) -> list[float]:
-    """BM25 scores, best first, as Anserini gives them: with 4 decimals, and equal ones 1e-6 apart.
+def _rounded(scores: Sequence[float]) -> np.ndarray:
+    """BM25 scores with 4 decimals, as Anserini's, in single precision."""
+    return (np.floor(np.array(scores, np.float32).astype(np.float64) * 1e4 + 0.5) / 1e4).astype(np.float32)
+
+
+def _without_ties(scores: Sequence[float]) -> list[float]:
+    """BM25 scores, best first, as Anserini gives them: rounded, and equal ones 1e-6 apart.
 
     Its ScoreTiesAdjusterReranker takes 1e-6 times n off the n-th score in a row that is at most 1e-4 below the one
-    before it, in single precision.
+    before it, which has already been adjusted, in single precision.
     """
     least, step = np.float32(1e-4), np.float32(1e-6)
-    rounded = (np.floor(np.array(scores, np.float32).astype(np.float64) * 1e4 + 0.5) / 1e4).astype(np.float32)
+    rounded = _rounded(scores)
     row = 0
     for n in range(1, len(rounded)):
         row = row + 1 if rounded[n - 1] - rounded[n] <= least else 0
         rounded[n] -= step * np.float32(row)
-    return [float(str(score)) for score in rounded]
+    return _as_floats(rounded)
+
+
+def _as_floats(scores: np.ndarray) -> list[float]:
+    """Scores of single precision with no more digits than they need."""
+    return [float(str(score)) for score in scores]
 
 
 def _by_score_and_id() -> Any:

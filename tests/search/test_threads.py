@@ -1,0 +1,119 @@
+"""Threads that search: results are those of one thread, and no thread stays in the JVM."""
+
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import jvm
+from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.search.lucene import LuceneSearcher
+from cai_pyserini.words.analyzer import Analyzer
+from tests.index.test_json_vectors import vector_line
+from tests.search.test_lucene import searcher_of
+
+pytestmark = pytest.mark.slow
+
+THREADS = 8
+CALLS = 3000
+WORDS = [f"{first}{second}" for first in ("fever", "cold", "zinc", "cough", "rash") for second in "abcdefgh"]
+
+Call = Callable[[], Any]
+
+
+@pytest.fixture(scope="module")
+def indexes(java: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two indexes of text and two of impacts, each of other documents under the same ids."""
+    folder, draw = tmp_path_factory.mktemp("indexes"), random.Random(1)
+    made = {}
+    for name in ("text", "other text"):
+        source = folder / f"source of {name}"
+        source.mkdir()
+        texts = [" ".join(draw.choices(WORDS, k=draw.choice([5, 10, 20]))) for _ in range(300)]
+        lines = [json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
+        (source / "corpus.jsonl").write_text("\n".join(lines))
+        made[name] = index_bm25(BeirFolder(source, name), folder / name, threads=1, raw=True)
+    for name in ("impacts", "other impacts"):
+        source = folder / f"source of {name}"
+        source.mkdir()
+        vectors = [Counter(draw.choices(WORDS, k=draw.choice([5, 10, 20]))) for _ in range(300)]
+        lines = [vector_line(f"d{number}", dict(vector)) for number, vector in enumerate(vectors)]
+        (source / "0.jsonl").write_text("\n".join(lines) + "\n")
+        made[name] = index_impacts(source, folder / name)
+    return made
+
+
+def calls_of(indexes: dict[str, Path], searchers: dict[str, LuceneSearcher], draw: random.Random) -> list[Call]:
+    """Calls of all kinds, in random order; each has the same result whenever it is called."""
+    opened, analyze = {name: LuceneIndex(path) for name, path in indexes.items()}, Analyzer()
+
+    def reopen(name: str) -> Any:
+        searcher = searcher_of(indexes[name])
+        found = searcher.search("fevera" if "text" in name else {"fevera": 2}, 5)
+        searcher.close()
+        return found
+
+    calls: list[Call] = []
+    while len(calls) < CALLS:
+        name, words = draw.choice(list(indexes)), draw.choices(WORDS, k=draw.choice([1, 3, 8]))
+        searcher, index, id = searchers[name], opened[name], f"d{draw.randrange(300)}"
+        query = " ".join(words) if "text" in name else {word: n for n, word in enumerate(words, 1)}
+        calls.append(lambda searcher=searcher, query=query: searcher.search(query, 10))
+        calls.append(lambda searcher=searcher, query=query: list(searcher.search_many({"a": query, "b": query}, 20, 2)))
+        calls.append(lambda index=index, id=id, words=words: index.impacts([id, "d1"], words))
+        calls.append(lambda index=index, word=words[0]: index.document_frequency(word))
+        calls.append(lambda words=words: analyze(" ".join(words)))
+        if "text" in name:
+            ids = [f"d{draw.randrange(300)}" for _ in range(10)]
+            calls.append(lambda searcher=searcher, query=query, ids=ids: searcher.scores(query, ids))
+            calls.append(lambda index=index, id=id: index.document(id))
+        if len(calls) % 100 < 6:
+            calls.append(lambda name=name: reopen(name))
+    draw.shuffle(calls)
+    return calls
+
+
+def test_threads_find_what_one_thread_finds(indexes: dict[str, Path]) -> None:
+    """pyjnius confuses objects of one class that two threads call at the same time."""
+    searchers = {name: searcher_of(path) for name, path in indexes.items()}
+    calls = calls_of(indexes, searchers, random.Random(2))
+    expected = [call() for call in calls]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda call: call(), calls))
+    assert [number for number, result in enumerate(found) if result != expected[number]] == []
+
+
+def java_threads() -> int:
+    with jvm.using_java("counting"):
+        return jvm.java_class("java.lang.Thread").getAllStackTraces().size()
+
+
+def test_searches_leave_no_threads_in_the_jvm(indexes: dict[str, Path]) -> None:
+    searchers = [searcher_of(path) for path in (indexes["impacts"], indexes["text"])]
+    queries = {str(n): {word: 1} for n, word in enumerate(WORDS)}, {str(n): word for n, word in enumerate(WORDS)}
+    for number in range(200):
+        if number == 20:
+            before = java_threads()
+        for searcher, some in zip(searchers, queries, strict=True):
+            list(searcher.search_many(some, 10, 2))
+    assert java_threads() <= before
+
+
+def test_threads_that_end_leave_the_jvm(indexes: dict[str, Path]) -> None:
+    """As those of a user's program, or of a server, that each search once."""
+    searcher = searcher_of(indexes["impacts"])
+    before = java_threads()
+    for _ in range(50):
+        thread = threading.Thread(target=searcher.search, args=({"fevera": 1}, 10))
+        thread.start()
+        thread.join()
+    assert java_threads() <= before + 1
