@@ -1,6 +1,7 @@
 """Lucene searchers: hits, their scale, and batches."""
 
 import json
+import random
 import shutil
 import signal
 import subprocess
@@ -20,10 +21,12 @@ from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.queries import Queries, TwoStep
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.index.json_vectors import DELIMITER
+from cai_pyserini.index.writer import open_writer
 from cai_pyserini.search import lucene
 from cai_pyserini.search.lucene import LuceneSearcher
 from cai_pyserini.search.search import queries_for
-from tests.index.stock import bm25
+from tests.index.stock import bm25, search
 from tests.index.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
@@ -145,6 +148,85 @@ def test_bm25_scores_are_pyserinis_own_with_ties_and_near_ties(java: None, tmp_p
     scores = [score for _, score in own]
     assert sum(0 < before - after <= 1e-4 for before, after in pairwise(scores)) > 30
     assert [(id, np.float32(score)) for id, score in searcher_of(index).search("fever cold", 100)] == own
+
+
+def test_bm25_scores_are_anserinis_where_hits_end_among_equal_scores(java: None, tmp_path: Path) -> None:
+    draw = random.Random(3)
+    words = [f"word{number}" for number in range(20)]
+    texts = [" ".join(draw.choices(words, k=draw.choice([3, 4, 8]))) for _ in range(150)]
+    lines = [json.dumps({"_id": f"d{number}", "text": draw.choice(texts)}) for number in range(600)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    index = index_bm25(BeirFolder(tmp_path, "made"), tmp_path / "index", threads=1)
+    queries = {str(number): " ".join(draw.choices(words, k=draw.choice([1, 2, 3]))) for number in range(100)}
+    ours, ties = searcher_of(index), 0
+    for hits in (3, 20, 100):
+        (found,) = ours.search_many(queries, hits, 2)
+        for id, own in zip(queries, bm25(index, queries.values(), hits=hits), strict=True):
+            assert [(document, np.float32(score)) for document, score in found[id]] == own
+            ties += sum(before - after < 2e-6 for (_, before), (_, after) in pairwise(own))
+    assert ties > 3_000
+
+
+def test_chosen_documents_have_equal_scores_where_they_are_equal(java: None, tmp_path: Path) -> None:
+    """They are no ranking whose ties would have to be told apart."""
+    (tmp_path / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": id, "text": "fever cold"}) for id in "abc"))
+    searcher = searcher_of(index_bm25(BeirFolder(tmp_path, "made"), tmp_path / "index", threads=1))
+    found = searcher.scores("fever", ["a", "b", "c"])
+    assert found == {id: searcher.search("fever", 1)[0][1] for id in "abc"}
+
+
+LONG = """
+import sys
+from pathlib import Path
+from cai_pyserini.core import jvm
+from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.search.search import open_searcher
+from cai_pyserini.words.analyzer import Analyzer
+words = ["fever", *(f"word{number}" for number in range(100_000))]
+searcher = open_searcher(Path(sys.argv[1]))
+assert searcher.search(" ".join(words), 1) == searcher.search("fever", 1) != []
+assert searcher.scores(" ".join(words), ["d10"]) == searcher.scores("fever", ["d10"])
+assert LuceneIndex(Path(sys.argv[1])).impacts(["d10"], Analyzer()(" ".join(words))) == {"d10": {"fever": 1}}
+jvm.java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(10_000)
+searcher.search(" ".join(words), 1)
+"""
+
+
+def test_long_queries_do_not_depend_on_which_indexes_are_open(index: Path, tmp_path: Path) -> None:
+    """Lucene takes 1,024 words by default, of all indexes of a process; here only one of text is open."""
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d10", "text": "fever"}))
+    text = index_bm25(BeirFolder(tmp_path, "made"), tmp_path / "index", threads=1)
+    done = subprocess.run([sys.executable, "-c", LONG, text], capture_output=True, text=True, check=False)
+    *_, last = done.stderr.splitlines()
+    assert last.endswith("CaiError: searching: the query has more than 1,048,576 different terms; shorten it")
+
+
+def test_stock_pyserini_takes_long_queries_too(index: Path) -> None:
+    query = {f"term{number}": 1 for number in range(100_000)} | {"fever": 1}
+    assert search(index, query, hits=1) == [[("d3", 100)]]
+
+
+def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> None:
+    """As those without ids in doc values, which another tool may have written."""
+
+    def write(folder: Path) -> None:
+        writer, add = open_writer(folder, None)
+        add("d1", f"fever{DELIMITER}3")
+        java = jvm.java_class
+        kind = java("org.apache.lucene.document.FieldType")()
+        kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
+        kind.setOmitNorms(True)
+        text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(f"fever{DELIMITER}5"))
+        document = java("org.apache.lucene.document.Document")()
+        document.add(java("org.apache.lucene.document.Field")("contents", text, kind))
+        writer.addDocument(document)
+        writer.close()
+
+    searcher = searcher_of(artifact.make(tmp_path / "index", {"stage": "index", "kind": "impact"}, write))
+    with pytest.raises(
+        CaiError, match="index: Lucene found 2 documents, but of the best 2, 1 could be read; every doc"
+    ):
+        searcher.search({"fever": 1}, 10)
 
 
 def test_bm25_parameters(run_folder: Path) -> None:

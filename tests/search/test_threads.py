@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,33 +54,33 @@ def indexes(java: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 
 def calls_of(indexes: dict[str, Path], searchers: dict[str, LuceneSearcher], draw: random.Random) -> list[Call]:
-    """Calls of all kinds, in random order; each has the same result whenever it is called."""
+    """Calls of all kinds, one kind after the other; each has the same result whenever it is called."""
     opened, analyze = {name: LuceneIndex(path) for name, path in indexes.items()}, Analyzer()
 
-    def reopen(name: str) -> Any:
+    def reopen(name: str, query: Any) -> Any:
         searcher = searcher_of(indexes[name])
-        found = searcher.search("fevera" if "text" in name else {"fevera": 2}, 5)
+        found = searcher.search(query, 5)
         searcher.close()
         return found
 
-    calls: list[Call] = []
-    while len(calls) < CALLS:
-        name, words = draw.choice(list(indexes)), draw.choices(WORDS, k=draw.choice([1, 3, 8]))
-        searcher, index, id = searchers[name], opened[name], f"d{draw.randrange(300)}"
+    calls: dict[str, list[Call]] = {}
+    for number in range(CALLS // 5):
+        name = draw.choice(["text", "other text"])
+        words, id, ids = (
+            draw.choices(WORDS, k=3),
+            f"d{draw.randrange(300)}",
+            [f"d{draw.randrange(300)}" for _ in "1234"],
+        )
+        calls.setdefault("scores", []).append(partial(searchers[name].scores, " ".join(words), ids))
+        calls.setdefault("document", []).append(partial(opened[name].document, id))
+        calls.setdefault("analyze", []).append(partial(analyze, " ".join(words)))
+        name = draw.choice(list(indexes))
         query = " ".join(words) if "text" in name else {word: n for n, word in enumerate(words, 1)}
-        calls.append(lambda searcher=searcher, query=query: searcher.search(query, 10))
-        calls.append(lambda searcher=searcher, query=query: list(searcher.search_many({"a": query, "b": query}, 20, 2)))
-        calls.append(lambda index=index, id=id, words=words: index.impacts([id, "d1"], words))
-        calls.append(lambda index=index, word=words[0]: index.document_frequency(word))
-        calls.append(lambda words=words: analyze(" ".join(words)))
-        if "text" in name:
-            ids = [f"d{draw.randrange(300)}" for _ in range(10)]
-            calls.append(lambda searcher=searcher, query=query, ids=ids: searcher.scores(query, ids))
-            calls.append(lambda index=index, id=id: index.document(id))
-        if len(calls) % 100 < 6:
-            calls.append(lambda name=name: reopen(name))
-    draw.shuffle(calls)
-    return calls
+        calls.setdefault("impacts", []).append(partial(opened[name].impacts, [id, *ids], words))
+        if number % 20 == 0:
+            calls.setdefault("search", []).append(partial(reopen, name, query))
+        calls.setdefault("search", []).append(partial(searchers[name].search, query, 10))
+    return [call for of_kind in calls.values() for call in of_kind]
 
 
 def test_threads_find_what_one_thread_finds(indexes: dict[str, Path]) -> None:
