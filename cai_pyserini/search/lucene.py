@@ -157,8 +157,8 @@ class LuceneSearcher:
         total = TOTAL.search(best)
         if total is None or len(found) != min(hits, int(total[1])):
             raise CaiError(
-                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(found)} could "
-                "be read; every document needs a field `id` with doc values, as Anserini writes it"
+                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(found)} "
+                "could be read; every document needs a field `id` with doc values, as Anserini writes it"
             )
         ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in found]
         return ids, [float(score) for score, _, _ in found]

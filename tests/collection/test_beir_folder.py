@@ -131,6 +131,10 @@ def test_blank_lines_are_skipped_but_numbered(beir) -> None:
         ('{"_id": "", "text": "z"}', "id '' is empty"),
         ('{"_id": null, "text": "z"}', "id None is empty"),
         ('{"_id": "x\\u00a0y", "text": "z"}', "white space"),
+        (
+            '{"_id": "x\\u0000", "text": "z"}',
+            r"id 'x\\x00' has a NUL character, which vectors on disk cannot hold; remove it",
+        ),
     ],
 )
 def test_a_broken_record_is_named(beir, name: str, line: str, message: str) -> None:
