@@ -9,7 +9,7 @@ up to quantization; BM25's are rounded as Anserini rounds them.
 import re
 from binascii import a2b_base64
 from collections.abc import Iterator, Sequence
-from itertools import batched
+from itertools import accumulate, batched, groupby
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from cai_pyserini.search.batch import (
 )
 
 HITS = 1 << 16  # at most per batch
+CHARACTERS = 1 << 23  # of queries that are given to Java at a time; they are on its heap several times
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":\d,"length":(\d+)')  # score and id, as JSON
 
@@ -140,11 +141,13 @@ class LuceneSearcher:
 
     def _run(self, batch: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
         """What a batch of searches finds, at most `hits` documents each."""
-        if not arguments:
-            return []
-        with jvm.using_java("searching"):
-            found = batch(arguments, threads)
-        return [self._hits(*self._read(best, hits)) for best in found]
+        found: list[Hits] = []
+        ends = accumulate(sum(map(len, strings)) for strings in arguments)
+        for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
+            with jvm.using_java("searching"):
+                results = batch([strings for _, strings in part], threads)
+            found += [self._hits(*self._read(best, hits)) for best in results]
+        return found
 
     def _hits(self, ids: Sequence[str], scores: Sequence[float]) -> Hits:
         """Hits with the scores of a run, from Lucene's."""

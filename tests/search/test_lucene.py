@@ -97,9 +97,13 @@ def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: 
             assert found.search(query, hits) == expected.search(query, hits)
 
 
+@pytest.mark.parametrize("characters", [1, 20, 1 << 23])
 @pytest.mark.parametrize("hits_per_crossing", [1, 6, 1 << 16])
-def test_many_queries_at_a_time(index: Path, hits_per_crossing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queries_at_a_time(
+    index: Path, hits_per_crossing: int, characters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lucene, "HITS", hits_per_crossing)
+    monkeypatch.setattr(lucene, "CHARACTERS", characters)
     searcher = searcher_of(index)
     queries = {"b": {"fever": 1}, "a": {"zinc": 7}, "none": {"absent": 1}, "empty": {}}
     batches = list(searcher.search_many(queries, 3, 2))
