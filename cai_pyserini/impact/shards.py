@@ -39,7 +39,7 @@ class Terms(Sequence[str]):
         return len(self._tokens) + len(self._words)
 
     def __getitem__(self, column: Any) -> Any:
-        word = column - len(self._tokens)
+        word = range(len(self))[column] - len(self._tokens)
         return self._tokens[column] if word < 0 else self._prefix + self._words[word]
 
     def __iter__(self) -> Iterator[str]:
