@@ -60,7 +60,7 @@ def count_words(collection: Collection, output: Path) -> Path:
             documents += len(slice_)
             nonzeros += counts.nnz
             for document in slice_:
-                forms.add(set(FORM.findall(document.contents.lower())))
+                forms.add(FORM.findall(document.contents.lower()))
                 if span := random_span(document.contents, draw):
                     spans.add(span)
         with (folder / "words.txt").open("w", encoding="utf-8") as file:
@@ -74,8 +74,9 @@ def count_words(collection: Collection, output: Path) -> Path:
 
 
 class Forms:
-    """In how many documents forms occur. Iterating yields those in several, the most frequent first.
+    """In how many documents forms occur.
 
+    Iterating yields those in several documents, the most frequent first; ties keep the order of the documents.
     A file holds them, because there are far more than words: rare names, numbers of things, misspellings.
     """
 
@@ -84,18 +85,18 @@ class Forms:
         self._file = sqlite3.connect(path)
         self._file.executescript(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-            "CREATE TABLE forms (form TEXT PRIMARY KEY, documents INTEGER) WITHOUT ROWID"
+            "CREATE TABLE forms (form TEXT PRIMARY KEY, documents INTEGER)"
         )
 
     def add(self, forms: Iterable[str]) -> None:
         """Count the different forms of a document."""
-        self._recent.update(forms)
+        self._recent.update(list(dict.fromkeys(forms)))
         if len(self._recent) >= FORMS:
             self._write()
 
     def __iter__(self) -> Iterator[str]:
         self._write()
-        rows = self._file.execute("SELECT form FROM forms WHERE documents > 1 ORDER BY documents DESC, form")
+        rows = self._file.execute("SELECT form FROM forms WHERE documents > 1 ORDER BY documents DESC, rowid")
         return (form for (form,) in rows)
 
     def close(self) -> None:
@@ -106,7 +107,7 @@ class Forms:
     def _write(self) -> None:
         self._file.executemany(
             "INSERT INTO forms VALUES (?, ?) ON CONFLICT DO UPDATE SET documents = documents + excluded.documents",
-            sorted(self._recent.items()),
+            self._recent.items(),
         )
         self._recent.clear()
 
