@@ -16,9 +16,8 @@ if TYPE_CHECKING:  # tqdm is imported when the first bar is shown, so that --hel
 BOLD, PLAIN = "\033[1m", "\033[0m"
 CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # of the terminal, and of the direction of writing
 CONTROL = re.compile(CONTROLS)
-OURS = re.compile(
-    rf"(\A\r|\r\Z|\A(?:\x1b\[A|\n)+\Z|{re.escape(BOLD)}|{re.escape(PLAIN)})|{CONTROLS}"
-)  # \r and up: tqdm's
+BARS = r"\A\r|\r\Z|\A(?:\x1b\[A|\n)+\Z"  # what tqdm writes
+OURS = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})|{CONTROLS}")
 
 REMEDIES = {
     errno.ENOSPC: "no space left on the device of {}; free some and start again",
