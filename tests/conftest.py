@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -87,6 +88,26 @@ def command() -> Command:
             check=False,
             timeout=600,
         )
+
+    return run
+
+
+@pytest.fixture
+def on_terminal() -> Callable[..., str]:
+    """Run a command on a terminal, and return what the terminal gets."""
+    pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
+
+    def run(*arguments: object) -> str:
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(ours, (24, 160))
+        with subprocess.Popen(list(map(str, arguments)), stdin=theirs, stdout=theirs, stderr=theirs):
+            os.close(theirs)
+            got = b""
+            with suppress(OSError):  # at the end, on Linux
+                while block := os.read(ours, 4096):
+                    got += block
+        os.close(ours)
+        return got.decode().replace("\r\n", "\n")
 
     return run
 

@@ -126,6 +126,10 @@ class Collection(ABC):
             raise CaiError(f"collection {self.name} has no qrels ({self.place})")
         return self._known(split, grades)
 
+    def streamed(self, split: str) -> tuple[Iterator[Record], Iterator[Judgment]]:
+        """The queries and judgments of a split, unchecked, where there are too many for `topics` and `qrels`."""
+        return self._queries(split), self._qrels(split)
+
     def missing(self, split: str) -> Set[str]:
         """The judged documents that the collection lacks. To find them, documents are read once per split, until all
         judged ones are found."""

@@ -1,16 +1,23 @@
-"""Exit codes and error messages of commands, and progress bars."""
+"""Exit codes and error messages of commands, progress bars, and what a terminal may be sent."""
 
 import errno
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from cai_pyserini.core.errors import CaiError
 
 if TYPE_CHECKING:  # tqdm is imported when the first bar is shown, so that --help starts at once
     from tqdm import tqdm
+
+BOLD, PLAIN = "\033[1m", "\033[0m"
+CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # of the terminal, and of the direction of writing
+CONTROL = re.compile(CONTROLS)
+BARS = r"\A\r|\r\Z|\A(?:\x1b\[A|\n)+\Z"  # what tqdm writes
+OURS = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})|{CONTROLS}")
 
 REMEDIES = {
     errno.ENOSPC: "no space left on the device of {}; free some and start again",
@@ -28,6 +35,9 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
 
     Unless `torchrun`, it is an error if torchrun has started several processes of it.
     """
+    sys.stdout, sys.stderr = (
+        cast(TextIO, _Terminal(stream)) if stream.isatty() else stream for stream in (sys.stdout, sys.stderr)
+    )
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
     try:
@@ -58,8 +68,33 @@ def require_one_process() -> None:
         )
 
 
+def printable(text: str) -> str:
+    """A text with its control characters, except for newline and tab, escaped as in JSON: `\\u001b`."""
+    return CONTROL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+class _Terminal:
+    """A terminal that shows control characters instead of obeying them, wherever a text comes from.
+
+    Bold text and progress bars still work. What is piped is never changed.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(OURS.sub(lambda found: found[1] or _escaped(found), text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def _fail(message: str, code: int = 1) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return code
 
 

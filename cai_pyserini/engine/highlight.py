@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cai_pyserini.engine.explanation import Explanation
 
-SPLIT = re.compile(r"(\w+)")
+SPLIT = re.compile(r"(\w{1,64})")  # text without spaces is split all the same
+GAP = re.compile(r"\W{64,}")  # is left out of a snippet
 WIDTH = 240  # characters of a snippet
 
 TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the terms that the word is to the system
@@ -33,9 +34,10 @@ def marked(text: str, strengths: Mapping[str, float]) -> Marked:
 def snippet(text: str, strengths: Mapping[str, float], width: int = WIDTH) -> Marked:
     """The `width` characters of a text, or fewer, whose words together have the greatest strength, each counted once.
 
-    What is left out is `…`.
+    What is left out is `…`. A word of more than `width` characters, and what is before the first word or after the last
+    one, up to 64 characters each, are not cut.
     """
-    pieces = SPLIT.split(" ".join(text.split()))  # words are at odd places
+    pieces = SPLIT.split(GAP.sub(" … ", " ".join(text.split())))  # words are at odd places
     ends = [0]
     for piece in pieces:
         ends.append(ends[-1] + len(piece))

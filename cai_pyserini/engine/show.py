@@ -5,12 +5,12 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 from cai_pyserini.engine.engine import Engine, Hit, Shown
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
 
 TERMS = 6  # shown of each score
-BOLD, PLAIN = "\033[1m", "\033[0m"
 
 
 class Described(NamedTuple):
@@ -35,7 +35,8 @@ def as_text(engine: Engine, query: str, hits: int, bold: bool) -> Iterator[str]:
     """Yield the hits of a query, each with its title, a snippet, and what makes its score. `bold` marks the words that
     do, for a terminal."""
     for hit, explanation, shown in describe(engine, query, hits):
-        yield f"{hit.rank:>3}. {hit.score:.4f}  {hit.id}  {_text(shown.title, bold)}".rstrip()
+        title = " ".join(_text(shown.title, bold).split())
+        yield f"{hit.rank:>3}. {hit.score:.4f}  {hit.id}  {title}".rstrip()
         yield from [f"     {_text(shown.snippet, bold)}"] * bool(shown.snippet)
         yield from [f"     {' · '.join(_contributions(explanation))}"] * bool(explanation.terms or explanation.parts)
 
@@ -64,7 +65,10 @@ def _significant(value: float) -> float:
 
 
 def _text(pieces: Marked, bold: bool = False) -> str:
-    return "".join(f"{BOLD}{piece}{PLAIN}" if bold and strength else piece for piece, strength in pieces)
+    """The pieces as one text; for a terminal, strong ones in bold, which they cannot be by themselves."""
+    if not bold:
+        return "".join(piece for piece, _ in pieces)
+    return "".join(f"{BOLD}{printable(p)}{PLAIN}" if strength else printable(p) for p, strength in pieces)
 
 
 def _contributions(explanation: Explanation) -> Iterator[str]:

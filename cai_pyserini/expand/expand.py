@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Shard, Vectors, shard_path, shard_stats, write_shard
@@ -47,8 +48,10 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
 
     def write(folder: Path) -> artifact.Stats:
         _check(words, dense, encoder)
-        columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
         lexicon = [line for _, line in jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])]
+        in_lexicon = {line["word"] for line in lexicon}
+        all_words = Lines(words.folder / "words.txt")
+        columns = {word: column for column, word in enumerate(all_words) if word in in_lexicon}
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
         places = np.array([columns[line["word"]] for line in lexicon], np.int32)
         nonzeros = 0
@@ -60,7 +63,7 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
             start = time.perf_counter()
             found = near.words(vectors.vectors, counts.vectors.getnnz(axis=1) > 0)
             entries = found.data, places[found.indices], found.indptr
-            weights = csr_matrix(entries, shape=(len(vectors.ids), len(columns)))
+            weights = csr_matrix(entries, shape=(len(vectors.ids), len(all_words)))
             weights.sort_indices()
             write_shard(path, Shard(vectors.ids, weights), digest, time.perf_counter() - start, 1)
             nonzeros += weights.nnz

@@ -5,9 +5,11 @@ terms' bytes, and a record per document. See github.com/osirrc/ciff. The documen
 the first one. Impacts take the place of term frequencies.
 
 Documents are read twice, to count the postings of each term, and to write each posting to its place in a temporary
-file; so memory does not grow with the collection.
+file; so memory grows with the number of terms, not of documents.
 """
 
+import shutil
+from collections import Counter
 from itertools import batched
 from pathlib import Path
 from typing import BinaryIO
@@ -27,24 +29,28 @@ def export_ciff(source: Source, output: Path) -> artifact.Manifest:
     """Write index.ciff, and queries.jsonl if there are topics."""
 
     def write(folder: Path) -> list[str]:
-        frequencies: dict[str, int] = {}  # of documents, by term
-        lengths: dict[str, int] = {}  # sums of impacts, by document
-        for id, vector in source.documents():
-            lengths[id] = sum(vector.values())
-            for term in vector:
-                frequencies[term] = frequencies.get(term, 0) + 1
+        frequencies: Counter[str] = Counter()  # of documents, by term
+        documents = total = 0
+        records = folder / "documents"
+        with records.open("wb") as file:
+            for documents, (id, vector) in enumerate(source.documents(), 1):
+                length = sum(vector.values())
+                _write(file, _number(1, documents - 1), _text(2, id), _number(3, length))
+                total += length
+                frequencies.update(vector.keys())
         terms = sorted(frequencies, key=str.encode)
         ends = np.cumsum([frequencies[term] for term in terms])
         path = folder / "postings"
         postings = _postings(source, path, {term: number for number, term in enumerate(terms)}, ends)
         with (folder / NAME).open("wb") as file:
-            _write_header(file, len(terms), list(lengths.values()), f"impacts of {source.config.name}")
+            _write_header(file, len(terms), documents, total, f"impacts of {source.config.name}")
             starts = [0, *ends[:-1].tolist()]
             for term, start, end in progress(zip(terms, starts, ends.tolist(), strict=True), len(terms), NAME, "term"):
                 _write_list(file, term, postings[start:end])
-            for number, (id, length) in enumerate(lengths.items()):
-                _write(file, _number(1, number), _text(2, id), _number(3, length))
+            with records.open("rb") as written:
+                shutil.copyfileobj(written, file)
         path.unlink()
+        records.unlink()
         queries = source.queries()
         if queries:
             jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
@@ -72,8 +78,7 @@ def _postings(source: Source, path: Path, numbers: dict[str, int], ends: np.ndar
     return postings
 
 
-def _write_header(file: BinaryIO, terms: int, lengths: list[int], description: str) -> None:
-    documents, total = len(lengths), sum(lengths)
+def _write_header(file: BinaryIO, terms: int, documents: int, total: int, description: str) -> None:
     average = b"\x39" + np.array(total / documents, "<f8").tobytes()  # field 7, a double
     counts = [VERSION, terms, documents, terms, documents, total]
     _write(file, *(_number(field, value) for field, value in enumerate(counts, 1)), average, _text(8, description))

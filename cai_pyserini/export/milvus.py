@@ -1,11 +1,13 @@
 """A collection of Milvus, with sparse vectors in an inverted index and inner products as scores.
 
 The database is a server, or a file of Milvus Lite, which is Milvus inside this process. Documents go to a collection
-with a temporary name, which is renamed when all are in it.
+with a temporary name, which is renamed when all are in it. That name is derived from the output folder: no other
+collection has it, and the same command finds what an interrupted one has left.
 """
 
 import logging
 import os
+import re
 from itertools import batched
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,20 @@ FIELD = "impacts"
 
 def connect(uri: str) -> Any:
     """A client of the server or of the file `uri`; MILVUS_TOKEN in the environment is the token of the server."""
+    shown = without_password(uri)
     if "://" not in uri and not uri.endswith(".db"):
-        raise CaiError(f"{uri} is neither the address of a server, http://HOST:19530, nor a file NAME.db")
+        raise CaiError(f"{shown} is neither the address of a server, http://HOST:19530, nor a file NAME.db")
     for name in ("pymilvus", "grpc"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they log what they raise
     try:
         return MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""))
     except MilvusException as error:
-        raise CaiError(f"{uri}: Milvus cannot be reached or opened ({error.message})") from None
+        raise CaiError(f"{shown}: Milvus cannot be reached or opened ({error.message})") from None
+
+
+def without_password(uri: str) -> str:
+    """A URI as it may be shown and stored: without a user and a password."""
+    return re.sub(r"(?<=://)[^/]*@", "", uri)
 
 
 def export_milvus(source: Source, output: Path, uri: str, collection: str) -> artifact.Manifest:
@@ -39,19 +47,23 @@ def export_milvus(source: Source, output: Path, uri: str, collection: str) -> ar
     Raises CaiError if the collection exists, but `output` does not say that it was made by this command.
     """
     client = connect(uri)
-    settings = {"uri": uri, "collection": collection}
+    shown = without_password(uri)
+    settings = {"uri": shown, "collection": collection}
+    unfinished = f"{collection}_{artifact.digest(str(output.resolve()))}"
     made = artifact.read_manifest(output)
     ours = made is not None and made.recipe.get("settings") == settings
     if ours and not client.has_collection(collection):
         artifact.remove(output)  # so that the collection is made again
     if not ours and client.has_collection(collection):
-        raise CaiError(f"{uri} has a collection {collection!r} that {output} does not belong to; choose another --name")
+        raise CaiError(
+            f"{shown} has a collection {collection!r} that {output} does not belong to; choose another --name"
+        )
 
     def write(folder: Path) -> list[str]:
         keys = Keys(source.encoder.tokenizer.terms)
-        empty = _insert(client, f"{collection}_partial", source, keys)
+        empty = _insert(client, unfinished, source, keys)
         client.drop_collection(collection)
-        client.rename_collection(f"{collection}_partial", collection)
+        client.rename_collection(unfinished, collection)
         client.load_collection(collection)
         keys.write(folder / "terms.txt")
         queries = ({"id": id, "vector": _floats(keys.of_query(vector))} for id, vector in source.queries().items())
@@ -64,7 +76,7 @@ def export_milvus(source: Source, output: Path, uri: str, collection: str) -> ar
     try:
         return source.export(output, write, "milvus", **settings)
     except MilvusException as error:
-        raise CaiError(f"{uri}: {error.message}") from None
+        raise CaiError(f"{shown}: {error.message}") from None
     finally:
         client.close()
 

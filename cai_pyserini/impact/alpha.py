@@ -7,7 +7,7 @@ BM25 is that without expansion. (The mean of the ratios would be no estimate: it
 handful of documents.)
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -53,12 +53,13 @@ def estimate_alpha(
     return {kind: round(spread[kind] / spread["bm25"], 4) for kind in kinds}
 
 
-def _word_counts(spans: Sequence[Span], words: Iterable[str]) -> csr_matrix:
+def _word_counts(spans: Sequence[Span], words: Sequence[str]) -> csr_matrix:
     """Counts (spans, words)."""
-    columns = {word: column for column, word in enumerate(words)}
+    of_spans = {word for span in spans for word in span.words}
+    columns = {word: column for column, word in enumerate(words) if word in of_spans}
     entries = [(row, columns[w], n) for row, span in enumerate(spans) for w, n in span.words.items() if w in columns]
     rows, indices, counts = np.array(entries).T
-    return csr_matrix((counts.astype(np.float32), (rows, indices)), shape=(len(spans), len(columns)))
+    return csr_matrix((counts.astype(np.float32), (rows, indices)), shape=(len(spans), len(words)))
 
 
 def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:

@@ -8,7 +8,7 @@ lengths above 40 with four significant bits.
 Words that the expand stage found near a document add half of their weight there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.shards import Shard, Vectors
 
@@ -59,9 +60,9 @@ class Bm25:
         return near
 
     @cached_property
-    def words(self) -> list[str]:
+    def words(self) -> Sequence[str]:
         """The words, in the order of the columns."""
-        return (self.folder / "words.txt").read_text(encoding="utf-8").splitlines()
+        return Lines(self.folder / "words.txt")
 
     @property
     def spans(self) -> list[Span]:

@@ -25,7 +25,7 @@ from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.alpha import estimate_alpha
 from cai_pyserini.impact.bm25 import NEAR, Bm25
 from cai_pyserini.impact.quantization import QuantizationLoss
-from cai_pyserini.impact.shards import Impacts, other_documents
+from cai_pyserini.impact.shards import Impacts, Terms, other_documents
 from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
@@ -35,9 +35,9 @@ LEAST_SHARDS = 4  # per process: to start one takes longer than to write one sha
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors, and of words, as an encoder.yaml of this stage says."""
-    terms = Tokenizer(checkpoint_folder(config)).terms
-    words = [WORD + word for word in (bm25.words if bm25 else ())]
-    return Impacts(vectors, config, [*terms, *words], idf_weights(config, len(terms)), bm25)
+    tokens = Tokenizer(checkpoint_folder(config)).terms
+    terms = Terms(tokens, bm25.words if bm25 else (), WORD)
+    return Impacts(vectors, config, terms, idf_weights(config, len(tokens)), bm25)
 
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:

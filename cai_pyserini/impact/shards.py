@@ -29,6 +29,24 @@ class Written(NamedTuple):
     loss: QuantizationLoss
 
 
+class Terms(Sequence[str]):
+    """The columns of impacts: the tokens of a vocabulary, and then words, which can be millions, after `prefix`."""
+
+    def __init__(self, tokens: Sequence[str], words: Sequence[str], prefix: str):
+        self._tokens, self._words, self._prefix = tokens, words, prefix
+
+    def __len__(self) -> int:
+        return len(self._tokens) + len(self._words)
+
+    def __getitem__(self, column: Any) -> Any:
+        word = range(len(self))[column] - len(self._tokens)
+        return self._tokens[column] if word < 0 else self._prefix + self._words[word]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._tokens
+        yield from (self._prefix + word for word in self._words)
+
+
 @dataclass(frozen=True)
 class Impacts:
     """The impacts of a collection, as `config`, an encoder.yaml of the impact stage, says; with `bm25`, joint ones.
@@ -39,7 +57,7 @@ class Impacts:
 
     vectors: Vectors
     config: EncoderConfig
-    terms: list[str]
+    terms: Terms
     weights: np.ndarray | None
     bm25: Bm25 | None = None
 
@@ -68,8 +86,9 @@ class Impacts:
 
     def queries(self, queries: "Queries") -> csr_matrix:
         """Query weights (queries, columns), in the order of the topics."""
-        columns = {term: column for column, term in enumerate(self.terms)}
         encoded: dict[str, Any] = queries.for_search(self.config.query_scale)[0]
+        of_queries = {term for query in encoded.values() for term in query}
+        columns = {term: column for column, term in enumerate(self.terms) if term in of_queries}
         entries = [
             (row, columns[term], weight)
             for row, query in enumerate(encoded.values())
@@ -77,7 +96,7 @@ class Impacts:
             if term in columns
         ]
         rows, indices, weights = np.array(entries, np.int64).reshape(-1, 3).T
-        return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(encoded), len(columns)))
+        return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(encoded), len(self.terms)))
 
     def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
         """Write shards as JSON vectors."""

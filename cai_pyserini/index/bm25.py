@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from itertools import batched, islice
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.index.generated import queries_of_documents
 from cai_pyserini.index.raw import raw_json
 from cai_pyserini.index.shards import shard_recipe
 
@@ -42,9 +44,10 @@ def index_bm25(
 
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
-        count = _stage_json(
-            collection, staging, _queries_by_document(generated) if generated else {}, shard_id, shard_num
-        )
+        staging.mkdir()
+        appended = queries_of_documents(generated, folder / "generated") if generated else None
+        count = _stage_json(collection, staging, appended or (lambda id: []), shard_id, shard_num)
+        artifact.remove(folder / "generated")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
         indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw)
@@ -57,27 +60,16 @@ def index_bm25(
     return artifact.make(output, recipe, write)
 
 
-def _queries_by_document(generated: Collection) -> dict[str, list[str]]:
-    queries: dict[str, list[str]] = {}
-    topics = generated.topics("train")
-    qrels = generated.qrels("train")
-    for query, text in topics.items():
-        for document in qrels[query]:
-            queries.setdefault(document, []).append(text)
-    return queries
-
-
 def _stage_json(
-    collection: Collection, folder: Path, appended: dict[str, list[str]], shard_id: int, shard_num: int
+    collection: Collection, folder: Path, appended: Callable[[str], list[str]], shard_id: int, shard_num: int
 ) -> int:
     """Write a shard for Anserini's JsonCollection, in several files. Returns the number of documents."""
-    folder.mkdir()
     count = 0
     records = progress(collection.records(), collection.size, "index bm25")
     for number, part in enumerate(batched(islice(records, shard_id, None, shard_num), FILE_DOCUMENTS)):
         with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
             for record in part:
-                contents = " ".join([collection.contents_of(record), *appended.get(record.id, ())])
+                contents = " ".join([collection.contents_of(record), *appended(record.id)])
                 file.write(raw_json(record.id, record.title, contents) + "\n")
         count += len(part)
     return count

@@ -1,5 +1,6 @@
 """Index dense vectors with Faiss, for exact search by dot product."""
 
+import struct
 from pathlib import Path
 
 import faiss
@@ -9,22 +10,28 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.shards import Vectors
 
+COUNT = struct.Struct("<Q")  # of floats, which comes last before them
+
 
 def index_dense(vectors: Vectors, output: Path) -> Path:
     """Index dense vectors in the format of Pyserini's FaissSearcher: a file `index` and a file `docid`.
 
-    Raises CaiError for sparse vectors.
+    The vectors go to the file shard by shard. Raises CaiError for sparse vectors.
     """
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
 
     def write(folder: Path) -> artifact.Stats:
-        index = faiss.IndexFlatIP(vectors.width)
-        with (folder / "docid").open("w", encoding="utf-8") as ids:
+        empty = faiss.IndexFlatIP(width := vectors.width)
+        empty.ntotal = len(vectors)
+        header = faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(len(vectors) * width)
+        with (folder / "docid").open("w", encoding="utf-8") as ids, (folder / "index").open("wb") as file:
+            file.write(header)
             for shard in progress(vectors, vectors.shards, f"index {output.name}", "shard"):
-                index.add(shard.vectors)
+                file.write(shard.vectors.astype("<f4").tobytes())
                 ids.writelines(f"{id}\n" for id in shard.ids)
-        faiss.write_index(index, str(folder / "index"))
+            if file.tell() != len(header) + 4 * len(vectors) * width:
+                raise CaiError(f"{vectors.folder} has not the {len(vectors):,} vectors of its manifest: encode again")
         return {
             "documents": len(vectors),
             "bytes": artifact.folder_bytes(folder),

@@ -14,12 +14,12 @@ BATCH = 512  # queries at a time
 
 
 class FaissSearcher:
-    """An open index of dense vectors."""
+    """An open index of dense vectors, in a file that is mapped into memory: the system can drop and share it."""
 
     query_scale = 1
 
     def __init__(self, index: Path):
-        self._index = faiss.read_index(str(index / "index"))
+        self._index = faiss.read_index(str(index / "index"), faiss.IO_FLAG_MMAP_IFC)
         self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
@@ -44,4 +44,4 @@ class FaissSearcher:
         return {id: float(self._index.reconstruct(row) @ query) for id, row in rows.items()}
 
     def close(self) -> None:
-        """Nothing to close: the index is in memory."""
+        """Nothing to close: the file is unmapped with the object."""

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     service = Service(open_engines, settings.queue, settings.timeout)
     app = create_app(service, os.environ.get(KEY), LOOPBACK if settings.host in LOOPBACK else ())
     config = uvicorn.Config(
-        app, settings.host, settings.port, log_level="warning", access_log=False, server_header=False
+        app, settings.host, settings.port, log_level="warning", use_colors=False, access_log=False, server_header=False
     )
     socket = config.bind_socket()
     socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # asyncio does so only for sockets of its own; saves 40 ms

@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from cai_pyserini.ship.index import ship_index
 
         entry = ship_index(settings.index, settings.output, settings.name, settings.with_encoder, settings.push)
-        print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, md5 {entry.md5}")
+        print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
         print(settings.output / entry.filename)
     else:
         from cai_pyserini.ship.encoder import ship_encoder

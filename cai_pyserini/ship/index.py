@@ -62,6 +62,7 @@ def ship_index(
             readme=f"{stem}.README.md",
             urls=[url],
             md5=md5,
+            sha256=artifact.file_digest(archive),
             size=archive.stat().st_size,
             unpacked_size=size,
             documents=manifest.stats["documents"],

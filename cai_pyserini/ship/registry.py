@@ -2,7 +2,9 @@
 
 It is a JSON file of the user's, in the format of Pyserini's own registries: a list of entries. Its place is
 $CAI_PYSERINI_REGISTRY, or else cai-registry.json in Pyserini's cache, which is $PYSERINI_CACHE or ~/.cache/pyserini.
-Indexes are unpacked to the folder `indexes` of that cache, under the names that Pyserini would give them.
+Indexes are unpacked to the folder `indexes` of that cache.
+
+What comes over the network comes over https, redirections included, and must have the size and SHA-256 of its entry.
 """
 
 import hashlib
@@ -11,9 +13,10 @@ import os
 from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.error import URLError
 from urllib.parse import urljoin
-from urllib.request import urlopen
+from urllib.request import HTTPRedirectHandler, build_opener
 
 from pydantic import Field
 
@@ -25,7 +28,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.ship.archive import unpack
 
 SUFFIX = ".tar.gz"
-SCHEMES = ("https://", "file://")
+REMOTE, LOCAL = "https://", "file://"
 TIMEOUT = 60  # seconds without an answer
 LARGEST = 1 << 20  # bytes of a file of entries
 CHUNK = 1 << 20
@@ -34,14 +37,15 @@ Name = Annotated[str, Field(pattern=r"^\w[\w.+-]*$")]  # neither a path nor hidd
 
 
 class Entry(Settings):
-    """A prebuilt index. The keys are Pyserini's, but for `unpacked_size`."""
+    """A prebuilt index. The keys are Pyserini's, but for `sha256` and `unpacked_size`."""
 
     name: Name
     description: str
     filename: Annotated[str, Field(pattern=r"^\w[\w.+-]*\.tar\.gz$")]  # of an archive with one folder of that name
     readme: str
     urls: list[str] = Field(min_length=1)  # of the archive; relative ones are relative to the file with the entry
-    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]  # for Pyserini; anybody can make a second file of the same
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: int = Field(gt=0)  # bytes of the archive
     unpacked_size: int = Field(gt=0)  # bytes of the tar in the archive
     documents: int
@@ -90,26 +94,37 @@ def find(name: str) -> Entry:
 
 
 def add(source: str) -> list[Entry]:
-    """Add the entries of a file or https URL to the user's registry; they replace those of the same name."""
-    url = source if source.startswith(SCHEMES) else Path(source).absolute().as_uri()
+    """Add the entries of a file or https URL to the user's registry; they replace those of the same name.
+
+    Raises CaiError for an entry with a URL that is not https, or, in a file, a file's.
+    """
+    url = source if source.startswith((REMOTE, LOCAL)) else Path(source).absolute().as_uri()
+    allowed = (REMOTE,) if url.startswith(REMOTE) else (REMOTE, LOCAL)
     try:
-        with urlopen(_checked(url), timeout=TIMEOUT) as response:  # noqa: S310
+        with _open(url) as response:
             text = response.read(LARGEST)
     except (OSError, HTTPException) as error:
         raise CaiError(f"{source}: cannot be read ({error})") from None
-    added = [
-        entry.replace(urls=[_checked(urljoin(url, place)) for place in entry.urls])
-        for entry in parse_entries(text, source)
-    ]
+    added = [entry.replace(urls=[urljoin(url, place) for place in entry.urls]) for entry in parse_entries(text, source)]
+    if wrong := [place for entry in added for place in entry.urls if not place.startswith(allowed)]:
+        raise CaiError(f"{source}: expected a URL that begins with {' or '.join(allowed)}, not {wrong[0]}")
     merged = entries() | {entry.name: entry for entry in added}
     artifact.write_text(registry_path(), to_json(list(merged.values())))
     return added
 
 
-def _checked(url: str) -> str:
-    if not url.startswith(SCHEMES):
-        raise CaiError(f"{url}: expected a URL that begins with {' or '.join(SCHEMES)}")
-    return url
+class _OnlyHttps(HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not newurl.startswith(REMOTE):
+            raise URLError(f"it redirects to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _open(url: str) -> Any:
+    """The contents of a file or https URL, as a file."""
+    if not url.startswith((REMOTE, LOCAL)):
+        raise URLError("it begins neither with https:// nor with file://")
+    return build_opener(_OnlyHttps).open(url, timeout=TIMEOUT)
 
 
 def fetch(entry: Entry) -> Path:
@@ -124,7 +139,7 @@ def fetch(entry: Entry) -> Path:
         _download(entry, archive)
         return unpack(archive, entry.folder, entry.unpacked_size, work / "unpacked")
 
-    return cached_index(f"{entry.folder}.{entry.md5}", get)
+    return cached_index(f"{entry.folder}.{entry.sha256}", get)
 
 
 def _download(entry: Entry, output: Path) -> None:
@@ -132,28 +147,27 @@ def _download(entry: Entry, output: Path) -> None:
     errors = []
     for url in entry.urls:
         try:
-            size, md5 = _copy(_checked(url), output, entry)
+            _copy(url, output, entry)
         except (OSError, HTTPException) as error:
             errors.append(f"{url}: cannot be downloaded ({error})")
             continue
-        if (size, md5) == (entry.size, entry.md5):
+        size = output.stat().st_size
+        with output.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if (size, sha256) == (entry.size, entry.sha256):
             return
-        what = f"{size:,} bytes with md5 {md5}" if size <= entry.size else "more"
-        errors.append(f"{url}: refused, as it has {what}; its entry says {entry.size:,} bytes with md5 {entry.md5}")
+        what = f"{size:,} bytes with SHA-256 {sha256}" if size <= entry.size else "more"
+        expected = f"{entry.size:,} bytes with SHA-256 {entry.sha256}"
+        errors.append(f"{url}: refused, as it has {what}; its entry says {expected}")
     raise CaiError("\n".join(errors))
 
 
-def _copy(url: str, output: Path, entry: Entry) -> tuple[int, str]:
-    """Copy no more than the size of an entry and one chunk. Returns the size and the MD5."""
-    size, digest = 0, hashlib.md5(usedforsecurity=False)
+def _copy(url: str, output: Path, entry: Entry) -> None:
+    """Copy no more than the size of an entry and one chunk."""
     with (
         progress(range(0), entry.size, f"download {entry.name}", "B") as bar,
-        urlopen(url, timeout=TIMEOUT) as response,  # noqa: S310
+        _open(url) as response,
         output.open("wb") as file,
     ):
-        while size <= entry.size and (chunk := response.read(CHUNK)):
-            file.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-            bar.update(len(chunk))
-    return size, digest.hexdigest()
+        while file.tell() <= entry.size and (chunk := response.read(CHUNK)):
+            bar.update(file.write(chunk))

@@ -8,11 +8,13 @@ documents with.
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import compress, tee
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoTokenizer
 
@@ -89,11 +91,15 @@ def generate(settings: GenerateSettings) -> Path:
     batches = settings.output.with_name(f".{settings.output.name}.batches")
 
     def write(folder: Path) -> artifact.Stats:
-        documents = [document for document in collection.documents() if document.contents.strip()]
-        if len(documents) > settings.documents:
-            kept = sorted(random.Random(settings.seed).sample(range(len(documents)), settings.documents))
-            documents = [documents[i] for i in kept]
-        bar = progress(range(0), len(documents), "generate queries")
+        def with_text() -> Iterator[Document]:
+            return (document for document in collection.documents() if document.contents.strip())
+
+        every = sum(1 for _ in with_text())
+        size = min(every, settings.documents)
+        chosen = np.zeros(every, bool)
+        chosen[random.Random(settings.seed).sample(range(every), size)] = True
+        documents, again = tee(compress(with_text(), chosen))  # one is a batch of the other ahead
+        bar = progress(range(0), size, "generate queries")
 
         def records(number: int, part: Sequence[Document]) -> Iterator[dict[str, Any]]:
             torch.manual_seed(settings.seed + number)  # a batch has the same queries whatever was generated before it
@@ -104,19 +110,17 @@ def generate(settings: GenerateSettings) -> Path:
                 bar.update(len(batch))
 
         with bar:
-            count = _write_folder(folder, documents, in_batches(documents, KEPT, batches, made_by, records))
+            count = _write_folder(folder, documents, in_batches(again, KEPT, batches, made_by, records))
         if not count:
-            raise CaiError(
-                f"{generator.checkpoint} wrote no query for {len(documents):,} documents; is it a query generator?"
-            )
-        return {"documents": len(documents), "queries": count}
+            raise CaiError(f"{generator.checkpoint} wrote no query for {size:,} documents; is it a query generator?")
+        return {"documents": size, "queries": count}
 
     artifact.make(settings.output, made_by, write)
     artifact.remove(batches)
     return settings.output
 
 
-def _write_folder(folder: Path, documents: Sequence[Document], records: Iterator[dict[str, Any]]) -> int:
+def _write_folder(folder: Path, documents: Iterable[Document], records: Iterator[dict[str, Any]]) -> int:
     """Write a BEIR folder of documents and their queries, streamed; returns the number of queries."""
     (folder / "qrels").mkdir()
     count = 0

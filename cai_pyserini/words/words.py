@@ -7,9 +7,11 @@ expand stage: words are stems, which a dense encoder does not know, so each has 
 
 import random
 import re
+import sqlite3
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import batched
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from cai_pyserini.words.analyzer import Analyzer
 SPANS = 500
 SEED = 42
 LEXICON = 50_000  # words
+FORMS = 500_000  # kept in memory before they go to a file
 FORM = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -46,7 +49,7 @@ def count_words(collection: Collection, output: Path) -> Path:
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
         spans: Reservoir[str] = Reservoir(SPANS, draw)
-        forms: Counter[str] = Counter()
+        forms = Forms(folder / "forms")
         documents = shards = nonzeros = 0
         bar = progress(collection.documents(), collection.size, "words")
         for shards, slice_ in enumerate(batched(bar, SHARD), 1):
@@ -57,22 +60,63 @@ def count_words(collection: Collection, output: Path) -> Path:
             documents += len(slice_)
             nonzeros += counts.nnz
             for document in slice_:
-                forms.update(set(FORM.findall(document.contents.lower())))
+                forms.add(FORM.findall(document.contents.lower()))
                 if span := random_span(document.contents, draw):
                     spans.add(span)
-        artifact.write_text(folder / "words.txt", "".join(f"{word}\n" for word in columns))
-        jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
+        with (folder / "words.txt").open("w", encoding="utf-8") as file:
+            file.writelines(f"{word}\n" for word in columns)
+        with closing(forms):
+            jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
         jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans.items))
         return {"vectors": documents, "shards": shards, "nonzeros": nonzeros, "words": len(columns)}
 
     return artifact.make(output, recipe, write)
 
 
-def _lexicon(forms: Counter[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
-    """The words of most documents, with their most frequent forms; `forms` has the numbers of documents."""
+class Forms:
+    """In how many documents forms occur.
+
+    Iterating yields those in several documents, the most frequent first; ties keep the order of the documents.
+    A file holds them, because there are far more than words: rare names, numbers of things, misspellings.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self._recent = path, Counter[str]()
+        self._file = sqlite3.connect(path)
+        self._file.executescript(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+            "CREATE TABLE forms (form TEXT PRIMARY KEY, documents INTEGER)"
+        )
+
+    def add(self, forms: Iterable[str]) -> None:
+        """Count the different forms of a document."""
+        self._recent.update(list(dict.fromkeys(forms)))
+        if len(self._recent) >= FORMS:
+            self._write()
+
+    def __iter__(self) -> Iterator[str]:
+        self._write()
+        rows = self._file.execute("SELECT form FROM forms WHERE documents > 1 ORDER BY documents DESC, rowid")
+        return (form for (form,) in rows)
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._file.close()
+        self._path.unlink()
+
+    def _write(self) -> None:
+        self._file.executemany(
+            "INSERT INTO forms VALUES (?, ?) ON CONFLICT DO UPDATE SET documents = documents + excluded.documents",
+            self._recent.items(),
+        )
+        self._recent.clear()
+
+
+def _lexicon(forms: Iterable[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
+    """The words of most documents, with their most frequent forms."""
     found: set[str] = set()
-    for form, documents in forms.most_common():
-        if documents < 2 or len(found) == LEXICON:
+    for form in forms:
+        if len(found) == LEXICON:
             return
         match analyzer(form):
             case [word] if word in columns and word not in found:

@@ -44,11 +44,18 @@ def parser(description: str, name: str, collection: bool = True) -> argparse.Arg
 
 
 def memory(process: int | str, field: str = "VmRSS") -> int:
-    """The memory of a process and of those that it has started, in bytes: a field of /proc/PID/status; on Linux."""
+    """The memory of a process and of those that it has started, in bytes: a field of /proc/PID/status; on Linux.
+
+    One that is just being started, and has its parent's memory and command line until then, is left out.
+    """
     try:
         status = Path(f"/proc/{process}/status").read_text()
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
         children = [
-            child for file in Path(f"/proc/{process}/task").glob("*/children") for child in file.read_text().split()
+            child
+            for file in Path(f"/proc/{process}/task").glob("*/children")
+            for child in file.read_text().split()
+            if Path(f"/proc/{child}/cmdline").read_bytes() != command
         ]
     except OSError:  # it has ended, or another system
         return 0

@@ -1,18 +1,21 @@
 """Claim: what follows encoding is linear in the number of documents, and needs no more memory for more of them.
 
 Collections of any size are made of a real one: each document is one of its documents and half of another, of its words
-in the text, of its terms in the vector. The stages run as commands, index also with one process; their seconds are
+in the text, of its terms in the vector; its dense vector is random, and its generated queries are the beginnings of
+words of its text. The stages run as commands, index also with one process; their seconds are
 those of their manifests, without imports. Memory is the private memory of a command and the processes it starts,
 sampled ten times per second; files that are mapped into memory are left out, because the system can drop them. Search
 is one query at a time, in one thread, 100 hits, after 300 queries as a warm-up.
 
 No more memory: at most a tenth more for each stage, from one size to the next, of 100,000 documents at least. This is
 not asked of indexing with all processors, since the number of its processes depends on the size of the collection.
+Of BM25 with generated queries, what is measured is all but Anserini, whose JVM has a heap of 2 GB.
 """
 
 import json
 import sys
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,12 +29,17 @@ WARM_UP = 300
 LARGE = 100_000  # documents of the smallest collection whose memory is compared
 PRIVATE = "RssAnon"
 ALL = "index, all processors"
+STORED = "index, documents stored"
+STAGES = ["idf", "impact", "words", "joint impact", "index", STORED, ALL]
+STAGES += ["generated queries", "dense index", "search"]
+WIDTH = 384  # of dense vectors
+QUERIES = 3  # generated for each document
 
 Row = dict[str, Any]  # documents, stage, seconds, memory, bytes; of search: documents, stage, p50, p99, memory
 
 
 def synthesize(collection: str, vectors: str, documents: int, folder: str) -> Row:
-    """Write `corpus.jsonl` and `vectors`, made of a collection and its raw vectors."""
+    """Write `corpus.jsonl`, `vectors`, `dense` and `generated`, made of a collection and its raw vectors."""
     import numpy as np
     from scipy.sparse import vstack
 
@@ -64,7 +72,43 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> Ro
         return {"vectors": documents, "shards": len(starts), "nonzeros": nonzeros}
 
     artifact.make(Path(folder, "vectors"), recipe, write)
+
+    def write_dense(output: Path) -> artifact.Stats:
+        starts = range(0, documents, SHARD)
+        for number, start in enumerate(starts):
+            ids = [f"d{document:07d}" for document in range(start, min(start + SHARD, documents))]
+            rows = draw.standard_normal((len(ids), WIDTH), np.float32)
+            write_shard(shard_path(output, number), Shard(ids, rows), artifact.digest(recipe), 0.0, 1)
+        return {"vectors": documents, "shards": len(starts)}
+
+    artifact.make(Path(folder, "dense"), recipe | {"kind": "dense"}, write_dense)
+    qrels = Path(folder, "generated", "qrels")
+    qrels.mkdir(parents=True)
+    with (qrels / "train.tsv").open("w") as judged, (qrels.parent / "queries.jsonl").open("w") as queries:
+        for document in range(documents):
+            words = texts[document % len(texts)]
+            for number in range(QUERIES):
+                id = f"d{document:07d}-{number}"
+                queries.write(json.dumps({"_id": id, "text": " ".join(words[number : number + 6])}) + "\n")
+                judged.write(f"{id}\td{document:07d}\t1\n")
     return {}
+
+
+def staging(corpus: str, generated: str, folder: str) -> Row:
+    """Prepare documents and their generated queries for Anserini: seconds, private memory at the end, bytes."""
+    from cai_pyserini.collection.beir_folder import BeirFolder
+    from cai_pyserini.index.bm25 import _stage_json
+    from cai_pyserini.index.generated import queries_of_documents
+
+    start = time.perf_counter()
+    output = Path(folder, "staged")
+    output.mkdir()
+    appended = queries_of_documents(BeirFolder(Path(generated), "generated"), Path(folder, "generated queries"))
+    _stage_json(BeirFolder(Path(corpus), "corpus"), output, appended, 0, 1)
+    memory = harness.memory("self", PRIVATE)
+    written = sum(path.stat().st_size for path in output.iterdir())
+    seconds = time.perf_counter() - start
+    return {"stage": "generated queries", "seconds": seconds, "memory": memory, "bytes": written}
 
 
 def searching(index: str, queries: str) -> Row:
@@ -96,22 +140,30 @@ def measure(name: str, stage: list[str], folder: str, **options: object) -> Row:
 
 
 def stages(args: Any, documents: int, vectors: str, queries: str) -> list[Row]:
-    """Make a collection and run all stages on it."""
+    """Make a collection and run the stages on it."""
     with TemporaryDirectory(dir=args.folder) as folder:
         print(f"{documents:,} documents", file=sys.stderr)
         harness.fresh(synthesize, collection=args.collection, vectors=vectors, documents=documents, folder=folder)
-        corpus, idf, impacts = (f"{folder}/{name}" for name in ("corpus.jsonl", "idf", "impact"))
+        names = ("corpus.jsonl", "idf", "vectors", "impact")
+        corpus, idf, raw, impacts = (f"{folder}/{name}" for name in names)
         encoder = {"encoder": args.encoder}
-        rows = [
-            measure("idf", ["idf"], folder, collection=corpus, **encoder),
-            measure("impact", ["impact"], folder, vectors=f"{folder}/vectors", idf=idf, **encoder),
-            measure("index", ["index", "impact"], folder, input=impacts, threads=1),
-            measure(
-                "index, documents stored", ["index", "impact"], folder, input=impacts, collection=corpus, threads=1
+        measures = {
+            "idf": partial(measure, "idf", ["idf"], folder, collection=corpus, **encoder),
+            "impact": partial(measure, "impact", ["impact"], folder, vectors=raw, idf=idf, **encoder),
+            "words": partial(measure, "words", ["words"], folder, collection=corpus),
+            "joint impact": partial(
+                measure, "joint impact", ["impact"], folder, vectors=raw, words=f"{folder}/words", alpha=1, **encoder
             ),
-            measure(ALL, ["index", "impact"], folder, input=impacts),
-            harness.fresh(searching, index=f"{folder}/index", queries=queries),
-        ]
+            "index": partial(measure, "index", ["index", "impact"], folder, input=impacts, threads=1),
+            STORED: partial(measure, STORED, ["index", "impact"], folder, input=impacts, collection=corpus, threads=1),
+            ALL: partial(measure, ALL, ["index", "impact"], folder, input=impacts),
+            "generated queries": partial(
+                harness.fresh, staging, corpus=corpus, generated=f"{folder}/generated", folder=folder
+            ),
+            "dense index": partial(measure, "dense index", ["index", "dense"], folder, vectors=f"{folder}/dense"),
+            "search": partial(harness.fresh, searching, index=f"{folder}/index", queries=queries),
+        }
+        rows = [run() for stage, run in measures.items() if stage in args.stages]
     return [{"documents": documents} | row for row in rows]
 
 
@@ -150,8 +202,9 @@ def cells(row: Row) -> tuple[str, ...]:
 def main() -> None:
     parser = harness.parser(__doc__, "scale")
     parser.add_argument("--documents", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="sizes")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="after those that they need")
     parser.add_argument("--vectors", help="the collection's raw vectors, if they have been encoded")
-    parser.add_argument("--folder", help="where the collections are made; a million documents take 6 GB")
+    parser.add_argument("--folder", help="where the collections are made; a million documents take 9 GB")
     parser.add_argument("--plot", help="PNG file to write")
     args = parser.parse_args()
     rows: list[Row] = []
@@ -167,8 +220,9 @@ def main() -> None:
     harness.show(f"Stages after encoding ({Path(args.collection).name}, recombined)", header, [*map(cells, rows)])
     found = {(row["documents"], row["stage"]): row for row in rows}
     size = max(args.documents)
-    speedup = found[size, "index"]["seconds"] / found[size, ALL]["seconds"]
-    print(f"- {ALL}: {speedup:.2f} times as fast as with one process, {size:,} documents")
+    if {"index", ALL} <= {*args.stages}:
+        speedup = found[size, "index"]["seconds"] / found[size, ALL]["seconds"]
+        print(f"- {ALL}: {speedup:.2f} times as fast as with one process, {size:,} documents")
     for small, large in pairwise(size for size in sorted(args.documents) if size >= LARGE):
         for stage in dict.fromkeys(stage for _, stage in found if stage != ALL):
             growth = found[large, stage]["memory"] / found[small, stage]["memory"] - 1

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,6 +127,38 @@ def test_a_short_output_into_a_closed_pipe_ends_quietly_too() -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+EVIL = "\x1b]0;title\x07 \x1b[2J \x9b1A \u202etxt.exe \r hidden"
+SHOWN = r"\u001b]0;title\u0007 \u001b[2J \u009b1A \u202etxt.exe \u000d hidden"
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_control_characters_instead_of_obeying_them(on_terminal: Callable[..., str]) -> None:
+    got = on_terminal(
+        *python(
+            "import logging, json\n"
+            "from cai_pyserini.core.errors import CaiError\n"
+            f"evil = {EVIL!r}\n"
+            "print(f'{terminal.BOLD}{evil}{terminal.PLAIN}')\n"
+            "print(json.dumps(evil, ensure_ascii=False))\n"
+            "logging.getLogger('x').warning('%s', evil)\n"
+            "for _ in terminal.progress([1, 2], 2, evil):\n"
+            "    list(terminal.progress([1], 1, 'inner bar'))\n"
+            "raise CaiError(evil)"
+        )
+    )
+    assert got.startswith(f"\x1b[1m{SHOWN}\x1b[0m\n")
+    assert json.loads(got.splitlines()[1]) == EVIL
+    assert f"warning: {SHOWN}\n" in got and got.endswith(f"error: {SHOWN}\n")
+    assert f"\r{SHOWN}: 100%" in got and "\rinner bar: 100%" in got and "\x1b[A" in got  # bars still move
+    assert not re.search(r"\x1b(?!\[[01]m|\[A)|[\x07\x9b\u202e]", got)
+
+
+@pytest.mark.slow
+def test_what_is_piped_stays_as_it_is() -> None:
+    done = subprocess.run(python(f"print({EVIL!r})"), capture_output=True, check=True)
+    assert done.stdout.decode() == EVIL + "\n"
 
 
 @pytest.mark.slow

@@ -41,3 +41,20 @@ def test_without_strong_words_a_snippet_is_the_beginning() -> None:
 
 def test_a_word_that_is_longer_than_a_snippet_is_shown() -> None:
     assert text_of(snippet("x" * 50 + " y", {}, 10)) == "x" * 50 + " …"
+
+
+def test_text_without_spaces_is_cut_to_the_strongest_part() -> None:
+    text = "无" * 3000 + "痛风" + "无" * 3000
+    strengths = word_strengths(
+        text,
+        [Explanation("x", "d", 1, 1.0, None, [Term("痛", 1, 1, None, 1, 1.0)], [])],
+        lambda system, word: list(word),
+    )
+    shown = text_of(snippet(text, strengths))
+    assert len(shown) <= 240 + 4 and "痛" in shown
+    assert shown.startswith("… 无") and shown.endswith("无 …")
+
+
+def test_what_is_no_word_is_cut_too() -> None:
+    assert text_of(snippet("-" * 3000, {})) == " … "
+    assert text_of(snippet(f"one{'-' * 3000}two{'=' * 3000}", {})) == "one … two … "

@@ -74,6 +74,29 @@ def test_a_collection_of_others_is_not_replaced(impacts: Path, uri: str, tmp_pat
         export_milvus(Source(impacts), tmp_path / "milvus", uri, "cai")
 
 
+def test_no_other_collection_is_dropped(impacts: Path, uri: str, tmp_path: Path) -> None:
+    for name in ("cai_partial", "cai"):  # the first, of somebody else, is named as temporary ones might be
+        export_milvus(Source(impacts), tmp_path / name, uri, name)
+    client = connect(uri)
+    assert set(client.list_collections()) == {"cai", "cai_partial"}
+    client.close()
+
+
+def test_a_password_is_neither_stored_nor_shown(
+    impacts: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "https://me:pa@ss@db.example:19530/base"
+    with pytest.raises(CaiError, match=r"https://db\.example:19530/base: Milvus cannot be reached") as error:
+        connect(secret)
+    assert "pa@ss" not in str(error.value)
+    monkeypatch.setattr("cai_pyserini.export.milvus.connect", lambda given: connect(uri))  # such a server stands in
+    manifest = export_milvus(Source(impacts), tmp_path / "milvus", secret, "cai")
+    assert manifest.recipe["settings"]["uri"] == "https://db.example:19530/base"
+    assert not any("pa@ss" in path.read_text() for path in (tmp_path / "milvus").iterdir())
+    with pytest.raises(CaiError, match=r"^https://db\.example:19530/base has a collection 'cai'"):
+        export_milvus(Source(impacts), tmp_path / "other", secret, "cai")
+
+
 def test_an_interrupted_export_starts_again(
     impacts: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

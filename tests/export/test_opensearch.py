@@ -1,6 +1,7 @@
 """Requests for OpenSearch and Elasticsearch: their form, and the scores of Lucene's FeatureField, which both use."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cai_pyserini.core import jvm
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.export.opensearch import ENGINES, export_opensearch, representable, search
 from cai_pyserini.export.source import Source
 from cai_pyserini.index.impact import index_impacts
@@ -174,7 +176,7 @@ def test_impacts_of_9_bits_lose_nothing(java: None, run_folder: Path, topics: di
     impacts = impacts_of_bits(9, run_folder, tmp_path / "impacts")
     index = index_impacts(impacts, tmp_path / "index")
     manifest = export_opensearch(Source(impacts, topics), tmp_path / "export", "opensearch")
-    assert "0.00% were rounded to 9 significant bits" in manifest.stats["loses"][1]
+    assert "0.00% were rounded to 9 significant bits" in manifest.stats["loses"][2]
     searches = {record["id"]: record for record in json_lines(tmp_path / "export" / "queries.jsonl")}
     found = search_features(
         read_bulk(tmp_path / "export"), {id: tokens(s["body"]["query"]) for id, s in searches.items()}
@@ -188,6 +190,26 @@ def test_lucene_keeps_the_values_that_are_written(java: None) -> None:
     values = representable(np.array([*range(1, 1200), 12345, 1_000_003]))
     found = search_features({str(v): {"7": float(v)} for v in set(values.tolist())}, {"q": {"7": 1.0}})["q"]
     assert found == {str(v): float(v) for v in set(values.tolist())}
+
+
+def test_bulk_requests_are_small_enough_for_a_server(
+    impacts_by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_opensearch(Source(impacts_by_hand), tmp_path / "one", "opensearch")
+    assert [path.name for path in (tmp_path / "one").glob("bulk-*")] == ["bulk-00000.ndjson"]
+    monkeypatch.setattr("cai_pyserini.export.opensearch.REQUEST", 120)
+    export_opensearch(Source(impacts_by_hand), tmp_path / "many", "opensearch")
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "many").glob("bulk-*"))]
+    assert len(sizes) > 2 and max(sizes) <= 120
+    assert all(first + second > 60 for first, second in pairwise(sizes))
+    assert read_bulk(tmp_path / "many") == read_bulk(tmp_path / "one")
+
+
+def test_an_id_that_no_server_takes_is_refused(impacts_by_hand: Path, tmp_path: Path) -> None:
+    path = impacts_by_hand / "00001.jsonl"
+    path.write_text(path.read_text().replace("d5", "é" * 257))
+    with pytest.raises(CaiError, match=r"the id é{20}… has 514 bytes; elasticsearch takes 512"):
+        export_opensearch(Source(impacts_by_hand), tmp_path / "export", "elasticsearch")
 
 
 def test_nine_significant_bits() -> None:

@@ -1,6 +1,7 @@
 """Joint impacts: one search of one index has the score alpha * BM25 + SPLADE."""
 
 import json
+import pickle
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -112,6 +113,19 @@ def test_an_encoder_yaml_says_how_to_encode_queries(run_folder: Path, tmp_path: 
     again = load_encoder(str(tmp_path))
     assert again.joint == made.joint and again.range == made.range
     assert load_encoder(str(run_folder / "indexes" / "splade-idf")).joint is None
+
+
+def test_processes_get_the_path_of_the_words_not_the_words(checkpoint: Path, tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(50_000)]
+    bm25 = Bm25(counted(tmp_path / "words", np.ones((1, len(words))), words), alpha=1.0)
+    config = EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow")
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix((1, 30522), dtype=np.float32))
+    impacts = open_impacts(vectors, config, bm25)
+    pickled = pickle.dumps(impacts)
+    assert b"word49999" not in pickled and len(pickled) < 1_000_000
+    again = pickle.loads(pickled).terms
+    assert len(again) == 30522 + len(words) and again[30522] == "bm25:word0" and again[-1] == "bm25:word49999"
+    assert list(again) == list(impacts.terms) == [*Tokenizer(checkpoint).terms, *(WORD + word for word in words)]
 
 
 @pytest.fixture

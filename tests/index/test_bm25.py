@@ -1,7 +1,6 @@
 """BM25 indexes, opened with stock Pyserini, and docT5query's appended queries."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -60,7 +59,6 @@ def generated(tmp_path: Path) -> Path:
 def test_generated_queries_are_appended_to_their_documents(
     tiny: Path, generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(tiny / "corpus.jsonl", generated)
     monkeypatch.setattr(stage, "FILE_DOCUMENTS", 5)  # so that there are three files
     documents = BeirFolder(tiny, "tiny")
     index = index_bm25(documents, tmp_path / "index", 1, BeirFolder(generated, "generated"))
@@ -71,6 +69,23 @@ def test_generated_queries_are_appended_to_their_documents(
     with_queries = artifact.require(index, "index").digest
     assert artifact.require(index_bm25(documents, index, 1), "index").digest != with_queries
     assert bm25(index, ["quinsy"]) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("queries.jsonl", '{"_id": "g2", "text": "x"}', r"queries\.jsonl:4: query id 'g2' occurs twice"),
+        ("qrels/train.tsv", "g9\td7\t1", r"train\.tsv:5: query 'g9' is in the qrels but not among the queries"),
+    ],
+)
+def test_broken_generated_queries_are_named(
+    file: str, line: str, message: str, tiny: Path, generated: Path, tmp_path: Path
+) -> None:
+    with (generated / file).open("a") as opened:
+        opened.write(line + "\n")
+    with pytest.raises(CaiError, match=message):
+        index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "index", 1, BeirFolder(generated, "generated"))
+    assert not (tmp_path / "index").exists()
 
 
 def test_documents_that_anserini_does_not_index_are_not_taken_for_whole(

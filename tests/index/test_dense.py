@@ -1,5 +1,6 @@
 """Dense indexes: files that Pyserini's FaissSearcher opens."""
 
+import shutil
 from pathlib import Path
 
 import faiss
@@ -9,6 +10,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.shards import shard_path
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.dense import index_dense
 from tests.conftest import stored_vectors
@@ -25,6 +27,22 @@ def test_an_index_holds_the_vectors_and_their_ids(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored.reconstruct_n(0, 4), [*ROWS.tolist(), [5, 0]])
     stats = artifact.require(index, "index").stats
     assert (stats["documents"], stats["checkpoint"]) == (4, "of the encoder") and stats["bytes"] > 4 * 2 * 4
+
+
+def test_the_file_is_the_one_that_faiss_writes(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((24, 12), np.float32)
+    vectors = stored_vectors(tmp_path / "vectors", rows[:20], rows[20:], kind="dense")
+    index = faiss.IndexFlatIP(12)
+    index.add(rows)
+    faiss.write_index(index, str(tmp_path / "by faiss"))
+    assert (index_dense(vectors, tmp_path / "index") / "index").read_bytes() == (tmp_path / "by faiss").read_bytes()
+
+
+def test_shards_with_fewer_vectors_than_their_manifest_says_are_refused(tmp_path: Path) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", ROWS, ROWS[:1], kind="dense")
+    shutil.copy(shard_path(vectors.folder, 1), shard_path(vectors.folder, 0))
+    with pytest.raises(CaiError, match="has not the 4 vectors of its manifest: encode again"):
+        index_dense(vectors, tmp_path / "index")
 
 
 def test_made_again_only_where_the_vectors_change(tmp_path: Path) -> None:

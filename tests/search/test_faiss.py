@@ -61,6 +61,14 @@ def test_the_threads_of_others_stay_as_they_are(searcher: FaissSearcher) -> None
     torch.set_num_threads(before)
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what is mapped")
+def test_the_vectors_are_mapped_into_memory(tmp_path: Path) -> None:
+    index = index_dense(stored_vectors(tmp_path / "vectors", ROWS, kind="dense"), tmp_path / "index")
+    searcher = FaissSearcher(index)
+    assert str(index / "index") in Path("/proc/self/maps").read_text()
+    assert found(searcher, {"q": [1, 1]}, 1) == {"q": [("c", 7.0)]}
+
+
 def test_nothing_to_close(searcher: FaissSearcher) -> None:
     searcher.close()
     assert searcher.query_scale == 1 and len(found(searcher, {"q": [1.0, 0.0]}, 1)["q"]) == 1

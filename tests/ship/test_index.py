@@ -63,7 +63,7 @@ def test_a_round_trip(name: str, run_folder: Path, cache: Path, tmp_path: Path) 
     expected = search_index(index)
     assert len(expected[0]) > 2
     assert search(LuceneImpactSearcher.from_prebuilt_index(entry.name, entry.name)) == expected
-    folder = cache / "indexes" / f"{entry.folder}.{entry.md5}"
+    folder = cache / "indexes" / f"{entry.folder}.{entry.sha256}"
     assert load_encoder(str(folder)).checkpoint == load_encoder(str(index)).checkpoint
     assert search(LuceneImpactSearcher.from_prebuilt_index(entry.name, CaiQueryEncoder(str(folder)))) == expected
     assert not (folder / "encoder" / "model.safetensors").exists()
@@ -166,7 +166,7 @@ def test_the_command_and_its_readme(run_folder: Path, tmp_path: Path, capsys: py
     (entry,) = json.loads(file.read_text())
     assert entry["name"] == "tiny.splade-tiny.joint-splade-idf" and entry["urls"] == [entry["filename"]]
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{entry['name']}: 12 documents, 0.0") and first.endswith(f"md5 {entry['md5']}")
+    assert first.startswith(f"{entry['name']}: 12 documents, 0.0") and first.endswith(f"SHA-256 {entry['sha256']}")
     assert second == str(tmp_path / "shipped" / entry["filename"])
     readme = (tmp_path / "shipped" / entry["readme"]).read_text()
     results = json.loads((run_folder / "results.json").read_text())["systems"]

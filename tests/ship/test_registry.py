@@ -1,10 +1,12 @@
 """The user's registry, and what is downloaded from its entries."""
 
+import hashlib
 import json
 import shutil
 import ssl
 import subprocess
 import threading
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,9 +28,12 @@ def write_entry(folder: Path, source: Path, **changes: object) -> Path:
     folder.mkdir(exist_ok=True)
     archive = folder / "x.y.tar.gz"
     size = pack([source], "x.y", archive)
-    md5 = subprocess.run(["md5sum", archive], capture_output=True, text=True, check=True).stdout.split()[0]
+    sums = {
+        name: subprocess.run([f"{name}sum", archive], capture_output=True, text=True, check=True).stdout.split()[0]
+        for name in ("md5", "sha256")
+    }
     record = {"name": "y", "description": "an index", "filename": archive.name, "readme": "x.y.README.md"}
-    record |= {"urls": [archive.name], "md5": md5, "size": archive.stat().st_size, "unpacked_size": size}
+    record |= {"urls": [archive.name], **sums, "size": archive.stat().st_size, "unpacked_size": size}
     (folder / "entry.json").write_text(json.dumps([record | {"documents": 1} | changes]))
     return folder / "entry.json"
 
@@ -53,7 +58,7 @@ def test_an_entry_is_added_and_its_archive_fetched(
     assert added.urls == [(tmp_path / "shipped" / "x.y.tar.gz").as_uri()]
     assert capsys.readouterr().out == f"y: 0.00 MB, {added.urls[0]}\n{cache / 'cai-registry.json'}\n"
     main(["get", "y"])
-    folder = cache / "indexes" / f"x.y.{added.md5}"
+    folder = cache / "indexes" / f"x.y.{added.sha256}"
     assert capsys.readouterr().out == f"{folder}\n"
     assert (folder / "data").read_text() == (index / "data").read_text()
     shutil.rmtree(entry.parent)  # is not needed again
@@ -84,7 +89,10 @@ def test_entries_of_the_same_name_are_replaced(index: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"urls": ["http://example.org/x.y.tar.gz"]}, "expected a URL that begins with https:// or file://"),
+        (
+            {"urls": ["http://example.org/x.y.tar.gz"]},
+            "expected a URL that begins with https:// or file://, not http://example",
+        ),
         ({"urls": ["ftp://example.org/x.y.tar.gz"]}, "expected a URL"),
         ({"urls": []}, "entry 1: urls"),
         ({"name": "../y"}, "entry 1: name"),
@@ -92,7 +100,8 @@ def test_entries_of_the_same_name_are_replaced(index: Path, tmp_path: Path) -> N
         ({"filename": "../x.tar.gz"}, "entry 1: filename"),
         ({"filename": "x.zip"}, "entry 1: filename"),
         ({"md5": "0"}, "entry 1: md5"),
-        ({"md5": "../" * 10 + "xy"}, "entry 1: md5"),
+        ({"sha256": "0" * 32}, "entry 1: sha256"),
+        ({"sha256": "../" * 21 + "x"}, "entry 1: sha256"),
         ({"size": "10"}, "entry 1: size: '10'"),
         ({"unpacked_size": 0}, "entry 1: unpacked_size"),
         ({"color": "red"}, "entry 1: unknown key color"),
@@ -124,6 +133,12 @@ def broken(archive: Path, entry: Entry) -> Entry:
     return entry
 
 
+def with_the_same_md5(archive: Path, entry: Entry) -> Entry:
+    """As anybody can make one: here the entry is changed instead."""
+    archive.write_bytes(archive.read_bytes()[:-1] + b"?")
+    return entry.replace(md5=hashlib.md5(archive.read_bytes()).hexdigest())
+
+
 def truncated(archive: Path, entry: Entry) -> Entry:
     archive.write_bytes(archive.read_bytes()[:100])
     return entry
@@ -151,7 +166,8 @@ def another_folder(archive: Path, entry: Entry) -> Entry:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (broken, r"x\.y\.tar\.gz: refused, as it has [\d,]+ bytes with md5 \w+; its entry says [\d,]+ bytes with md5"),
+        (broken, r"x\.y\.tar\.gz: refused, as it has [\d,]+ bytes with SHA-256 \w+; its entry says"),
+        (with_the_same_md5, r"refused, as it has [\d,]+ bytes with SHA-256 \w{64}; its entry says"),
         (truncated, "refused, as it has 100 bytes"),
         (lengthened, "refused, as it has more; its entry says"),
         (missing, r"cannot be downloaded \(.*No such file"),
@@ -181,29 +197,69 @@ def test_the_next_url_is_tried(index: Path, tmp_path: Path) -> None:
     assert (registry.fetch(entry) / "data").is_file()
 
 
-def test_over_https(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Redirecting(SimpleHTTPRequestHandler):
+    """Files, and redirections of /to/URL."""
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing is logged."""
+
+    def do_GET(self) -> None:
+        if not self.path.startswith("/to/"):
+            return super().do_GET()
+        self.send_response(302)
+        self.send_header("Location", self.path.removeprefix("/to/"))
+        return self.end_headers()
+
+
+def serve(folder: Path, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    server = ThreadingHTTPServer(("localhost", 0), partial(Redirecting, directory=str(folder)))
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http{'s' if context else ''}://localhost:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def http(tmp_path: Path) -> Iterator[str]:
+    yield from serve(tmp_path / "shipped")
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[str]:
     """With a certificate of this machine, which has to be trusted first."""
-    write_entry(tmp_path / "shipped", index)
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     request += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(request, check=True, capture_output=True)
-    server = ThreadingHTTPServer(
-        ("localhost", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "shipped"))
-    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"https://localhost:{server.server_port}/entry.json"
-    try:
-        with pytest.raises(CaiError, match="CERTIFICATE_VERIFY_FAILED"):
-            registry.add(url)
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        monkeypatch.setattr("urllib.request._opener", None)  # knows the certificates of before
-        (entry,) = registry.add(url)
-        assert entry.urls == [f"https://localhost:{server.server_port}/x.y.tar.gz"]
-        assert (registry.fetch(entry) / "data").read_text() == (index / "data").read_text()
-    finally:
-        server.shutdown()
-        server.server_close()
+    yield from serve(tmp_path / "shipped", context)
+
+
+def test_over_https(index: Path, https: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_entry(tmp_path / "shipped", index)
+    with pytest.raises(CaiError, match="CERTIFICATE_VERIFY_FAILED"):
+        registry.add(f"{https}/entry.json")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    assert registry.add(f"{https}/to/{https}/entry.json")
+    (entry,) = registry.add(f"{https}/entry.json")
+    assert entry.urls == [f"{https}/x.y.tar.gz"]
+    assert (registry.fetch(entry) / "data").read_text() == (index / "data").read_text()
+
+
+def test_https_does_not_lead_to_http_or_to_files(
+    index: Path, http: str, https: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    path = write_entry(tmp_path / "shipped", index)
+    with pytest.raises(CaiError, match=f"cannot be read .*it redirects to {http}/entry.json, which is not https"):
+        registry.add(f"{https}/to/{http}/entry.json")
+    (entry,) = registry.add(f"{https}/entry.json")
+    with pytest.raises(CaiError, match=f"cannot be downloaded .*it redirects to {http}/x.y.tar.gz, which is not https"):
+        registry.fetch(entry.replace(urls=[f"{https}/to/{http}/x.y.tar.gz"]))
+    archive = path.with_name("x.y.tar.gz").as_uri()
+    write_entry(tmp_path / "shipped", index, urls=[archive])
+    with pytest.raises(CaiError, match=f"entry.json: expected a URL that begins with https://, not {archive}"):
+        registry.add(f"{https}/entry.json")

@@ -16,7 +16,7 @@ from cai_pyserini.words import words as stage
 from cai_pyserini.words.__main__ import main
 from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words
-from tests.conftest import json_lines
+from tests.conftest import Command, json_lines
 from tests.index.stock import reader
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -112,6 +112,18 @@ def test_the_lexicon_has_frequent_words_as_they_are_written(tmp_path: Path, monk
     ]
     monkeypatch.setattr(stage, "LEXICON", 1)
     assert len(json_lines(count_words(collection, tmp_path / "one") / "lexicon.jsonl")) == 1
+
+
+def test_the_lexicon_does_not_depend_on_the_order_in_which_forms_are_counted(
+    odd: Collection, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (count_words(odd, tmp_path / "whole") / "lexicon.jsonl").read_text()
+    monkeypatch.setattr(stage, "FORMS", 7)  # the file is written several times
+    folder = count_words(odd, tmp_path / "parts")
+    assert (folder / "lexicon.jsonl").read_text() == whole and not (folder / "forms").exists()
+    for seed in ("1", "2"):
+        command("cai_pyserini.words", "--collection", odd.place, "--output", tmp_path / seed, PYTHONHASHSEED=seed)
+        assert (tmp_path / seed / "lexicon.jsonl").read_text() == whole
 
 
 def test_counted_again_only_where_the_documents_change(broken: Path, tmp_path: Path) -> None:
