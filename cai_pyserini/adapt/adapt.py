@@ -26,6 +26,7 @@ from cai_pyserini.adapt.choice import MARGIN, SIGNIFICANT, Candidate, Choice, De
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.pseudo_queries import passage
+from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
@@ -131,6 +132,13 @@ class Adaptation:
         )
         self.examples = Examples(self.material, self.folder / "examples.jsonl")
         self.projection = self.folder / "projection.safetensors"
+
+    @property
+    def tried(self) -> tuple[Sequence[float], Sequence[float]]:
+        """The weights of the trained SPLADE, and of the projection, that are candidates."""
+        given = self.settings.weight
+        splade = (given,) if given else (0.0, *(share * self.weight for share in CANDIDATES))
+        return splade, (0.0, *projection.WEIGHTS) if self.material.dense else (0.0,)
 
     def recipe(self) -> artifact.Recipe:
         """What the adapted checkpoint depends on; the steps need not exist. Raises CaiError for texts longer than a
@@ -331,7 +339,7 @@ def adapt(settings: AdaptSettings) -> Path:
         encoder = load_encoder(str(trained[0])) if settings.data else adaptation.base
         old, (weight, share), decision = checkpoint_folder(load_encoder(adaptation.start)), Candidate(1.0, 0.0), None
         if not settings.data:
-            decision = _choose(adaptation, old, trained)
+            decision = _choose(adaptation)
             weight, share = decision.chosen
             say(decision.why)
         if not weight:
@@ -348,31 +356,38 @@ def adapt(settings: AdaptSettings) -> Path:
     return artifact.make(settings.output, recipe, write)
 
 
-def _choose(adaptation: Adaptation, old: Path, trained: Sequence[Path]) -> Decision:
+def _choose(adaptation: Adaptation) -> Decision:
     """What the judges decide about the weights of the trained SPLADE and of the projection."""
-    settings, material, work = adaptation.settings, adaptation.material, adaptation.folder / "candidate"
+    material, given = adaptation.material, adaptation.settings.weight
+    splade, shares = adaptation.tried
+    if not len(material.held_out) or len(splade) == len(shares) == 1:
+        why = f"weight {given} of the trained SPLADE, as given" if given else NO_JUDGES
+        return Decision(Candidate(splade[0], 0.0), why, [])
     choice = Choice(material)
-    served = choice.served
-    weights = [settings.weight] if settings.weight else [0.0, *(share * adaptation.weight for share in CANDIDATES)]
-    shares = (0.0, *projection.WEIGHTS) if material.dense else (0.0,)
-    if not len(material.held_out) or len(weights) == len(shares) == 1:
-        why = f"weight {settings.weight} of the trained SPLADE, as given" if settings.weight else NO_JUDGES
-        return Decision(Candidate(weights[0], 0.0), why, [])
-    bm25, dense = 0.0, []
-    if material.dense:
-        bm25, _ = choice.weight_of_bm25()
-        dense = [served.dense(change) for change in projection.candidates(adaptation.projection, shares)]
+    weight_of_bm25, _ = choice.weight_of_bm25() if material.dense else (0.0, "")
+    return choice.decide(values(adaptation, choice.served, weight_of_bm25))
+
+
+def values(adaptation: Adaptation, served: Served, weight_of_bm25: float) -> dict[Candidate, np.ndarray]:
+    """The values of all candidates (systems, 2, queries); the weight is that in three ways."""
+    material, work = adaptation.material, adaptation.folder / "candidate"
+    old, trained = checkpoint_folder(load_encoder(adaptation.start)), [step.output for step in adaptation.trained]
     idf = material.idf_of(Tokenizer(old)) if adaptation.vocabulary else material.idf  # trained ones have other tokens
-    values: dict[Candidate, np.ndarray] = {}
+    weights, shares = adaptation.tried
+    dense = []
+    if material.dense:
+        dense = [served.dense(matrix) for matrix in projection.candidates(adaptation.projection, shares)]
+    found: dict[Candidate, np.ndarray] = {}
     for weight in progress(weights, len(weights), "choose", "weight"):
-        sparse = served.old_splade
+        splade = served.old_splade
         if weight:
             mean_of_weights(old, trained, weight, work)
-            sparse = served.splade(Encoder(adaptation.base.replace(checkpoint=str(work)), settings.device), idf)
-        for share, found in zip(shares, served.values(sparse, dense, bm25), strict=True):
-            values[Candidate(weight, share)] = found
+            checkpoint = adaptation.base.replace(checkpoint=str(work))
+            splade = served.splade(Encoder(checkpoint, adaptation.settings.device), idf)
+        for share, of_systems in zip(shares, served.values(splade, dense, weight_of_bm25), strict=True):
+            found[Candidate(weight, share)] = of_systems
     artifact.remove(work)
-    return choice.decide(values)
+    return found
 
 
 def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[Step]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, Scorer, moments
-from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, remainder
+from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
@@ -32,7 +32,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import Precision
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
-HELD_OUT = 200  # documents whose queries judge, and do not train
+HELD_OUT = 400  # documents whose queries judge, and do not train; at most a fifth
 SPREAD = 300  # pseudo queries to measure the spread of scores with
 FOUND = 10  # a pseudo query is kept if the mixture has its source among this many best documents
 
@@ -101,9 +101,11 @@ class Material:
         found = self._generated() if self.generated else list(self._own(draw))
         draw.shuffle(found)
         sources = list(dict.fromkeys(query.document for query in found))
-        held = set(sources[: min(HELD_OUT, len(sources) // 10)])
+        held = dict.fromkeys(sources[: min(HELD_OUT, len(sources) // 5)])
         held_out = [query for query in found if query.document in held]
         train = [query for query in found if query.document not in held]
+        if not self.generated:
+            held_out += questions(held, self.contents, draw)
         return held_out + train[: self.queries], len(held_out)
 
     def _own(self, draw: random.Random) -> Sequence[PseudoQuery]:
