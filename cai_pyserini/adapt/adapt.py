@@ -22,7 +22,7 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from cai_pyserini.adapt import estimate, material, projection
-from cai_pyserini.adapt.choice import MARGIN, SIGNIFICANT, Candidate, Choice, Decision
+from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, Choice, Decision
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.pseudo_queries import passage
@@ -170,7 +170,7 @@ class Adaptation:
             "data": settings.data and file_digest(settings.data),
             "steps": {name: values for name, values in steps.items() if values},
             "settings": {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight},
-            "choice": [MARGIN, SIGNIFICANT],
+            "significant": SIGNIFICANT,
         }
 
     def steps(self) -> Iterator[Step]:
@@ -369,7 +369,7 @@ def _choose(adaptation: Adaptation) -> Decision:
 
 
 def values(adaptation: Adaptation, served: Served, weight_of_bm25: float) -> dict[Candidate, np.ndarray]:
-    """The values of all candidates (systems, 2, queries); the weight is that in three ways."""
+    """The values of all candidates (systems, queries); the weight is that in three ways."""
     material, work = adaptation.material, adaptation.folder / "candidate"
     old, trained = checkpoint_folder(load_encoder(adaptation.start)), [step.output for step in adaptation.trained]
     idf = material.idf_of(Tokenizer(old)) if adaptation.vocabulary else material.idf  # trained ones have other tokens

@@ -1,15 +1,14 @@
 """What decides, without labels, whether adapted encoders replace the old ones, and how far.
 
 The judges are pseudo queries that were held out of the training. A candidate is judged by the recommended systems, as
-they are served (adapt.served): by the nDCG@10 of the judges' sources and of their remainders. The judges of one source
-are not independent, so its value is their mean, and tests compare sources.
+they are served (adapt.served): by the nDCG@10 of what is left of the judges' sources without the judges' words. As they
+are, sources have all words of their queries, more than documents have of what people type, and gains in finding them
+say nothing about other queries. The judges of one source are not independent: its value is their mean, and tests
+compare sources.
 
-A candidate is eligible if every system gains significantly more than MARGIN: what is learned from pseudo queries helps
-to find pseudo queries first of all. Of the eligible ones, the smallest change wins that is not significantly worse than
-the best. Without any, nothing is changed.
-
-The weight of BM25 in three ways is chosen in the same way, from the remainders alone: a source as it is has all words
-of its query, more than documents have of what people type, and would speak for BM25.
+A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change wins that is not
+significantly worse than the best; without any, nothing is changed. The weight of BM25 in three ways is chosen likewise:
+the one nearest to the default that is not significantly worse than the best.
 """
 
 from collections.abc import Mapping
@@ -24,8 +23,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in three ways; the first is that of mixture.WEIGHTS
-MARGIN = 0.005  # of nDCG@10
-SIGNIFICANT = 2.0  # standard errors
+SIGNIFICANT = 3.0  # standard errors: of several candidates, the best is likely to be better than it is
 
 
 class Candidate(NamedTuple):
@@ -63,26 +61,27 @@ class Choice:
         return f"{len(self.served.sources):,} pseudo queries of {len(set(self.served.sources)):,} documents"
 
     def decide(self, values: Mapping[Candidate, np.ndarray]) -> Decision:
-        """The choice among candidates by their values (systems, 2, judges). The smallest one changes nothing."""
-        means = {each: self._by_source(values[each].mean(1)) for each in sorted(values, key=sum)}
+        """The choice among candidates by their values (systems, judges). The smallest one changes nothing."""
+        means = {each: self._by_source(values[each]) for each in sorted(values, key=sum)}
         none, *others = means
         gains = {each: means[each] - means[none] for each in others}
-        eligible = {each: means[each].mean(0) for each, gain in gains.items() if (_least(gain) > MARGIN).all()}
+        eligible = {each: means[each].mean(0) for each, gain in gains.items() if (_least(gain) > 0).all()}
         shown = _smallest(eligible) if eligible else max(others, key=lambda each: gains[each].mean())
-        mean = {
-            each: dict(zip(self.served.systems, gain.mean(1).tolist(), strict=True)) for each, gain in gains.items()
-        }
-        gained = ", ".join(f"{name} {gain:+.4f}" for name, gain in mean[shown].items())
-        evidence = f"{self._judges}; gains in nDCG@10: {gained}"
+        systems = self.served.systems
+        of_systems = zip(systems, gains[shown].mean(1), _error(gains[shown]), strict=True)
+        gained = ", ".join(f"{name} {gain:+.4f} ± {error:.4f}" for name, gain, error in of_systems)
+        evidence = f"sources of {self._judges} found without their words; gains in nDCG@10: {gained}"
         why = f"adapted: {shown} ({evidence})"
         if not eligible:
             kept = "no projection: the dense encoder is" if none.splade else "not adapted: the encoders are"
             why = (
-                f"{kept} used as before, since no candidate gains significantly more than {MARGIN} in each recommended "
-                f"system; {shown} comes closest ({evidence})"
+                f"{kept} used as before, since no candidate gains significantly in each recommended system; {shown} comes "
+                f"closest ({evidence})"
             )
-        rounded = [{name: round(float(gain), 5) for name, gain in mean[each].items()} for each in others]
-        table = [each._asdict() | found for each, found in zip(others, rounded, strict=True)]
+        table = [
+            each._asdict() | dict(zip(systems, gain.mean(1).round(5).tolist(), strict=True))
+            for each, gain in gains.items()
+        ]
         return Decision(shown if eligible else none, why, table)
 
     def weight_of_bm25(self) -> tuple[float, str]:
@@ -90,8 +89,7 @@ class Choice:
         served = self.served
         splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
         mixed = {weight: served.three_ways(weight, splade, served.old_dense) for weight in BM25_WEIGHTS}
-        found = {weight: served.found(scores)[1] for weight, scores in mixed.items()}
-        means = {weight: self._by_source(values) for weight, values in found.items()}
+        means = {weight: self._by_source(served.found(scores)) for weight, scores in mixed.items()}
         tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
         return _smallest(means), f"sources of {self._judges} found without their words, by weight: {tried}"
 
@@ -101,10 +99,16 @@ class Choice:
         return np.asarray(values @ csr_matrix((1 / counts[places], (np.arange(len(places)), places))))
 
 
+def _error(gains: np.ndarray) -> np.ndarray:
+    """The standard error (…,) of the mean of gains of sources (…, sources)."""
+    sources = gains.shape[-1]
+    return gains.std(-1, ddof=1) / np.sqrt(sources) if sources > 1 else np.full(gains.shape[:-1], np.inf)
+
+
 def _least(gains: np.ndarray) -> np.ndarray:
-    """The least mean gain (…,) that gains of sources (…, sources) are significantly above."""
-    deviations = gains.std(-1, ddof=1) if gains.shape[-1] > 1 else np.inf
-    return gains.mean(-1) - SIGNIFICANT * deviations / np.sqrt(gains.shape[-1])
+    """What the mean gain (…,) of sources (…, sources) is significantly above."""
+    least: np.ndarray = gains.mean(-1) - SIGNIFICANT * _error(gains)
+    return least
 
 
 def _smallest[K](values: Mapping[K, np.ndarray]) -> K:

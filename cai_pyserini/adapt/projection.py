@@ -64,14 +64,14 @@ def write_dense(encoder: EncoderConfig, learned: Path, weight: float, output: Pa
     output.mkdir()
     if weight:
         config = config.replace(projection=str(output / "projection.safetensors"))
-        (matrix,) = candidates(learned, [weight])
-        save_file({"weight": matrix}, output / "projection.safetensors")
+        save_file({"weight": mixed(load_file(learned)["weight"], weight)}, output / "projection.safetensors")
     artifact.write_text(output / "encoder.yaml", encoder_yaml(config, output))
 
 
-def candidates(learned: Path, weights: Sequence[float]) -> list[np.ndarray]:
-    """The projections with these weights of W, the file `learned`."""
-    return [mixed(load_file(learned)["weight"], weight) for weight in weights]
+def candidates(learned: Path, weights: Sequence[float]) -> list[np.ndarray | None]:
+    """The projections with these weights of W, the file `learned`; None with 0."""
+    change = load_file(learned)["weight"]
+    return [mixed(change, weight) if weight else None for weight in weights]
 
 
 def mixed(learned: np.ndarray, weight: float) -> np.ndarray:

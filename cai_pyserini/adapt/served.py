@@ -6,8 +6,8 @@ joint        alpha * BM25 + SPLADE with IDF
 smooth       the same, SPLADE mixed with that of near documents, and BM25 with near words, both by the dense encoder
 three ways   w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense)
 
-each with SPLADE queries, and with bag-of-words queries (-doc). A query finds its source as it is, or the source's
-remainder in its place, as if the document had other words than the query.
+joint ones also with bag-of-words queries (-doc). In the place of its source, a query finds the source's remainder, as
+if the document had other words than the query.
 """
 
 import random
@@ -158,7 +158,7 @@ class Served:
     @cached_property
     def old_dense(self) -> Dense:
         """The vectors of the dense encoder before adaptation."""
-        return self.dense(np.eye(self.material.raw[-1].shape[1], dtype=np.float32))
+        return self.dense(None)
 
     @cached_property
     def _dense(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -168,9 +168,10 @@ class Served:
         words = encoder.load("documents").encode(list(self._lexicon.values()), LENGTH)
         return np.asarray(encode_queries(encoder, self.queries)), rows, np.asarray(words)
 
-    def dense(self, projection: np.ndarray) -> Dense:
+    def dense(self, projection: np.ndarray | None) -> Dense:
         """The vectors of the dense encoder with a projection (width, width)."""
-        queries, rows, words = (project(vectors, projection) for vectors in self._dense)
+        vectors = self._dense if projection is None else [project(each, projection) for each in self._dense]
+        queries, rows, words = vectors
         count = len(self.documents)
         index = build_index(lambda label: [rows[:count]], rows.shape[1], count)
         own = np.concatenate([np.arange(count), self.sources])
@@ -181,8 +182,8 @@ class Served:
         return Dense(queries, rows, near, weights)
 
     def values(self, sparse: Sparse, dense: Sequence[Dense], weight: float) -> Iterator[np.ndarray]:
-        """nDCG@10 (systems, 2, queries) of sources and of remainders, with each of these dense vectors; without any,
-        of the systems that need none. `weight` is that of BM25 in three ways."""
+        """nDCG@10 (systems, queries) with each of these dense vectors; without any, of the systems that need none.
+        `weight` is that of BM25 in three ways."""
         plain = [self.scores(sparse, kind, sparse.rows) for kind in sparse.queries]
         if not dense:
             yield np.array([self.found(alpha * self._scores_of_words + scores) for scores, alpha in plain])
@@ -218,10 +219,10 @@ class Served:
         return np.column_stack([(queries @ rows[:count].T).toarray(), of_remainders])
 
     def found(self, scores: np.ndarray) -> np.ndarray:
-        """nDCG@10 of sources, and of remainders in their place, (2, queries)."""
-        rows, others = np.arange(len(scores)), scores[:, :-1].copy()
-        others[rows, self.sources] = -np.inf
-        ranks = np.array([(others >= own[:, None]).sum(1) for own in (scores[rows, self.sources], scores[:, -1])])
+        """nDCG@10 of the remainders in the place of the sources, (queries,)."""
+        others = scores[:, :-1].copy()
+        others[np.arange(len(scores)), self.sources] = -np.inf
+        ranks = (others >= scores[:, -1:]).sum(1)
         gains: np.ndarray = np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0)
         return gains
 

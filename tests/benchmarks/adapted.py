@@ -1,8 +1,8 @@
 """Claim: adaptation makes no recommended system worse by more than .003 of nDCG@10.
 
 For each collection and seed, every candidate is scored twice: as the judges see it, without labels, and by the
-collection's own queries. So other margins, and other numbers of standard errors, than those of adapt.choice are
-compared without training again. Scores are exact ones of float vectors of all documents (adapt.served), not those of
+collection's own queries. So other numbers of standard errors than that of adapt.choice are compared
+without training again. Scores are exact ones of float vectors of all documents (adapt.served), not those of
 indexes. What is trained and measured stays in --output.
 """
 
@@ -18,9 +18,8 @@ from unittest.mock import patch
 import harness
 import numpy as np
 
-from cai_pyserini.adapt import choice as rule
 from cai_pyserini.adapt.adapt import Adaptation, values
-from cai_pyserini.adapt.choice import Candidate, Choice
+from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, Choice
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
@@ -28,7 +27,7 @@ from cai_pyserini.core.tables import markdown
 
 LOSS = 0.003
 NONE = Candidate(0.0, 0.0)
-MARGINS, ERRORS = (0.0, 0.002, 0.005, 0.01), (0.0, 1.0, 2.0, 3.0)
+ERRORS = (0.0, 1.0, 2.0, 3.0, 4.0)
 
 
 class Asked(Served):
@@ -61,19 +60,19 @@ class Asked(Served):
         return [""] * len(self.queries)
 
     def found(self, scores: np.ndarray) -> np.ndarray:
-        """nDCG@10 (1, queries)."""
+        """nDCG@10 (queries,)."""
         best = np.argsort(-scores[:, :-1], axis=1)[:, :10]
         discounts = 1 / np.log2(np.arange(2, 12))
         gains = []
         for of_query, judged in zip(best, self._judged.values(), strict=True):
             ideal = sorted(judged.values(), reverse=True)[:10] @ discounts[: len(judged)]
             gains.append([judged.get(int(number), 0) for number in of_query] @ discounts[: len(of_query)] / ideal)
-        return np.array([gains])
+        return np.array(gains)
 
 
 class Measured(NamedTuple):
-    """An adaptation: the values of candidates by judges (candidates, systems, 2, judges), whose sources are `sources`,
-    and by queries (candidates, systems, 1, queries)."""
+    """An adaptation: the values of candidates by judges (candidates, systems, judges), whose sources are `sources`,
+    and by queries (candidates, systems, queries)."""
 
     name: str
     candidates: list[Candidate]
@@ -82,16 +81,16 @@ class Measured(NamedTuple):
     judged: np.ndarray
     asked: np.ndarray
 
-    def decide(self, margin: float, errors: float) -> Candidate:
-        """The choice with another margin, and another number of standard errors."""
+    def decide(self, errors: float = SIGNIFICANT) -> Candidate:
+        """The choice with another number of standard errors."""
         choice = Choice(cast(Material, None))
         choice.__dict__["served"] = SimpleNamespace(sources=self.sources, systems=self.systems)
-        with patch.multiple("cai_pyserini.adapt.choice", MARGIN=margin, SIGNIFICANT=errors):
+        with patch("cai_pyserini.adapt.choice.SIGNIFICANT", errors):
             return choice.decide(dict(zip(self.candidates, self.judged, strict=True))).chosen
 
     def gains(self, chosen: Candidate) -> np.ndarray:
         """What the queries of the collection gain with a candidate, by system."""
-        means = self.asked.mean((2, 3))
+        means = self.asked.mean(2)
         gains: np.ndarray = means[self.candidates.index(chosen)] - means[self.candidates.index(NONE)]
         return gains
 
@@ -127,13 +126,13 @@ def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) 
 
 
 def rules(measured: Sequence[Measured]) -> list[list[str]]:
-    """The mean gain, the largest loss, and how many are adapted, with other margins and numbers of standard errors."""
-    rows = [["margin", "standard errors", "adapted", "mean gain", "largest loss"]]
-    for margin, errors in product(MARGINS, ERRORS):
-        chosen = [each.decide(margin, errors) for each in measured]
+    """The mean gain, the largest loss, and how many are adapted, with other numbers of standard errors."""
+    rows = [["standard errors", "adapted", "mean gain", "largest loss"]]
+    for errors in ERRORS:
+        chosen = [each.decide(errors) for each in measured]
         gains = np.array([each.gains(candidate) for each, candidate in zip(measured, chosen, strict=True)])
         adapted = f"{sum(candidate != NONE for candidate in chosen)} of {len(chosen)}"
-        rows.append([str(margin), str(errors), adapted, f"{gains.mean():+.4f}", f"{gains.min():+.4f}"])
+        rows.append([str(errors), adapted, f"{gains.mean():+.4f}", f"{gains.min():+.4f}"])
     return rows
 
 
@@ -151,12 +150,12 @@ def main() -> None:
     ]
     rows = [["", *measured[0].systems, "decision"]]
     for each in measured:
-        chosen = each.decide(rule.MARGIN, rule.SIGNIFICANT)
-        before, gains = each.asked[each.candidates.index(NONE)].mean((1, 2)), each.gains(chosen)
+        chosen = each.decide()
+        before, gains = each.asked[each.candidates.index(NONE)].mean(1), each.gains(chosen)
         scores = [f"{score:.4f} → {score + gain:.4f}" for score, gain in zip(before, gains, strict=True)]
         rows.append([each.name, *scores, str(chosen) or "not adapted"])
     print(markdown(rows), markdown(rules(measured)), sep="\n\n")
-    lowest = min(each.gains(each.decide(rule.MARGIN, rule.SIGNIFICANT)).min() for each in measured)
+    lowest = min(each.gains(each.decide()).min() for each in measured)
     harness.target(f"no system loses more than {LOSS}", f"{lowest:+.4f}", lowest >= -LOSS)
 
 
