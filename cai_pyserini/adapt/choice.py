@@ -75,8 +75,8 @@ class Choice:
         if not eligible:
             kept = "no projection: the dense encoder is" if none.splade else "not adapted: the encoders are"
             why = (
-                f"{kept} used as before, since no candidate gains significantly in each recommended system; {shown} comes "
-                f"closest ({evidence})"
+                f"{kept} used as before, since no candidate gains significantly in each recommended system; "
+                f"{shown} comes closest ({evidence})"
             )
         table = [
             each._asdict() | dict(zip(systems, gain.mean(1).round(5).tolist(), strict=True))
