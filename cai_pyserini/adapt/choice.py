@@ -88,7 +88,7 @@ class Choice:
         """The weight of BM25 in three ways with the encoders as they are, and the evidence, for people."""
         served = self.served
         splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
-        mixed = {weight: served.three_ways(weight, splade, served.old_dense) for weight in BM25_WEIGHTS}
+        mixed = {weight: served.three_ways(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
         means = {weight: self._by_source(served.found(scores)) for weight, scores in mixed.items()}
         tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
         return _smallest(means), f"sources of {self._judges} found without their words, by weight: {tried}"

@@ -156,22 +156,22 @@ class Served:
         return self.splade(self.material.encoders[0], self.material.idf)
 
     @cached_property
-    def old_dense(self) -> Dense:
-        """The vectors of the dense encoder before adaptation."""
-        return self.dense(None)
-
-    @cached_property
-    def _dense(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The dense vectors of queries, rows and words of the lexicon, without a projection."""
+    def old_dense(self) -> tuple[np.ndarray, np.ndarray]:
+        """The dense vectors of queries and rows before adaptation."""
         material, encoder = self.material, self.material.encoders[-1]
         rows = np.vstack([material.raw[-1][self.documents], material.encode(encoder, self._remainders)])
-        words = encoder.load("documents").encode(list(self._lexicon.values()), LENGTH)
-        return np.asarray(encode_queries(encoder, self.queries)), rows, np.asarray(words)
+        return np.asarray(encode_queries(encoder, self.queries)), rows
+
+    @cached_property
+    def _forms(self) -> np.ndarray:
+        """The dense vectors of the lexicon before adaptation."""
+        encoder = self.material.encoders[-1].load("documents")
+        return np.asarray(encoder.encode(list(self._lexicon.values()), LENGTH))
 
     def dense(self, projection: np.ndarray | None) -> Dense:
         """The vectors of the dense encoder with a projection (width, width)."""
-        vectors = self._dense if projection is None else [project(each, projection) for each in self._dense]
-        queries, rows, words = vectors
+        vectors = *self.old_dense, self._forms
+        queries, rows, words = vectors if projection is None else (project(each, projection) for each in vectors)
         count = len(self.documents)
         index = build_index(lambda label: [rows[:count]], rows.shape[1], count)
         own = np.concatenate([np.arange(count), self.sources])
@@ -190,19 +190,21 @@ class Served:
         for vectors in dense:
             smooth = mix(sparse.rows, np.arange(sparse.rows.shape[0]), vectors.near, SMOOTH["dense"])
             words = self._scores(self.bm25.queries(self.queries), self.words + NEAR * vectors.words)
-            systems = [self.three_ways(weight, plain[0][0], vectors)]  # with SPLADE queries, if it has these
+            systems = [
+                self.three_ways(weight, plain[0][0], vectors.queries, vectors.rows)
+            ]  # with SPLADE queries, if it has these
             for kind in sparse.queries:
                 scores, alpha = self.scores(sparse, kind, smooth)
                 systems.append(alpha * words + scores)
             yield np.array([self.found(scores) for scores in systems])
 
-    def three_ways(self, weight: float, splade: np.ndarray, dense: Dense) -> np.ndarray:
-        """Scores of the sum of z-scores, with this weight of BM25."""
-        words, of_dense = self._scores_of_words, self._scores(dense.queries, dense.rows)
+    def three_ways(self, weight: float, splade: np.ndarray, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Scores of the sum of z-scores, with this weight of BM25, SPLADE's scores, and dense vectors."""
+        words, dense = self._scores_of_words, self._scores(queries, rows)
         return (
             weight * _standardize(words)
             + WEIGHTS["splade"] * _standardize(splade)
-            + WEIGHTS["dense"] * _standardize(of_dense)
+            + WEIGHTS["dense"] * _standardize(dense)
         )
 
     def scores(self, sparse: Sparse, kind: Representation, rows: csr_matrix) -> tuple[np.ndarray, float]:

@@ -22,7 +22,7 @@ def served(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
 @pytest.mark.slow
 def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path) -> None:
     """And remainders as documents: by the neighbours of their own vectors, without the source."""
-    rows, near = served.old_splade.rows, served.old_dense.near  # which encodes the documents
+    rows, near = served.old_splade.rows, served.dense(None).near  # which encodes the documents
     folder = served.material.folder
     stage = Vectors(
         smooth(Vectors(folder / "documents"), tmp_path / "s", Vectors(folder / "dense-documents")), "smooth"
@@ -37,7 +37,7 @@ def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path
 @pytest.mark.slow
 def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
     """nDCG@10 of joint scores, from their parts by hand."""
-    sparse, dense = served.old_splade, served.old_dense
+    sparse, dense = served.old_splade, served.dense(None)
     (values,) = served.values(sparse, [dense], 2.0)
     assert values.shape == (3, 6) and len(served.systems) == 3
     weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(sparse.idf)).toarray()
@@ -56,7 +56,7 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
 def test_three_ways_have_the_weight_that_serves(served: Served) -> None:
     """The projection was judged with BM25 at weight 2 whatever weight serves."""
     scores = np.random.default_rng(1).random((6, 13))
-    one, two = (served.three_ways(weight, scores, served.old_dense) for weight in (0.5, 2.0))
+    one, two = (served.three_ways(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
     words = served.bm25.queries(served.queries) @ served.bm25.documents.T
     best = words.toarray()
     np.testing.assert_allclose(
@@ -67,10 +67,10 @@ def test_three_ways_have_the_weight_that_serves(served: Served) -> None:
 @pytest.mark.slow
 def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
     """The projection was judged by three ways alone; smooth indexes are made with it, too."""
-    width = served.old_dense.rows.shape[1]
+    old, width = served.dense(None), served.old_dense[0].shape[1]
     other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
-    assert not np.array_equal(other.near.numbers, served.old_dense.near.numbers)
-    assert (other.words != served.old_dense.words).nnz
+    assert not np.array_equal(other.near.numbers, old.near.numbers)
+    assert (other.words != old.words).nnz
 
 
 @pytest.mark.slow
