@@ -23,6 +23,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in three ways; the first is that of mixture.WEIGHTS
+FEWEST = 30  # sources; nothing is significant with fewer
 SIGNIFICANT = 3.0  # standard errors: of several candidates, the best is likely to be better than it is
 
 
@@ -100,9 +101,9 @@ class Choice:
 
 
 def _error(gains: np.ndarray) -> np.ndarray:
-    """The standard error (…,) of the mean of gains of sources (…, sources)."""
+    """The standard error (…,) of the mean of gains of sources (…, sources); infinite for too few sources."""
     sources = gains.shape[-1]
-    return gains.std(-1, ddof=1) / np.sqrt(sources) if sources > 1 else np.full(gains.shape[:-1], np.inf)
+    return gains.std(-1, ddof=1) / np.sqrt(sources) if sources >= FEWEST else np.full(gains.shape[:-1], np.inf)
 
 
 def _least(gains: np.ndarray) -> np.ndarray:
