@@ -22,7 +22,7 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from cai_pyserini.adapt import estimate, material, projection
-from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, Choice, Decision
+from cai_pyserini.adapt.choice import RULE, Candidate, Choice, Decision
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.pseudo_queries import passage
@@ -170,7 +170,7 @@ class Adaptation:
             "data": settings.data and file_digest(settings.data),
             "steps": {name: values for name, values in steps.items() if values},
             "settings": {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight},
-            "significant": SIGNIFICANT,
+            "rule": RULE,
         }
 
     def steps(self) -> Iterator[Step]:

@@ -10,7 +10,7 @@ with which pseudo queries find best what they were made of, without their words 
 import json
 from pathlib import Path
 
-from cai_pyserini.adapt.choice import BM25_WEIGHTS, SIGNIFICANT, Choice
+from cai_pyserini.adapt.choice import BM25_WEIGHTS, RULE, Choice
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.core import artifact
@@ -27,7 +27,7 @@ def balance(material: Material, output: Path) -> Path:
         "idf_power": material.splade.idf_power,
         "seed": material.seed,
         "weights": BM25_WEIGHTS,
-        "significant": SIGNIFICANT,
+        "rule": RULE,
     }
 
     def write(path: Path) -> artifact.Stats:

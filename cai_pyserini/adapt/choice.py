@@ -6,9 +6,9 @@ are, sources have all words of their queries, more than documents have of what p
 say nothing about other queries. The judges of one source are not independent: its value is their mean, and tests
 compare sources.
 
-A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change wins that is not
-significantly worse than the best; without any, nothing is changed. The weight of BM25 in three ways is chosen likewise:
-the one nearest to the default that is not significantly worse than the best.
+A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
+weights) wins that is not significantly worse than the best; without any, nothing is changed. The weight of BM25 in
+three ways is chosen likewise: the one nearest to the default that is not significantly worse than the best.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.served import Served
+from cai_pyserini.adapt.material import HELD_OUT, Material
+from cai_pyserini.adapt.served import DOCUMENTS, Served
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in three ways; the first is that of mixture.WEIGHTS
 FEWEST = 30  # sources; nothing is significant with fewer
-SIGNIFICANT = 3.0  # standard errors: of several candidates, the best is likely to be better than it is
+SIGNIFICANT = 3.0  # standard errors: the best of several candidates looks better than it is
+RULE = {"held_out": HELD_OUT, "documents": DOCUMENTS, "fewest": FEWEST, "significant": SIGNIFICANT}  # for recipes
 
 
 class Candidate(NamedTuple):

@@ -177,11 +177,9 @@ class Material:
     @cached_property
     def spread(self) -> float:
         """The mean deviation of SPLADE's best scores without IDF."""
-        plain, queries = (
-            Products(self.products[0].queries, self.raw[0]),
-            np.arange(min(SPREAD, len(self.pseudo_queries))),
-        )
-        return float(moments(plain.scores(queries))[1].mean())
+        plain = Products(self.products[0].queries, self.raw[0])
+        scores = plain.scores(np.arange(min(SPREAD, len(self.pseudo_queries))))
+        return float(moments(scores)[1].mean())
 
     @cached_property
     def idf(self) -> np.ndarray:

@@ -72,11 +72,10 @@ class Served:
     @cached_property
     def documents(self) -> np.ndarray:
         """The numbers of the documents, in order."""
-        material, sources = self.material, self.material.sources[self.numbers]
-        size = min(len(material.contents), max(DOCUMENTS, len(sources)))
-        others = np.random.default_rng(material.seed).permutation(len(material.contents))
-        _, first = np.unique(np.concatenate([sources, others]), return_index=True)
-        return np.sort(np.concatenate([sources, others])[np.sort(first)[:size]])
+        size = len(self.material.contents)
+        others = np.random.default_rng(self.material.seed).permutation(size)
+        first = dict.fromkeys([*self.material.sources[self.numbers], *others])
+        return np.sort(list(first)[: min(size, DOCUMENTS)])
 
     @cached_property
     def sources(self) -> np.ndarray:
