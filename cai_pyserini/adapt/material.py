@@ -32,7 +32,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import Precision
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
-HELD_OUT = 400  # documents whose queries judge, and do not train; at most a fifth
+HELD_OUT = 600  # documents whose queries judge, and do not train; at most a fifth
 SPREAD = 300  # pseudo queries to measure the spread of scores with
 FOUND = 10  # a pseudo query is kept if the mixture has its source among this many best documents
 
