@@ -18,13 +18,15 @@ from itertools import batched, dropwhile, islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from transformers import AutoTokenizer
 
 from cai_pyserini.adapt import estimate, material, projection
-from cai_pyserini.adapt.choice import Choice
+from cai_pyserini.adapt.choice import RULE, Candidate, Choice, Decision
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.pseudo_queries import passage
+from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
@@ -60,6 +62,7 @@ SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_t
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
 WEIGHTS = {1: 0.6, 2: 0.8}  # of the new weights in the mean: of one training, of two; at most
+NO_JUDGES = "not adapted: no document makes a query that could judge"
 CANDIDATES = (0.5, 1.0)  # of that weight: what is tried, besides the old weights
 
 
@@ -130,6 +133,13 @@ class Adaptation:
         self.examples = Examples(self.material, self.folder / "examples.jsonl")
         self.projection = self.folder / "projection.safetensors"
 
+    @property
+    def tried(self) -> tuple[Sequence[float], Sequence[float]]:
+        """The weights of the trained SPLADE, and of the projection, that are candidates."""
+        given = self.settings.weight
+        splade = (given,) if given else (0.0, *(share * self.weight for share in CANDIDATES))
+        return splade, (0.0, *projection.WEIGHTS) if self.material.dense else (0.0,)
+
     def recipe(self) -> artifact.Recipe:
         """What the adapted checkpoint depends on; the steps need not exist. Raises CaiError for texts longer than a
         checkpoint reads."""
@@ -160,6 +170,7 @@ class Adaptation:
             "data": settings.data and file_digest(settings.data),
             "steps": {name: values for name, values in steps.items() if values},
             "settings": {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight},
+            "rule": RULE,
         }
 
     def steps(self) -> Iterator[Step]:
@@ -326,41 +337,57 @@ def adapt(settings: AdaptSettings) -> Path:
         start = time.perf_counter()
         trained = [step.output for step in adaptation.trained]
         encoder = load_encoder(str(trained[0])) if settings.data else adaptation.base
-        old, weight = checkpoint_folder(load_encoder(adaptation.start)), adaptation.weight
-        choice = Choice(adaptation.material)
-        decision: list[str] = []
-        if not (settings.data or settings.weight):
-            weight, chosen = _choose(adaptation, choice, old, trained)
-            decision.append(chosen)
-            if not weight:
-                old, trained = checkpoint_folder(adaptation.base), [checkpoint_folder(adaptation.base)]
+        old, (weight, share), decision = checkpoint_folder(load_encoder(adaptation.start)), Candidate(1.0, 0.0), None
+        if not settings.data:
+            decision = _choose(adaptation)
+            weight, share = decision.chosen
+            say(decision.why)
+        if not weight:
+            old, trained = checkpoint_folder(adaptation.base), [checkpoint_folder(adaptation.base)]
         mean_of_weights(old, trained, weight, folder)
         compute(adaptation.collection, folder, folder / "idf")
         write_encoder(encoder, folder, folder / "idf")
-        if adaptation.material.dense:
-            decision.append(projection.adapt_dense(choice, adaptation.projection, folder / "dense"))
-        say("\n".join(decision))
+        if dense := adaptation.material.dense:
+            projection.write_dense(dense, adaptation.projection, share, folder / "dense")
         seconds = time.perf_counter() - start + sum(manifest.stats["seconds"] for manifest in made if manifest)
-        return {"seconds": round(seconds, 3), "weight": weight, "decision": decision}
+        stats: artifact.Stats = {"seconds": round(seconds, 3), "weight": weight, "projection": share, "decision": []}
+        return stats | {"decision": [decision.why], "gains": decision.gains} if decision else stats
 
     return artifact.make(settings.output, recipe, write)
 
 
-def _choose(adaptation: Adaptation, choice: Choice, old: Path, trained: Sequence[Path]) -> tuple[float, str]:
-    """The weight of the new checkpoints that the judges like best, and why."""
-    device, work = adaptation.settings.device, adaptation.folder / "candidate"
-    idf = choice.material.idf
-    queries, documents, remainders = choice.old_splade
-    found = {0.0: choice.splade(queries, documents[choice.documents], remainders)}
-    if adaptation.vocabulary:  # the trained checkpoints have other tokens
-        idf = choice.material.idf_of(Tokenizer(old))
-    for weight in progress([share * adaptation.weight for share in CANDIDATES], len(CANDIDATES), "choose", "weight"):
-        mean_of_weights(old, trained, weight, work)
-        found[weight] = choice.encoder(Encoder(adaptation.base.replace(checkpoint=str(work)), device), idf)
+def _choose(adaptation: Adaptation) -> Decision:
+    """What the judges decide about the weights of the trained SPLADE and of the projection."""
+    material, given = adaptation.material, adaptation.settings.weight
+    splade, shares = adaptation.tried
+    if not len(material.held_out) or len(splade) == len(shares) == 1:
+        why = f"weight {given} of the trained SPLADE, as given" if given else NO_JUDGES
+        return Decision(Candidate(splade[0], 0.0), why, [])
+    choice = Choice(material)
+    weight_of_bm25, _ = choice.weight_of_bm25() if material.dense else (0.0, "")
+    return choice.decide(values(adaptation, choice.served, weight_of_bm25))
+
+
+def values(adaptation: Adaptation, served: Served, weight_of_bm25: float) -> dict[Candidate, np.ndarray]:
+    """The values of all candidates (systems, queries); the weight is that in three ways."""
+    material, work = adaptation.material, adaptation.folder / "candidate"
+    old, trained = checkpoint_folder(load_encoder(adaptation.start)), [step.output for step in adaptation.trained]
+    idf = material.idf_of(Tokenizer(old)) if adaptation.vocabulary else material.idf  # trained ones have other tokens
+    weights, shares = adaptation.tried
+    dense = []
+    if material.dense:
+        dense = [served.dense(matrix) for matrix in projection.candidates(adaptation.projection, shares)]
+    found: dict[Candidate, np.ndarray] = {}
+    for weight in progress(weights, len(weights), "choose", "weight"):
+        splade = served.old_splade
+        if weight:
+            mean_of_weights(old, trained, weight, work)
+            checkpoint = adaptation.base.replace(checkpoint=str(work))
+            splade = served.splade(Encoder(checkpoint, adaptation.settings.device), idf)
+        for share, of_systems in zip(shares, served.values(splade, dense, weight_of_bm25), strict=True):
+            found[Candidate(weight, share)] = of_systems
     artifact.remove(work)
-    best, evidence = choice.best(found)
-    chosen = f"weight {best:.2g} of the trained SPLADE" if best else "the old SPLADE is kept"
-    return best, f"{chosen} ({evidence})"
+    return found
 
 
 def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[Step]) -> None:

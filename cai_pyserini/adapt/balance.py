@@ -10,7 +10,7 @@ with which pseudo queries find best what they were made of, without their words 
 import json
 from pathlib import Path
 
-from cai_pyserini.adapt.choice import BM25_WEIGHTS, Choice
+from cai_pyserini.adapt.choice import BM25_WEIGHTS, RULE, Choice
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.core import artifact
@@ -27,13 +27,13 @@ def balance(material: Material, output: Path) -> Path:
         "idf_power": material.splade.idf_power,
         "seed": material.seed,
         "weights": BM25_WEIGHTS,
+        "rule": RULE,
     }
 
     def write(path: Path) -> artifact.Stats:
-        choice = Choice(material)
         weight, evidence = WEIGHTS["bm25"], "no document makes a query that could judge"
-        if material.pseudo_queries and len(choice.judges):
-            weight, evidence = choice.weight_of_bm25()
+        if material.pseudo_queries and len(material.held_out):
+            weight, evidence = Choice(material).weight_of_bm25()
         weights = WEIGHTS | {"bm25": weight}
         artifact.write_text(path, json.dumps(weights) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights.values())

@@ -1,153 +1,120 @@
-"""What decides, without labels, whether adapted weights replace the old ones, and how far.
+"""What decides, without labels, whether adapted encoders replace the old ones, and how far.
 
-The judges are pseudo queries that were held out of the training. A candidate is judged by what is served of it: SPLADE
-by its joint score with BM25, alpha * BM25 + SPLADE with IDF; dense vectors by the mixture of all three systems. Its
-value is how well that finds the judges' sources, in the mean of two nDCG@10: of the sources as they are, and of their
-remainders, as if the documents had other words than the query. The best candidate wins; the old weights are one.
+The judges are pseudo queries that were held out of the training. A candidate is judged by the recommended systems, as
+they are served (adapt.served): by the nDCG@10 of what is left of the judges' sources without the judges' words. As they
+are, sources have all words of their queries, more than documents have of what people type, and gains in finding them
+say nothing about other queries. The judges of one source are not independent: its value is their mean, and tests
+compare sources.
 
-The weight of BM25 in the mixture is judged by the remainders alone: a source as it is has all words of its query, more
-than documents have of what people type, and would speak for BM25.
+A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
+weights) wins that is not significantly worse than the best; without any, nothing is changed. The weight of BM25 in
+three ways is chosen likewise: the one nearest to the default that is not significantly worse than the best.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array
+from scipy.sparse import csr_matrix
 
-from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, moments
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import encode_queries
+from cai_pyserini.adapt.material import HELD_OUT, Material
+from cai_pyserini.adapt.served import DOCUMENTS, Served
 
-BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in the mixture; the first is that of WEIGHTS
-POOL = 10  # the best documents of every system for every judge: what SPLADE's candidates rank
-CUTOFF = 10  # of nDCG
+BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in three ways; the first is that of mixture.WEIGHTS
+FEWEST = 30  # sources; nothing is significant with fewer
+SIGNIFICANT = 3.0  # standard errors: the best of several candidates looks better than it is
+RULE = {"held_out": HELD_OUT, "documents": DOCUMENTS, "fewest": FEWEST, "significant": SIGNIFICANT}  # for recipes
+
+
+class Candidate(NamedTuple):
+    """The weights of the trained SPLADE and of the projection of dense vectors."""
+
+    splade: float
+    projection: float
+
+    def __str__(self) -> str:
+        parts = f"weight {self.splade:.2g} of the trained SPLADE", f"weight {self.projection:.2g} of the projection"
+        return " and ".join(part for part, weight in zip(parts, self, strict=True) if weight)
+
+
+class Decision(NamedTuple):
+    """The candidate that is chosen; why, for people; and the gains of all candidates, by system."""
+
+    chosen: Candidate
+    why: str
+    gains: list[dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The judges of an adaptation.
-
-    In what follows, documents are (documents, dimensions), and queries and remainders (judges, dimensions); SPLADE's
-    documents and remainders are weighted with IDF. Scores are (judges, documents + 1), those of remainders last.
-    """
+    """The judges of an adaptation."""
 
     material: Material
 
     @cached_property
-    def judges(self) -> np.ndarray:
-        """The numbers of the pseudo queries that judge."""
-        return self.material.held_out
-
-    def best(self, values: dict[float, float], how: str = "with and without their words") -> tuple[float, str]:
-        """The weight of the candidate with the highest value, and the evidence, for people."""
-        tried = ", ".join(f"{weight:.2g}: {value:.3f}" for weight, value in values.items())
-        evidence = f"sources of {len(self.judges)} pseudo queries found {how}, by weight: {tried}"
-        return max(values, key=lambda weight: values[weight]), evidence
+    def served(self) -> Served:
+        """What the judges search."""
+        return Served(self.material, self.material.held_out)
 
     @cached_property
-    def documents(self) -> np.ndarray:
-        """The numbers of the documents that SPLADE's candidates rank."""
-        return np.union1d(self.material.mixture.best[:, self.judges, :POOL], self._sources)
+    def _judges(self) -> str:
+        return f"{len(self.served.sources):,} pseudo queries of {len(set(self.served.sources)):,} documents"
 
-    @cached_property
-    def _texts(self) -> list[str]:
-        return [self.material.pseudo_queries[number].text for number in self.judges]
-
-    @cached_property
-    def _sources(self) -> np.ndarray:
-        return self.material.sources[self.judges]
-
-    @cached_property
-    def remainders(self) -> list[str]:
-        """The sources without the judges' words."""
-        return self.material.remainders(self.judges)
-
-    @cached_property
-    def _bm25(self) -> np.ndarray:
-        """BM25's scores of all documents."""
-        contents = self.material.contents
-        scores = Bm25([*contents, *self.remainders], self._texts).scores(np.arange(len(self._texts)))
-        return np.column_stack([scores[:, : len(contents)], np.diagonal(scores[:, len(contents) :])])
-
-    def splade(self, queries: csr_matrix, documents: csr_matrix, remainders: csr_matrix) -> float:
-        """The value of SPLADE vectors of the judges, of `self.documents` and of the remainders."""
-        scores, bm25 = _products(queries, documents, remainders), self._bm25[:, [*self.documents, -1]]
-        alpha = _moments(scores)[1].mean() / _moments(bm25)[1].mean()
-        return float(_ndcg(alpha * bm25 + scores, np.searchsorted(self.documents, self._sources)).mean())
-
-    def encoder(self, encoder: Encoder, idf: np.ndarray) -> float:
-        """The value of a SPLADE encoder with IDF (vocabulary,)."""
-        material = self.material
-        queries = encode_queries(encoder, self._texts)
-        documents = material.encode(encoder, [material.contents[number] for number in self.documents])
-        remainders = material.encode(encoder, self.remainders)
-        return self.splade(queries, documents @ diags_array(idf), remainders @ diags_array(idf))
-
-    @cached_property
-    def old_splade(self) -> tuple[csr_matrix, csr_matrix, csr_matrix]:
-        """The vectors before adaptation, of the judges, of all documents and of the remainders."""
-        material, vectors = self.material, self.material.products[0]
-        remainders = material.encode(material.encoders[0], self.remainders) @ diags_array(material.idf)
-        return vectors.queries[self.judges], vectors.documents, remainders
-
-    @cached_property
-    def old_dense(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The dense vectors before adaptation, of the judges, of all documents and of the remainders."""
-        material, vectors = self.material, self.material.products[-1]
-        remainders = np.asarray(material.encode(material.encoders[-1], self.remainders))
-        return np.asarray(vectors.queries)[self.judges], np.asarray(vectors.documents), remainders
-
-    @cached_property
-    def _standardized(self) -> tuple[np.ndarray, np.ndarray]:
-        """The standardized scores of all documents by BM25 and the old SPLADE."""
-        return _standardize(self._bm25), _standardize(_products(*self.old_splade))
-
-    def _found(self, dense: np.ndarray, weight: float = WEIGHTS["bm25"]) -> np.ndarray:
-        """The nDCG@10 of sources and of remainders in the mixture, with these dense scores and this weight of BM25,
-        (2,)."""
-        bm25, splade = self._standardized
-        mixed = weight * bm25 + WEIGHTS["splade"] * splade + WEIGHTS["dense"] * dense
-        return _ndcg(mixed, self._sources)
-
-    def dense(self, queries: np.ndarray, documents: np.ndarray, remainders: np.ndarray) -> float:
-        """The value of dense vectors of the judges, of all documents and of the remainders."""
-        return float(self._found(_cosines(queries, documents, remainders)).mean())
+    def decide(self, values: Mapping[Candidate, np.ndarray]) -> Decision:
+        """The choice among candidates by their values (systems, judges). The smallest one changes nothing."""
+        means = {each: self._by_source(values[each]) for each in sorted(values, key=sum)}
+        none, *others = means
+        gains = {each: means[each] - means[none] for each in others}
+        eligible = {each: means[each].mean(0) for each, gain in gains.items() if (_least(gain) > 0).all()}
+        shown = _smallest(eligible) if eligible else max(others, key=lambda each: gains[each].mean())
+        systems = self.served.systems
+        of_systems = zip(systems, gains[shown].mean(1), _error(gains[shown]), strict=True)
+        gained = ", ".join(f"{name} {gain:+.4f} ± {error:.4f}" for name, gain, error in of_systems)
+        evidence = f"sources of {self._judges} found without their words; gains in nDCG@10: {gained}"
+        why = f"adapted: {shown} ({evidence})"
+        if not eligible:
+            kept = "no projection: the dense encoder is" if none.splade else "not adapted: the encoders are"
+            why = (
+                f"{kept} used as before, since no candidate gains significantly in each recommended system; "
+                f"{shown} comes closest ({evidence})"
+            )
+        table = [
+            each._asdict() | dict(zip(systems, gain.mean(1).round(5).tolist(), strict=True))
+            for each, gain in gains.items()
+        ]
+        return Decision(shown if eligible else none, why, table)
 
     def weight_of_bm25(self) -> tuple[float, str]:
-        """The best weight of BM25 in the mixture, and the evidence, for people."""
-        dense = _cosines(*self.old_dense)
-        return self.best({w: float(self._found(dense, w)[1]) for w in BM25_WEIGHTS}, "without their words")
+        """The weight of BM25 in three ways with the encoders as they are, and the evidence, for people."""
+        served = self.served
+        splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
+        mixed = {weight: served.three_ways(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
+        means = {weight: self._by_source(served.found(scores)) for weight, scores in mixed.items()}
+        tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
+        return _smallest(means), f"sources of {self._judges} found without their words, by weight: {tried}"
+
+    def _by_source(self, values: np.ndarray) -> np.ndarray:
+        """The mean values (…, sources) of the judges of each source, from values (…, judges)."""
+        _, places, counts = np.unique(self.served.sources, return_inverse=True, return_counts=True)
+        return np.asarray(values @ csr_matrix((1 / counts[places], (np.arange(len(places)), places))))
 
 
-def _products(queries: csr_matrix, documents: csr_matrix, remainders: csr_matrix) -> np.ndarray:
-    """SPLADE's scores."""
-    of_remainders = np.asarray(queries.multiply(remainders).sum(1))
-    return np.column_stack([(queries @ documents.T).toarray(), of_remainders])
+def _error(gains: np.ndarray) -> np.ndarray:
+    """The standard error (…,) of the mean of gains of sources (…, sources); infinite for too few sources."""
+    sources = gains.shape[-1]
+    return gains.std(-1, ddof=1) / np.sqrt(sources) if sources >= FEWEST else np.full(gains.shape[:-1], np.inf)
 
 
-def _cosines(queries: np.ndarray, documents: np.ndarray, remainders: np.ndarray) -> np.ndarray:
-    """The standardized scores of dense vectors."""
-    return _standardize(np.column_stack([queries @ documents.T, (queries * remainders).sum(1)]))
+def _least(gains: np.ndarray) -> np.ndarray:
+    """What the mean gain (…,) of sources (…, sources) is significantly above."""
+    least: np.ndarray = gains.mean(-1) - SIGNIFICANT * _error(gains)
+    return least
 
 
-def _moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The moments of the best documents' scores; remainders are no documents."""
-    return moments(scores[:, :-1])
-
-
-def _standardize(scores: np.ndarray) -> np.ndarray:
-    means, deviations = _moments(scores)
-    standardized: np.ndarray = (scores - means) / deviations
-    return standardized
-
-
-def _ndcg(scores: np.ndarray, sources: np.ndarray) -> np.ndarray:
-    """The nDCG@10 of the documents in the columns `sources`, and of remainders in their place, (2,)."""
-    rows = np.arange(len(scores))
-    others = scores[:, :-1].copy()
-    others[rows, sources] = -np.inf
-    ranks = np.array([(others >= own[:, None]).sum(1) for own in (scores[rows, sources], scores[:, -1])])
-    gains: np.ndarray = np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0).mean(1)
-    return gains
+def _smallest[K](values: Mapping[K, np.ndarray]) -> K:
+    """The first of candidates, smallest change first, that is not significantly worse than the best; from the values
+    of sources (sources,)."""
+    best = max(values, key=lambda each: values[each].mean())
+    return next(each for each, value in values.items() if not _least(values[best] - value) > 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.material import HELD_OUT, Material
 from cai_pyserini.adapt.mixture import TINY
 from cai_pyserini.adapt.pseudo_queries import PASSAGE, passage
 from cai_pyserini.core import artifact, jsonl
@@ -45,6 +45,7 @@ class Examples:
             "generated": generated and artifact.require(generated, generate.STAGE).digest,
             "settings": {
                 "queries": material.queries,
+                "held_out": HELD_OUT,
                 "negatives": NEGATIVES,
                 "passage": PASSAGE,
                 "teacher": TEACHER,

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
-from cai_pyserini.adapt.mixture import TINY, WEIGHTS, Bm25, Mixture, Products, Scorer, moments
-from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, remainder
+from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, Scorer, moments
+from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
@@ -32,7 +32,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import Precision
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
-HELD_OUT = 200  # documents whose queries judge, and do not train
+HELD_OUT = 600  # documents whose queries judge, and do not train; at most a fifth
 SPREAD = 300  # pseudo queries to measure the spread of scores with
 FOUND = 10  # a pseudo query is kept if the mixture has its source among this many best documents
 
@@ -101,9 +101,11 @@ class Material:
         found = self._generated() if self.generated else list(self._own(draw))
         draw.shuffle(found)
         sources = list(dict.fromkeys(query.document for query in found))
-        held = set(sources[: min(HELD_OUT, len(sources) // 10)])
+        held = dict.fromkeys(sources[: min(HELD_OUT, len(sources) // 5)])
         held_out = [query for query in found if query.document in held]
         train = [query for query in found if query.document not in held]
+        if not self.generated:
+            held_out += questions(held, self.contents, draw)
         return held_out + train[: self.queries], len(held_out)
 
     def _own(self, draw: random.Random) -> Sequence[PseudoQuery]:
@@ -128,16 +130,25 @@ class Material:
         texts = [query.text for query in self.pseudo_queries]
         if not texts:
             raise self._too_small()
-        systems: list[Scorer] = [Bm25(self.contents, texts), *self.products]
+        bm25 = Bm25(self.contents)
+        systems: list[Scorer] = [Products(bm25.queries(texts), bm25.documents), *self.products]
         weights = [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values())
         return Mixture(systems, weights, len(texts), len(self.contents))
+
+    @cached_property
+    def raw(self) -> list[csr_matrix | np.ndarray]:
+        """Each encoder's vectors of all documents; SPLADE's without IDF."""
+        return [self._vectors(encoder) for encoder in self.encoders]
 
     @cached_property
     def products(self) -> list[Products]:
         """Each encoder's vectors of the pseudo queries and of the documents; SPLADE's documents are weighted with
         IDF."""
         texts = [query.text for query in self.pseudo_queries]
-        return [Products(encode_queries(encoder, texts), self._vectors(encoder)) for encoder in self.encoders]
+        splade, *dense = self.raw
+        queries = (encode_queries(encoder, texts) for encoder in self.encoders)
+        documents = [splade @ diags_array(self.idf), *dense]
+        return [Products(*each) for each in zip(queries, documents, strict=True)]
 
     def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
         """What is left of the sources of the pseudo queries with these numbers without them: of whole sources, or of
@@ -153,7 +164,6 @@ class Material:
             return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
 
     def _vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
-        """The vectors of all documents; SPLADE's are weighted with IDF."""
         collection, folder = self.encoded(encoder)
         numbers = {record.id: number for number, record in enumerate(self._records)}
         places, parts = [], []
@@ -162,16 +172,14 @@ class Material:
             places += [numbers[shard.ids[row]] for row in rows]
             parts.append(shard.vectors[rows])
         order = np.argsort(places)
-        if encoder.config.kind == "dense":
-            return np.concatenate(parts)[order]
-        return vstack(parts, format="csr")[order] @ diags_array(self.idf)
+        return np.concatenate(parts)[order] if encoder.config.kind == "dense" else vstack(parts, format="csr")[order]
 
     @cached_property
     def spread(self) -> float:
         """The mean deviation of SPLADE's best scores without IDF."""
-        weighted, queries = self.products[0], np.arange(min(SPREAD, len(self.pseudo_queries)))
-        plain = Products(weighted.queries, weighted.documents @ diags_array(1 / np.maximum(self.idf, TINY)))
-        return float(moments(plain.scores(queries))[1].mean())
+        plain = Products(self.products[0].queries, self.raw[0])
+        scores = plain.scores(np.arange(min(SPREAD, len(self.pseudo_queries))))
+        return float(moments(scores)[1].mean())
 
     @cached_property
     def idf(self) -> np.ndarray:

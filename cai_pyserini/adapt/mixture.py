@@ -5,9 +5,10 @@
 mean_s and deviation_s are those of the query's BEST best scores by system s, as in the fusion `zscore`.
 """
 
-import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import bm25s
@@ -21,6 +22,8 @@ WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # of all three systems, as
 BEST = 100  # documents per query
 CHUNK = 64  # queries that are scored together
 TINY = 1e-9
+K1, B = 0.9, 0.4
+STEMMER = Stemmer.Stemmer("english")
 
 
 class Scorer(Protocol):
@@ -43,27 +46,45 @@ class Products:
 
 
 class Bm25:
-    """BM25, without Java."""
+    """BM25 without Java, as vectors: a score is the product of a query's counts and a document's weights.
 
-    def __init__(self, documents: Sequence[str], queries: Sequence[str]):
-        logging.getLogger("bm25s").setLevel(logging.WARNING)
-        self._documents = len(documents)
-        self._index = bm25s.BM25(k1=0.9, b=0.4)
-        self._index.index(_words(documents), show_progress=False)
-        self._queries = _words(queries)
+    `documents` (documents, words) are the weights, `words` the columns.
+    """
 
-    def scores(self, queries: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
-        found = np.zeros((len(queries), self._documents), np.float32)
-        for row, query in enumerate(queries):
-            if words := self._queries[query]:
-                found[row] = self._index.get_scores(words)
-        return found if documents is None else found[:, documents]
+    def __init__(self, documents: Sequence[str]):
+        tokens = _words(documents)
+        self.words = {word: column for column, word in enumerate(dict.fromkeys(chain.from_iterable(tokens)))}
+        counts = self._count(tokens)
+        frequencies = np.bincount(counts.indices, minlength=len(self.words))
+        self._idf = np.log1p((len(documents) - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
+        self._length = max(float(counts.sum()) / len(documents), 1.0)
+        self.documents = self._weights(counts)
+
+    def queries(self, texts: Sequence[str]) -> csr_matrix:
+        """The counts of queries (texts, words)."""
+        return self._count(_words(texts))
+
+    def weights(self, texts: Sequence[str]) -> csr_matrix:
+        """The weights of further documents (texts, words)."""
+        return self._weights(self.queries(texts))
+
+    def _count(self, tokens: Sequence[Sequence[str]]) -> csr_matrix:
+        counts = [Counter(word for word in words if word in self.words) for words in tokens]
+        indices = [self.words[word] for words in counts for word in words]
+        data = [count for words in counts for count in words.values()]
+        indptr = np.cumsum([0, *map(len, counts)])
+        return csr_matrix((np.array(data, np.float32), indices, indptr), shape=(len(tokens), len(self.words)))
+
+    def _weights(self, counts: csr_matrix) -> csr_matrix:
+        lengths = np.asarray(counts.sum(1)).ravel() / self._length
+        saturation = np.repeat(K1 * (1 - B + B * lengths), np.diff(counts.indptr))
+        data = self._idf[counts.indices] * counts.data / (counts.data + saturation)
+        return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
 
 
 def _words(texts: Sequence[str]) -> list[list[str]]:
-    stemmer = Stemmer.Stemmer("english")
     words: list[list[str]] = bm25s.tokenize(
-        list(texts), stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False
+        list(texts), stopwords="en", stemmer=STEMMER, return_ids=False, show_progress=False
     )
     return words
 

@@ -12,6 +12,7 @@ W (width, width) starts at 0 and minimizes the sum of two losses over pseudo que
 Vectors are encoded once, so a step takes milliseconds. The weight is what the judges like best (adapt.choice).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,11 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import load_file, save_file
 
-from cai_pyserini.adapt.choice import Choice
 from cai_pyserini.adapt.examples import Examples
 from cai_pyserini.adapt.mixture import Mixture, Products
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import encoder_yaml
+from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.dense import project
 
 STAGE = "adapt: projection"
 STEPS = 200
@@ -59,24 +58,20 @@ def learn(examples: Examples, output: Path) -> Path:
     return artifact.make(output, recipe(examples), write, folder=False)
 
 
-def adapt_dense(choice: Choice, learned: Path, output: Path) -> str:
-    """Write the adapted dense encoder, with the weight of W that the judges like best, as a folder with an
-    encoder.yaml. Returns what was decided, and why."""
-    change = load_file(learned)["weight"]
-    found: dict[float, float] = {}
-    for weight in (0.0, *WEIGHTS):
-        projection = mixed(change, weight)
-        found[weight] = choice.dense(*(project(vectors, projection) for vectors in choice.old_dense))
-    best, evidence = choice.best(found)
-    config = choice.material.encoders[-1].config.replace(name="")
-    file = output / "projection.safetensors"
+def write_dense(encoder: EncoderConfig, learned: Path, weight: float, output: Path) -> None:
+    """Write the dense encoder with this weight of W, or as it is with 0, as a folder with an encoder.yaml."""
+    config = encoder.replace(name="")
     output.mkdir()
-    if best:
-        save_file({"weight": mixed(change, best)}, file)
-        config = config.replace(projection=str(file))
+    if weight:
+        config = config.replace(projection=str(output / "projection.safetensors"))
+        save_file({"weight": mixed(load_file(learned)["weight"], weight)}, output / "projection.safetensors")
     artifact.write_text(output / "encoder.yaml", encoder_yaml(config, output))
-    chosen = f"a projection of dense vectors, weight {best:.2g}" if best else "dense vectors stay as they are"
-    return f"{chosen} ({evidence})"
+
+
+def candidates(learned: Path, weights: Sequence[float]) -> list[np.ndarray | None]:
+    """The projections with these weights of W, the file `learned`; None with 0."""
+    change = load_file(learned)["weight"]
+    return [mixed(change, weight) if weight else None for weight in weights]
 
 
 def mixed(learned: np.ndarray, weight: float) -> np.ndarray:

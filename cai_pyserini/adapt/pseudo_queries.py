@@ -6,6 +6,8 @@ title     the title of a document, if it is at most a third of it
 span      5 to 12 consecutive words, at most a third of the document, wherever its sentences end
 phrases   2 to 5 rare words of the document, in its order
 dropped   a title or a span without some of its words
+question  a question about one or two phrases of a document; these only judge, so that what judges is not only what has
+          trained
 
 The document that a query was made of is its source. For SPLADE it keeps the query's words: SPLADE matches words, and a
 training in which it cannot unlearns that. For the same reason, of a long document SPLADE learns from the passage that
@@ -14,8 +16,10 @@ has most of the query's words. What a source is without them, its remainder, tea
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import bm25s
 
 from cai_pyserini.collection.passages import passage_starts
 from cai_pyserini.collection.spans import SHARE, random_span
@@ -25,6 +29,17 @@ CHOICE = 4  # the rarest of this many times as many words become phrases
 KEPT = 0.7  # of the words of a query, where some are dropped
 PASSAGE, STRIDE = 70, 35  # words: of a passage, and between the starts of two
 PUNCTUATION = ".,;:!?()[]{}\"'"
+STOP_WORDS = frozenset(bm25s.stopwords.STOPWORDS_EN)
+QUESTIONS = (
+    "what is {}",
+    "what is known about {}",
+    "how does {} affect {}",
+    "what are the effects of {} on {}",
+    "which {} are used for {}",
+    "is there a relation between {} and {}",
+    "why is {} important in {}",
+    "information on {} and {}",
+)
 
 
 class PseudoQuery(NamedTuple):
@@ -50,6 +65,23 @@ def pseudo_queries(titles: Sequence[str], contents: Sequence[str], draw: random.
         for kind, query in queries.items():
             if query.strip():
                 yield PseudoQuery(number, query, kind)
+
+
+def questions(documents: Iterable[int], contents: Sequence[str], draw: random.Random) -> Iterator[PseudoQuery]:
+    """A question about each of the documents with these numbers, if it has enough words that are no stop words."""
+    for number in documents:
+        words = [word.strip(PUNCTUATION).lower() for word in contents[number].split()]
+        starts = [place for place, word in enumerate(words) if _says_something(word)]
+        question = draw.choice(QUESTIONS)
+        count = question.count("{}")
+        if len(starts) >= SHARE * count:
+            phrases = (words[start : start + draw.randint(1, 2)] for start in draw.sample(starts, count))
+            text = question.format(*(" ".join(filter(_says_something, phrase)) for phrase in phrases))
+            yield PseudoQuery(number, text, "question")
+
+
+def _says_something(word: str) -> bool:
+    return len(word) > 1 and word not in STOP_WORDS
 
 
 def remainder(text: str, query: str) -> str:

@@ -9,7 +9,7 @@ knows, synonyms above all, gets into a Lucene index, and is found there without 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +84,17 @@ class Near:
         """Those of words, for all documents."""
         with progress(iter(forms), len(forms), "encode words") as bar:
             vectors = np.asarray(encoder.load("documents").encode(forms, LENGTH, done=bar.update))
+        shards = progress(documents, documents.shards, "moments", "shard")
+        return cls.among(vectors, (shard.vectors for shard in shards))
+
+    @classmethod
+    def among(cls, vectors: np.ndarray, documents: Iterable[np.ndarray]) -> "Near":
+        """Those of words with these vectors (words, width), for documents in parts (documents, width)."""
         count, sums, products = 0, np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1],) * 2)
-        for shard in progress(documents, documents.shards, "moments", "shard"):
-            count += len(shard.vectors)
-            sums += shard.vectors.sum(0)
-            products += shard.vectors.T.astype(np.float64) @ shard.vectors
+        for part in documents:
+            count += len(part)
+            sums += part.sum(0)
+            products += part.T.astype(np.float64) @ part
         mean = sums / count
         variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
         deviations = np.sqrt(np.maximum(variances, TINY))

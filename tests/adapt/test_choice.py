@@ -1,88 +1,83 @@
-"""What judges candidates: how well what is served of them finds the sources of queries, and their remainders."""
+"""What decides whether adapted encoders replace the old ones: evidence for every system that is served."""
 
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
-from cai_pyserini.adapt.choice import Choice
+from cai_pyserini.adapt.choice import Candidate, Choice
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.mixture import Bm25, Mixture, Products
 
-TEXTS = [f"plant leaf{number} stem{number} root{number} green{number}" for number in range(30)]
-QUERIES = [SimpleNamespace(document=number, text=f"leaf{number}") for number in (3, 8)]
-SOURCES = [3, 8]
+SYSTEMS = ["three ways", "joint"]
+JUDGES, SOURCES = 300, 100  # three queries of each source
+NONE, SOME, ALL = Candidate(0.0, 0.0), Candidate(0.4, 0.0), Candidate(0.8, 0.5)
+EVERY = (NONE, SOME, ALL, Candidate(0.0, 0.5))
 
 
 @pytest.fixture
-def judges(monkeypatch: pytest.MonkeyPatch) -> Choice:
-    """Two judges, each a word that only its source has; SPLADE and dense vectors are of as many dimensions as there are
-    documents, and score nothing."""
-    monkeypatch.setattr("cai_pyserini.adapt.choice.POOL", 30)
-    texts, nothing = [query.text for query in QUERIES], np.zeros((2, 30), np.float32)
-    products = [Products(csr_matrix(nothing), csr_matrix(np.eye(30))), Products(nothing, np.eye(30, dtype=np.float32))]
-    material = SimpleNamespace(
-        mixture=Mixture([Bm25(TEXTS, texts), *products], [2.0, 1.0, 2.0], 2, 30),
-        pseudo_queries=QUERIES,
-        sources=np.array(SOURCES),
-        held_out=np.array([0, 1]),
-        contents=TEXTS,
-        remainders=lambda numbers: [TEXTS[number].replace(f"leaf{number}", "") for number in SOURCES],
-        products=products,
-        encoders=[None],
-        idf=np.ones(30),
-        encode=lambda encoder, texts: csr_matrix(np.zeros((len(texts), 30))),
-    )
-    return Choice(cast(Material, cast(Any, material)))
+def choice() -> Choice:
+    judges = Choice(cast(Material, None))
+    served = SimpleNamespace(sources=np.repeat(np.arange(SOURCES), JUDGES // SOURCES), systems=SYSTEMS)
+    judges.__dict__["served"] = cast(Any, served)
+    return judges
 
 
-def sparse(queries: np.ndarray) -> csr_matrix:
-    return csr_matrix(queries.astype(np.float32))
-
-
-def test_bm25_finds_a_word_but_not_where_it_is_not(judges: Choice) -> None:
-    """So with SPLADE that knows nothing, sources are first and remainders are not found: the mean of 1 and 0."""
-    documents = np.eye(30)[judges.documents]
-    nothing = np.zeros((2, 30))
-    assert judges.splade(sparse(nothing), sparse(documents), sparse(nothing)) == pytest.approx(0.5)
-
-
-def test_the_value_of_splade_counts_remainders(judges: Choice) -> None:
-    """The first judge's SPLADE knows the remainder, the second's does not; balanced BM25 finds both sources."""
-    queries = np.random.default_rng(1).random((2, 30))
-    remainders = np.zeros((2, 30))
-    remainders[0] = 100
-    value = judges.splade(sparse(queries), sparse(np.eye(30)[judges.documents]), sparse(remainders))
-    assert value == pytest.approx((1 + 1 + 1 + 0) / 4)
-
-
-def test_dense_vectors_are_judged_in_the_mixture(judges: Choice) -> None:
-    """BM25 finds both sources, SPLADE says nothing; dense vectors find the remainder of one of them."""
-    queries = np.eye(30, dtype=np.float32)[SOURCES]
-    documents, remainders = np.eye(30, dtype=np.float32), np.eye(30, dtype=np.float32)[[3, 0]]
-    blind = judges.dense(queries, documents, np.zeros((2, 30), np.float32))
-    assert blind == pytest.approx(0.5)
-    assert judges.dense(queries, documents, remainders) > blind + 0.2
-
-
-@pytest.mark.parametrize("knows, weight", [("dense", 0.5), ("bm25", 2.0)])
-def test_the_weight_of_bm25_is_what_finds_remainders(judges: Choice, knows: str, weight: float) -> None:
-    """One of BM25 and dense vectors knows the remainders, the other does not."""
+def values(gains: dict[Candidate, float | list[float]], noise: float = 0.02) -> dict[Candidate, np.ndarray]:
+    """Values (systems, judges) with these mean gains, of all systems or of each."""
     draw = np.random.default_rng(1)
-    queries, documents = draw.random((2, 30), np.float32), draw.random((30, 30), np.float32)
-    products = queries @ documents.T
-    bm25 = np.column_stack([products, products.mean(1) * (1.5 if knows == "bm25" else 0.5)])
-    remainders = documents.mean(0, keepdims=True) * np.float32(1.5 if knows == "dense" else 0.5)
-    judges.__dict__.update(_bm25=bm25, old_dense=(queries, documents, remainders))
-    chosen, evidence = judges.weight_of_bm25()
-    assert chosen == weight
-    assert evidence.startswith("sources of 2 pseudo queries found without their words, by weight: 2: ")
+    return {
+        each: 0.5 + np.reshape(gains.get(each, 0.0), (-1, 1)) + draw.normal(0, noise, (len(SYSTEMS), JUDGES))
+        for each in EVERY
+    }
 
 
-def test_evidence_is_one_line(judges: Choice) -> None:
-    assert judges.best({0.0: 0.5, 0.4: 0.61234}) == (
-        0.4,
-        "sources of 2 pseudo queries found with and without their words, by weight: 0: 0.500, 0.4: 0.612",
+@pytest.mark.parametrize("gains", [{}, {SOME: 0.004, ALL: 0.004}, {ALL: 0.01}])
+def test_noise_goes_to_the_encoders_as_they_were(choice: Choice, gains: dict) -> None:
+    """Any gain was enough."""
+    found = values(gains, 0.1)
+    assert max(found, key=lambda each: found[each].mean()) != NONE
+    decision = choice.decide(found)
+    assert decision.chosen == NONE
+    assert decision.why.startswith("not adapted: the encoders are used as before, since no candidate")
+    assert "of 300 pseudo queries of 100 documents found without their words; gains in nDCG@10: three" in decision.why
+
+
+def test_one_system_that_does_not_gain_is_enough_to_decline(choice: Choice) -> None:
+    """The mean over systems is large, and three ways lose."""
+    assert choice.decide(values({ALL: [-0.01, 0.1]})).chosen == NONE
+
+
+def test_a_gain_in_every_system_is_taken(choice: Choice) -> None:
+    decision = choice.decide(values({ALL: 0.05}))
+    assert decision.chosen == ALL
+    assert decision.why.startswith(
+        "adapted: weight 0.8 of the trained SPLADE and weight 0.5 of the projection (sources "
     )
+    assert "three ways +0.0517 ± 0.0016, joint +0.05" in decision.why
+    assert [(gains["splade"], gains["projection"]) for gains in decision.gains] == [(0.4, 0), (0, 0.5), (0.8, 0.5)]
+    assert decision.gains[-1]["joint"] == pytest.approx(0.05, abs=0.005)
+
+
+def test_the_smallest_change_that_is_not_significantly_worse_wins(choice: Choice) -> None:
+    assert choice.decide(values({SOME: 0.0500, ALL: 0.0501})).chosen == SOME
+    assert choice.decide(values({SOME: 0.0500, ALL: 0.0700})).chosen == ALL
+
+
+def test_judges_of_one_source_are_one_witness(choice: Choice) -> None:
+    """A gain of 0.1 in 10 of 100 sources is no evidence, though each of these has 30 judges."""
+    few = np.repeat(np.arange(SOURCES), [30] * 10 + [1] * 90)
+    choice.__dict__["served"].sources = few
+    draw = np.random.default_rng(1)
+    gained = np.where(few < 10, 0.05, draw.normal(0, 0.05, len(few)))
+    found = {NONE: np.zeros((2, len(few))), ALL: np.broadcast_to(gained, (2, len(few)))}
+    assert found[ALL].mean() > 0.03
+    assert choice.decide(found).chosen == NONE
+
+
+def test_without_a_candidate_that_changes_nothing_the_smallest_one_is_the_measure(choice: Choice) -> None:
+    """As with --weight, where the judges decide on the projection alone."""
+    found = values({Candidate(0.4, 0.0): 0.2, ALL: 0.2})
+    decision = choice.decide({SOME: found[SOME], ALL: found[ALL]})
+    assert decision.chosen == SOME
+    assert decision.why.startswith("no projection: the dense encoder is used as before")

@@ -1,7 +1,9 @@
 """The mixture of systems: standardized scores, worked out by hand and against plain NumPy."""
 
+import bm25s
 import numpy as np
 import pytest
+import Stemmer
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.adapt.mixture import Bm25, Mixture, Products
@@ -34,9 +36,15 @@ def test_many_queries_and_documents_are_as_in_plain_numpy(monkeypatch: pytest.Mo
     assert (mixture.best[-1] == np.argsort(-expected, axis=1)[:, :100]).mean() > 0.999  # but for rounding
 
 
-def test_bm25_finds_words_and_scores_nothing_without_them() -> None:
-    bm25 = Bm25(["infections of the kidney", "a broken bone", "kidney stones and kidney pain"], ["kidneys", "the"])
-    scores = bm25.scores(np.array([0, 1]))
-    assert scores[0].argmax() == 2 and scores[0, 1] == 0 and scores[0, 0] > 0
-    assert not scores[1].any()  # a stop word alone
-    np.testing.assert_array_equal(bm25.scores(np.array([0]), np.array([2, 0])), scores[:1, [2, 0]])
+def test_bm25_is_that_of_bm25s() -> None:
+    documents = ["infections of the kidney", "a broken bone", "kidney stones and kidney pain"]
+    queries = ["kidneys in pain", "the", "unknown"]
+    bm25 = Bm25(documents)
+    scores = (bm25.queries(queries) @ bm25.documents.T).toarray()
+    stemmer = Stemmer.Stemmer("english")
+    words = [bm25s.tokenize(t, stopwords="en", stemmer=stemmer, return_ids=False) for t in (documents, queries)]
+    peer = bm25s.BM25(k1=0.9, b=0.4)
+    peer.index(words[0])
+    np.testing.assert_allclose(scores[0], peer.get_scores(words[1][0]), rtol=1e-5)
+    assert scores[0].argmax() == 2 and not scores[1:].any()  # a stop word alone, and one that no document has
+    np.testing.assert_array_equal(bm25.weights(documents).toarray(), bm25.documents.toarray())

@@ -1,9 +1,10 @@
 """Pseudo queries: their kinds, and their bounds."""
 
 import random
+import re
 from collections import Counter
 
-from cai_pyserini.adapt.pseudo_queries import passage, pseudo_queries, remainder
+from cai_pyserini.adapt.pseudo_queries import passage, pseudo_queries, questions, remainder
 
 WORDS = [f"word{number}" for number in range(60)]
 
@@ -45,6 +46,17 @@ def test_phrases_are_rare_words_in_the_order_of_the_document() -> None:
 
 def test_no_query_is_blank() -> None:
     assert list(pseudo_queries(["", " "], ["", "one two"], random.Random(1))) == []
+
+
+def test_questions_are_about_words_that_say_something() -> None:
+    text = "The kidney filters the blood, and of the bones it is the marrow that makes it."
+    (about,) = {query.document for query in questions([1] * 30, ["", text], random.Random(1))}
+    assert about == 1
+    found = [query.text for query in questions([1] * 30, ["", text], random.Random(1))]
+    asked = {" ".join(word for word in query.split() if word in text.lower()) for query in found}
+    assert len(set(found)) > 10 and any("kidney" in query for query in asked)
+    assert all(re.search("kidney|filters|blood|bones|marrow|makes", query) for query in found)
+    assert list(questions([0], ["of the"], random.Random(1))) == []
 
 
 def test_a_remainder_is_a_document_without_the_query() -> None:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import redirect_stderr
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -44,15 +45,30 @@ def test_systems_before_and_after_are_in_one_table(experiment: Experiment) -> No
     }
     assert results.alpha.keys() == {"joint-splade-idf-smooth", "adapted-joint-splade-idf-smooth"}
     (decision,) = results.decision
-    assert "pseudo queries found" in decision
     report = experiment.layout.report.read_text()
-    assert report == markdown(results) and "\n## Adaptation\n" in report
+    assert report == markdown(results) and "\n## Adaptation\n" in report and f"\n- {decision}\n" in report
     assert load_encoder(str(experiment.layout.index(parse_system("adapted-splade-idf")))).name == "adapted"
     before, after = (
         next(iter(Vectors(experiment.layout.vectors(parse_system(name), "documents", "test")))).vectors
         for name in ("splade", "adapted-splade")
     )
     assert before.shape == after.shape and abs(before - after).max() > 0.01
+
+
+@pytest.mark.slow
+def test_without_evidence_the_run_goes_on_with_the_encoders_as_they_were(tiny: Path, tmp_path: Path) -> None:
+    """Twelve documents are no evidence; any gain was enough."""
+    made = adapted_experiment(tiny, tmp_path)
+    assert made.adapt
+    names = ["joint-splade-doc-idf-smooth", "adapted-joint-splade-doc-idf-smooth"]
+    results = plan.run(replace(made, adapt=made.adapt.replace(weight=None)), names)
+    (decision,) = results.decision
+    assert decision.startswith(
+        "not adapted: the encoders are used as before, since no candidate gains significantly in "
+    )
+    assert f"\n- {decision}\n" in made.layout.report.read_text()
+    before, after = (scores_by_query(read_run(made.layout.run(parse_system(name)))) for name in names)
+    assert before == after
 
 
 @pytest.mark.slow

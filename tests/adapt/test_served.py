@@ -1,0 +1,83 @@
+"""What the judges search is what the stages serve."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import diags_array, vstack
+
+from cai_pyserini.adapt.served import Served
+from cai_pyserini.core.config import load_index_config
+from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.smooth.smooth import mix, smooth
+from tests.adapt.test_examples import material
+
+
+@pytest.fixture(scope="module")
+def served(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
+    made = material(load_index_config(str(tiny)), tmp_path_factory.mktemp("served") / "vectors", dense=True)
+    return Served(made, np.arange(6))
+
+
+@pytest.mark.slow
+def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path) -> None:
+    """And remainders as documents: by the neighbours of their own vectors, without the source."""
+    rows, near = served.old_splade.rows, served.dense(None).near  # which encodes the documents
+    folder = served.material.folder
+    stage = Vectors(
+        smooth(Vectors(folder / "documents"), tmp_path / "s", Vectors(folder / "dense-documents")), "smooth"
+    )
+    expected = vstack([shard.vectors for shard in stage], format="csr")
+    mixed = mix(rows, np.arange(rows.shape[0]), near, 0.4)
+    np.testing.assert_allclose(mixed[:12].toarray(), expected.toarray(), atol=1e-5)
+    for row, source in enumerate(served.sources, 12):
+        assert set(near.numbers[row]) == set(range(12)) - {source}
+
+
+@pytest.mark.slow
+def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
+    """nDCG@10 of joint scores, from their parts by hand."""
+    sparse, dense = served.old_splade, served.dense(None)
+    (values,) = served.values(sparse, [dense], 2.0)
+    assert values.shape == (3, 6) and len(served.systems) == 3
+    weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(sparse.idf)).toarray()
+    words = (served.words + 0.5 * dense.words).toarray()
+    splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
+    spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
+    plain = served.words.toarray()[:12]
+    alpha = (spans @ weighted[:12].T).std(1).mean() / (of_spans @ plain.T).std(1).mean()
+    scores = alpha * counts @ words.T + splade @ weighted.T
+    for query, source in enumerate(served.sources):
+        rank = (np.delete(scores[query, :12], source) >= scores[query, 12 + query]).sum()
+        assert values[1, query] == pytest.approx(1 / np.log2(rank + 2) if rank < 10 else 0)
+
+
+@pytest.mark.slow
+def test_three_ways_have_the_weight_that_serves(served: Served) -> None:
+    """The projection was judged with BM25 at weight 2 whatever weight serves."""
+    scores = np.random.default_rng(1).random((6, 13))
+    one, two = (served.three_ways(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
+    words = served.bm25.queries(served.queries) @ served.bm25.documents.T
+    best = words.toarray()
+    np.testing.assert_allclose(
+        (two - one)[:, :12], 1.5 * (best - best.mean(1)[:, None]) / best.std(1)[:, None], atol=1e-4
+    )
+
+
+@pytest.mark.slow
+def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
+    """The projection was judged by three ways alone; smooth indexes are made with it, too."""
+    old, width = served.dense(None), served.old_dense[0].shape[1]
+    other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
+    assert not np.array_equal(other.near.numbers, old.near.numbers)
+    assert (other.words != old.words).nnz
+
+
+@pytest.mark.slow
+def test_of_a_large_collection_a_sample_with_all_sources_is_searched(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cai_pyserini.adapt.served.DOCUMENTS", 8)
+    small = Served(served.material, served.numbers)
+    assert len(small.documents) == 8
+    np.testing.assert_array_equal(small.documents[small.sources], small.material.sources[small.numbers])

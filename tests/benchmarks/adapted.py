@@ -1,0 +1,163 @@
+"""Claim: adaptation makes no recommended system worse by more than .003 of nDCG@10.
+
+For each collection and seed, every candidate is scored twice: as the judges see it, without labels, and by the
+collection's own queries. So other numbers of standard errors than that of adapt.choice are compared
+without training again. Scores are exact ones of float vectors of all documents (adapt.served), not those of
+indexes. What is trained and measured stays in --output.
+"""
+
+import argparse
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple, cast
+from unittest.mock import patch
+
+import harness
+import numpy as np
+
+from cai_pyserini.adapt.adapt import Adaptation, values
+from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, Choice
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.served import Served
+from cai_pyserini.adapt.settings import AdaptSettings
+from cai_pyserini.core.tables import markdown
+
+LOSS = 0.003
+NONE = Candidate(0.0, 0.0)
+ERRORS = (0.0, 1.0, 2.0, 3.0, 4.0)
+
+
+class Asked(Served):
+    """The queries of a collection, and all of its documents."""
+
+    @cached_property
+    def documents(self) -> np.ndarray:
+        return np.arange(len(self.material.contents))
+
+    @cached_property
+    def _judged(self) -> dict[str, dict[int, int]]:
+        """The grades of relevant documents, by the texts of queries."""
+        collection, split = self.material.whole, self.material.collection.split
+        numbers = {record.id: number for number, record in enumerate(collection.records())}
+        topics = collection.topics(split)
+        qrels = collection.qrels(split).items()
+        grades = {topics[id]: {numbers[d]: g for d, g in judged.items() if g > 0} for id, judged in qrels}
+        return {text: judged for text, judged in grades.items() if judged}
+
+    @cached_property
+    def queries(self) -> list[str]:
+        return list(self._judged)
+
+    @cached_property
+    def sources(self) -> np.ndarray:
+        return np.zeros(len(self.queries), np.int64)
+
+    @cached_property
+    def _remainders(self) -> list[str]:
+        return [""] * len(self.queries)
+
+    def found(self, scores: np.ndarray) -> np.ndarray:
+        """nDCG@10 (queries,)."""
+        best = np.argsort(-scores[:, :-1], axis=1)[:, :10]
+        discounts = 1 / np.log2(np.arange(2, 12))
+        gains = []
+        for of_query, judged in zip(best, self._judged.values(), strict=True):
+            ideal = sorted(judged.values(), reverse=True)[:10] @ discounts[: len(judged)]
+            gains.append([judged.get(int(number), 0) for number in of_query] @ discounts[: len(of_query)] / ideal)
+        return np.array(gains)
+
+
+class Measured(NamedTuple):
+    """An adaptation: the values of candidates by judges (candidates, systems, judges), whose sources are `sources`,
+    and by queries (candidates, systems, queries)."""
+
+    name: str
+    candidates: list[Candidate]
+    systems: list[str]
+    sources: np.ndarray
+    judged: np.ndarray
+    asked: np.ndarray
+
+    def decide(self, errors: float = SIGNIFICANT) -> Candidate:
+        """The choice with another number of standard errors."""
+        choice = Choice(cast(Material, None))
+        choice.__dict__["served"] = SimpleNamespace(sources=self.sources, systems=self.systems)
+        with patch("cai_pyserini.adapt.choice.SIGNIFICANT", errors):
+            return choice.decide(dict(zip(self.candidates, self.judged, strict=True))).chosen
+
+    def gains(self, chosen: Candidate) -> np.ndarray:
+        """What the queries of the collection gain with a candidate, by system."""
+        means = self.asked.mean(2)
+        gains: np.ndarray = means[self.candidates.index(chosen)] - means[self.candidates.index(NONE)]
+        return gains
+
+
+def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) -> Measured:
+    """What the judges and the queries say about every candidate of an adaptation."""
+    stem = Path(collection).stem
+    name = f"{stem}-{seed}"
+    file = folder / f"{name}.npz"
+    if not file.exists():
+        output, vectors = folder / name, folder / f"{stem}-vectors"
+        adaptation = Adaptation(
+            AdaptSettings(collection=collection, base=encoder, dense=dense, output=output, seed=seed, vectors=vectors)
+        )
+        for step in adaptation.steps():
+            step.run()
+        choice, asked = Choice(adaptation.material), Asked(adaptation.material, np.zeros(0, np.int64))
+        weight, _ = choice.weight_of_bm25()
+        judged, real = (values(adaptation, served, weight) for served in (choice.served, asked))
+        np.savez(
+            file,
+            candidates=list(judged),
+            systems=choice.served.systems,
+            sources=choice.served.sources,
+            judged=np.array(list(judged.values())),
+            asked=np.array(list(real.values())),
+        )
+    with np.load(file) as stored:
+        candidates = [Candidate(*each) for each in stored["candidates"].tolist()]
+        return Measured(
+            name, candidates, stored["systems"].tolist(), *(stored[k] for k in ("sources", "judged", "asked"))
+        )
+
+
+def rules(measured: Sequence[Measured]) -> list[list[str]]:
+    """The mean gain, the largest loss, and how many are adapted, with other numbers of standard errors."""
+    rows = [["standard errors", "adapted", "mean gain", "largest loss"]]
+    for errors in ERRORS:
+        chosen = [each.decide(errors) for each in measured]
+        gains = np.array([each.gains(candidate) for each, candidate in zip(measured, chosen, strict=True)])
+        adapted = f"{sum(candidate != NONE for candidate in chosen)} of {len(chosen)}"
+        rows.append([str(errors), adapted, f"{gains.mean():+.4f}", f"{gains.min():+.4f}"])
+    return rows
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(prog="adapted.py", description=__doc__)
+    arguments.add_argument("collections", nargs="+", help="names in index_configs/, YAML files, or BEIR folders")
+    arguments.add_argument("--encoder", default="splade-tiny")
+    arguments.add_argument("--dense", default="minilm")
+    arguments.add_argument("--seeds", type=int, nargs="+", default=[42, 1, 2])
+    arguments.add_argument("--output", type=Path, required=True, help="folder of trainings and values, which are kept")
+    args = arguments.parse_args()
+    measured = [
+        measure(collection, args.encoder, args.dense, seed, args.output)
+        for collection, seed in product(args.collections, args.seeds)
+    ]
+    rows = [["", *measured[0].systems, "decision"]]
+    for each in measured:
+        chosen = each.decide()
+        before, gains = each.asked[each.candidates.index(NONE)].mean(1), each.gains(chosen)
+        scores = [f"{score:.4f} → {score + gain:.4f}" for score, gain in zip(before, gains, strict=True)]
+        rows.append([each.name, *scores, str(chosen) or "not adapted"])
+    print(markdown(rows), markdown(rules(measured)), sep="\n\n")
+    lowest = min(each.gains(each.decide()).min() for each in measured)
+    harness.target(f"no system loses more than {LOSS}", f"{lowest:+.4f}", lowest >= -LOSS)
+
+
+if __name__ == "__main__":
+    main()
