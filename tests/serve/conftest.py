@@ -1,5 +1,6 @@
 """A server in this process, with a queue and real indexes; and one in a process of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -30,11 +31,14 @@ def client(run_folder: Path) -> Iterator[TestClient]:
 
 
 @contextmanager
-def serve(folder: Path, *systems: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serve(folder: Path, *systems: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process for systems of a run folder, and its address."""
     arguments = [str(folder), "--systems", *systems, "--port", "0"]
     with subprocess.Popen(
-        [sys.executable, "-m", "cai_pyserini.serve", *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "cai_pyserini.serve", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
     ) as process:
         assert process.stderr
         address = re.search(r"http://\S+", process.stderr.readline())
