@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.serve.__main__ import KEY, main
+from cai_pyserini.serve.service import LONGEST_QUERY
 from tests.serve.conftest import serve
 
 pytestmark = pytest.mark.slow
@@ -38,3 +40,12 @@ def test_ipv6(run_folder: Path) -> None:
         assert address.startswith("http://[::1]:")
         with urlopen(f"{address}health") as answer:
             assert json.load(answer)["status"] == "ok"
+
+
+def test_queries_up_to_the_limit_are_answered(run_folder: Path) -> None:
+    different = " ".join(f"w{number}" for number in range(1, 1_650))
+    with serve(run_folder, "bm25") as (_, address):  # no index of impacts beside it, which would lift Lucene's limit
+        for query in (different, "🧬" * LONGEST_QUERY):
+            assert LONGEST_QUERY - 1_000 < len(query) <= LONGEST_QUERY
+            with urlopen(f"{address}v1/bm25/search?query={quote(query)}") as answer:
+                assert json.load(answer)["candidates"] == []
