@@ -14,7 +14,9 @@ from cai_pyserini.core.flags import DEVICE, OR_URL
 from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
-LONGEST_REQUEST = 1 << 17  # bytes without a body; the longest query has 120,000 if each character is four, as %F0%9F…
+LONGEST_REQUEST = (
+    1 << 19
+)  # bytes without a body; each of three parameters can have 120,000, as 10,000 times %F0%9F%A7%AC
 
 
 class ServeSettings(Settings):

@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from pydantic import StringConstraints
 from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
@@ -34,6 +35,7 @@ NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an em
 Text = Annotated[
     str, Query(description="the text to search for", min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)
 ]
+Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
 HitCount = Annotated[int, Query(description="hits to return", ge=1, le=MOST_HITS)]
 Parse = Annotated[bool, Query(description="parse the stored JSON; false: return it as a string")]
 Length = Annotated[
@@ -93,7 +95,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
 
     @locked.get("/v1/{index}/search")
     async def search(
-        index: str, query: Text, hits: HitCount = 10, parse: Parse = True, max_doc_length: Length = None
+        index: Name, query: Text, hits: HitCount = 10, parse: Parse = True, max_doc_length: Length = None
     ) -> answers.SearchAnswer:
         """The best documents for a query."""
         _check(parse, max_doc_length)
@@ -108,7 +110,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
 
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(
-        index: str, docid: str, parse: Parse = True, max_doc_length: Length = None
+        index: Name, docid: Name, parse: Parse = True, max_doc_length: Length = None
     ) -> answers.DocumentAnswer:
         """A document."""
         _check(parse, max_doc_length)
@@ -118,7 +120,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         return answers.DocumentAnswer(index=index, docid=docid, doc=_document(stored, parse, max_doc_length))
 
     @locked.get("/v1/{index}/explain")
-    async def explain(index: str, query: Text, docid: str) -> answers.ExplainAnswer:
+    async def explain(index: Name, query: Text, docid: Name) -> answers.ExplainAnswer:
         """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
         explanation = await service.explain(index, query, docid)
         if explanation is None:
@@ -160,9 +162,9 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
 
     @locked.get("/", response_class=HTMLResponse)
     async def page(
-        q: Annotated[str, Query(description="the text to search for", max_length=LONGEST_QUERY)] = "",
-        a: Annotated[str, Query(description="an index; any other text: the first")] = "",
-        b: Annotated[str, Query(description="an index to compare with; any other text: none")] = "",
+        q: Annotated[Name, Query(description="the text to search for")] = "",
+        a: Annotated[Name, Query(description="an index; any other text: the first")] = "",
+        b: Annotated[Name, Query(description="an index to compare with; any other text: none")] = "",
         hits: Annotated[int, Query(description="hits to show", ge=1, le=MOST_SHOWN)] = 10,
     ) -> str:
         """The page for people."""

@@ -84,6 +84,8 @@ def test_explanations(client: TestClient) -> None:
         (f"/v1/bm25/search?query={TOO_LONG}", 400, "query: String should have at most 10000 characters"),
         (f"/v1/bm25/search?query={TOO_LONG}&parse=false", 400, "query: String should have at most 10000 characters"),
         (f"/v1/bm25/explain?query={TOO_LONG}&docid=d3", 400, "query: String should have at most 10000 characters"),
+        (f"/v1/bm25/explain?query=x&docid={TOO_LONG}", 400, "docid: String should have at most 10000 characters"),
+        (f"/v1/bm25/doc/{TOO_LONG}", 400, "docid: String should have at most 10000 characters"),
         (f"/?q={TOO_LONG}", 400, "q: String should have at most 10000 characters"),
         ("/?q=x&hits=101", 400, "hits: Input should be less than or equal to 100"),
         ("/v1/bm25/search?query=x&parse=false&max_doc_length=1", 400, "max_doc_length: not with parse=false"),
