@@ -14,9 +14,7 @@ from cai_pyserini.core.flags import DEVICE, OR_URL
 from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
-LONGEST_REQUEST = (
-    1 << 19
-)  # bytes without a body; each of three parameters can have 120,000, as 10,000 times %F0%9F%A7%AC
+LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
 
 
 class ServeSettings(Settings):

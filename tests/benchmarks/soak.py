@@ -2,10 +2,11 @@
 
 Clients search two indexes of a collection in turn, BM25 and joint, over connections that stay open, with all of its
 queries again and again, while the indexes are reopened once a minute. In the first sixth of the time, the JVM compiles
-and caches fill; from then on, the server may have no more threads and file handles, and at most 5 % more memory: the
-medians of the last sixth are compared with those of the second. The 99th percentile of the last sixth may exceed that
-of the first by a fifth. A 5xx, or no answer within 10 seconds, is an error, and none is allowed. Exits with 1 if a
-target is missed. Needs Linux. The clients run on the same machine and take their share of it.
+and caches fill; from then on, the server's threads, file handles and memory may not grow: the medians of the last sixth
+are compared with those of the second, with a tolerance for threads that Java starts and ends, connections of reloads,
+and memory that is free but not returned. The 99th percentile of the last sixth may exceed that of the first by a fifth.
+A 5xx, or no answer within 10 seconds, is an error, and none is allowed. Exits with 1 if a target is missed. Needs
+Linux. The clients run on the same machine and take their share of it.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ import serve
 INDEXES = ("bm25", "joint-splade-idf")
 RELOAD = 60  # seconds between reloads
 PARTS = 6
+TOLERANCE = {"threads": 0.1, "handles": 0.1, "memory": 0.05}
 GRACE = 120  # seconds after which a run that does not end is given up
 COLUMNS = ("minute", "requests", "requests/s", "p50, ms", "p99, ms", "errors", "threads", "handles", "memory, MB")
 
@@ -170,16 +172,18 @@ def main() -> None:
         [part.row() for part in parts],
     )
     first, second, last = parts[0], parts[1], parts[-1]
-    sizes = {name: (getattr(second, name), getattr(last, name)) for name in ("threads", "handles", "memory")}
     slower = percentiles(last.latencies)[1] / percentiles(first.latencies)[1]
-    met = [
-        harness.target("no error", f"{sum(part.errors for part in parts)}", not any(part.errors for part in parts)),
-        *(
-            harness.target(f"{name} do not grow", f"{before:,} → {after:,}", after <= before * (1 + allowed))
-            for (name, (before, after)), allowed in zip(sizes.items(), (0, 0, 0.05), strict=True)
-        ),
-        harness.target("p99 grows by a fifth at most", f"{slower - 1:+.0%}", slower <= 1.2),
-    ]
+    errors = sum(part.errors for part in parts)
+    met = [harness.target("no error", f"{errors}", not errors)]
+    for name, tolerance in TOLERANCE.items():
+        before, after = getattr(second, name), getattr(last, name)
+        claim = f"{name}: at most {tolerance:.0%} more in the last sixth than in the second"
+        met.append(harness.target(claim, f"{before:,} → {after:,}", after <= before * (1 + tolerance)))
+    met.append(
+        harness.target(
+            "p99: at most a fifth more in the last sixth than in the first", f"{slower - 1:+.0%}", slower <= 1.2
+        )
+    )
     sys.exit(not all(met))
 
 
