@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -33,6 +34,7 @@ def test_answers_are_as_promised(run_folder: Path, tmp_path: Path) -> None:
     systems = ("bm25", "joint-splade-idf", "hybrid-splade-idf-minmax")
     limit = ("--max-time", seconds) if (seconds := os.environ.get("SCHEMATHESIS_SECONDS")) else ("--max-examples", "10")
     with serve(run_folder, *systems, **{KEY: "sesame"}) as (_, address):
+        urlopen(f"{address}ready").close()  # loads the model, which can take longer than schemathesis waits
         done = subprocess.run(
             [
                 *(Path(sys.executable).with_name("schemathesis"), "run", f"{address}openapi.json"),
