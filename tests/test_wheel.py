@@ -1,10 +1,14 @@
 """An installed wheel has everything: all folders, the YAML files, the page's template, Java's logging settings."""
 
+import ast
+import configparser
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,27 @@ print(cai_pyserini.__file__)
 counts = len(names("encoders")), len(names("index_configs"))
 print(*counts, load_encoder("splade-tiny").kind, load_index_config("hpo").hits)
 """
+
+
+def test_imported_packages_are_declared() -> None:
+    imported: set[str] = set()
+    for path in (ROOT / "cai_pyserini").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    declared = "\n".join([setup["options"]["install_requires"], *setup["options.extras_require"].values()])
+    names = {name.lower().replace("_", "-") for name in re.findall(r"^[\w.-]+", declared, re.M)}
+    packages = packages_distributions()
+    missing = {
+        module
+        for module in imported - sys.stdlib_module_names - {"cai_pyserini"}
+        if not names & {package.lower().replace("_", "-") for package in packages.get(module, [module])}
+    }
+    assert missing == set()
 
 
 @pytest.mark.slow

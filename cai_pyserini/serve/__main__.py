@@ -1,7 +1,10 @@
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import ClassVar
 
@@ -11,16 +14,17 @@ from cai_pyserini.core.flags import DEVICE, OR_URL
 from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
 
 
 class ServeSettings(Settings):
     """Serve indexes and systems of run folders over HTTP: a page to search with, and a REST API for programs.
 
     The page is at /. The routes /v1/INDEX/search and /v1/INDEX/doc/ID are those of Anserini's and Pyserini's REST API;
-    /v1/INDEX/explain says why a document has its score. There are /health, /metrics (Prometheus) and /openapi.json, and
-    POST /reload opens the indexes again. Only this machine is served unless --host says otherwise. With an API key in
-    the environment variable CAI_PYSERINI_API_KEY, everything but /health needs it.
+    /v1/INDEX/explain says why a document has its score. There are /health (liveness), /ready (readiness), /metrics
+    (Prometheus) and /openapi.json, and POST /reload reopens the indexes. Only this machine is served unless --host says
+    otherwise. With an API key in the environment variable CAI_PYSERINI_API_KEY, all routes but /health, /ready and
+    /openapi.json need it.
     """
 
     example: ClassVar[str] = (
@@ -31,10 +35,15 @@ class ServeSettings(Settings):
         help=f"run folders, written by run_beir.sh, and indexes, each the folder of one, {OR_URL}", positional=True
     )
     systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
-    host: str = flag("127.0.0.1", "address to listen on; 0.0.0.0 serves every machine that reaches this one")
+    host: str = flag(
+        "127.0.0.1", f"address to listen on; any but this machine's own, as 0.0.0.0 for all, needs a key in {KEY}"
+    )
+    proxy_authenticates: bool = flag(
+        False, "serve other machines without a key: a proxy in front of this server checks who may search"
+    )
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
     queue: int = flag(256, "requests that may be unanswered; more are refused with 429", ge=1)
-    timeout: float = flag(30.0, "seconds after which a request is given up with 503", gt=0)
+    timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
     device: str = DEVICE
 
 
@@ -47,36 +56,65 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.engine.engine import Engine
     from cai_pyserini.engine.open import OpenRun, open_index
     from cai_pyserini.serve.app import create_app
+    from cai_pyserini.serve.guard import is_loopback
     from cai_pyserini.serve.service import Service
+
+    key = _api_key(is_loopback(settings.host) or settings.proxy_authenticates)
 
     def open_engines() -> dict[str, Engine]:
         engines: dict[str, Engine] = {}
-        for folder in map(index_here, settings.folders):
-            if (folder / "results.json").is_file():
-                run = OpenRun(folder, settings.device)
-                opened = [run.open(name) for name in settings.systems or run.systems]
-            else:
-                opened = [open_index(folder, device=settings.device)]
-            for engine in opened:
-                if engine.name in engines:
-                    raise CaiError(
-                        f"{folder}: there are two {engine.name}; serve them on two ports, or rename an index"
-                    )
-                engines[engine.name] = engine
+        with ExitStack() as on_error:
+            for folder in map(index_here, settings.folders):
+                if (folder / "results.json").is_file():
+                    run = OpenRun(folder, settings.device)
+                    systems = [partial(run.open, name) for name in settings.systems or run.systems]
+                else:
+                    systems = [partial(open_index, folder, device=settings.device)]
+                for open_system in systems:
+                    engine = open_system()
+                    on_error.callback(engine.close)
+                    if engines.setdefault(engine.name, engine) is not engine:
+                        raise CaiError(
+                            f"{folder}: there are two {engine.name}; serve them on two ports, or rename an index"
+                        )
+            on_error.pop_all()
         return engines
 
     service = Service(open_engines, settings.queue, settings.timeout)
-    app = create_app(service, os.environ.get(KEY), LOOPBACK if settings.host in LOOPBACK else ())
+    app = create_app(service, key, is_loopback(settings.host))
     config = uvicorn.Config(
-        app, settings.host, settings.port, log_level="warning", use_colors=False, access_log=False, server_header=False
+        app,
+        settings.host,
+        settings.port,
+        http="h11",  # which limits the length of a request
+        h11_max_incomplete_event_size=LONGEST_REQUEST,
+        log_level="warning",
+        use_colors=False,
+        access_log=False,
+        server_header=False,
     )
     socket = config.bind_socket()
     socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # asyncio does so only for sockets of its own; saves 40 ms
     socket.listen()  # from now on, requests wait until the server has started
     host, port = socket.getsockname()[:2]
-    print(f"serving {', '.join(service.engines)} at http://{host}:{port}/", file=sys.stderr, flush=True)
+    place = f"[{host}]" if ":" in host else host
+    print(f"serving {', '.join(service.engines)} at http://{place}:{port}/", file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which uvicorn raises again when it has finished
     uvicorn.Server(config).run([socket])
+
+
+def _api_key(optional: bool) -> str | None:
+    """The key in the environment. Raises CaiError for one that clients cannot send, and for none unless `optional`."""
+    key = os.environ.get(KEY)
+    advice = f"set {KEY} to a long random text, as `openssl rand -hex 32` prints"
+    if key is None and not optional:
+        raise CaiError(
+            f"without an API key, everybody who reaches this machine could search: {advice}, or give "
+            "--proxy-authenticates if a proxy in front of this server checks who may search"
+        )
+    if key is not None and not re.fullmatch("[!-~]+", key):
+        raise CaiError(f"{KEY} is empty or has other characters than printable ASCII: {advice}, or unset it")
+    return key
 
 
 if __name__ == "__main__":

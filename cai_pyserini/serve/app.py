@@ -1,47 +1,50 @@
 """The HTTP service: the REST API v1 of Anserini and Pyserini, explanations, health, metrics, and a page.
 
-Every wrong request gets a 4xx with {"error": reason}.
+Every wrong request gets a 4xx, and every failure a 5xx, with {"error": reason}.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from pydantic import BaseModel
+from pydantic import StringConstraints
 from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.lucene_index import Stored
 from cai_pyserini.index.raw import raw_json
-from cai_pyserini.serve.guard import Guard
+from cai_pyserini.serve import answers
+from cai_pyserini.serve.guard import Guard, require
 from cai_pyserini.serve.metrics import Metrics
-from cai_pyserini.serve.page import STYLE, Page, render
-from cai_pyserini.serve.service import Busy, Service, UnknownIndex
+from cai_pyserini.serve.page import MOST_SHOWN, STYLE, Page, render
+from cai_pyserini.serve.service import LONGEST_QUERY, Busy, Service, UnknownIndex
 
-LONGEST_QUERY = 10_000  # characters
 MOST_HITS = 1000
 
+
+class Css(Response):
+    media_type = "text/css"
+
+
+NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an empty query, strips these four as well
 Text = Annotated[
-    str, Query(description="the text to search for", min_length=1, max_length=LONGEST_QUERY, pattern=r"\S")
+    str, Query(description="the text to search for", min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)
 ]
+Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
 HitCount = Annotated[int, Query(description="hits to return", ge=1, le=MOST_HITS)]
 Parse = Annotated[bool, Query(description="parse the stored JSON; false: return it as a string")]
-Length = Annotated[int | None, Query(description="characters of each document's contents to return", ge=1)]
+Length = Annotated[
+    int | None, Query(description="characters of each document's contents to return; not with parse=false", ge=1)
+]
 
 
-class Wrong(BaseModel):
-    """Why a request was refused."""
-
-    error: str
-
-
-def create_app(service: Service, key: str | None = None, hosts: Collection[str] = ()) -> FastAPI:
-    """The application; `key` and `hosts` are those of Guard."""
+def create_app(service: Service, key: str | None = None, local: bool = False) -> Guard:
+    """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` is Guard's."""
     metrics = Metrics(service)
 
     @asynccontextmanager
@@ -59,11 +62,10 @@ def create_app(service: Service, key: str | None = None, hosts: Collection[str] 
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 429, 503)},
+        responses={status: {"model": answers.Wrong} for status in (400, 401, 403, 404, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
-
-    app.add_middleware(Guard, metrics=metrics, key=key, hosts=hosts)
+    locked = APIRouter(dependencies=[Depends(require(key))] if key else [])
 
     @app.exception_handler(UnknownIndex)
     async def unknown(request: Request, error: UnknownIndex) -> Response:
@@ -77,9 +79,9 @@ def create_app(service: Service, key: str | None = None, hosts: Collection[str] 
     async def late(request: Request, error: TimeoutError) -> Response:
         return _error(503, "the request took too long; try again later", {"Retry-After": "1"})
 
-    @app.exception_handler(CaiError)
-    async def failed(request: Request, error: CaiError) -> Response:
-        return _error(500, str(error))
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:  # uvicorn logs the error
+        return _error(500, "the server failed to answer; its log says why")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -91,80 +93,108 @@ def create_app(service: Service, key: str | None = None, hosts: Collection[str] 
     async def refused(request: Request, error: HTTPException) -> Response:
         return _error(error.status_code, str(error.detail), error.headers)
 
-    @app.get("/v1/{index}/search")
+    @locked.get("/v1/{index}/search")
     async def search(
-        index: str, query: Text, hits: HitCount = 10, parse: Parse = True, max_doc_length: Length = None
-    ) -> dict[str, Any]:
+        index: Name, query: Text, hits: HitCount = 10, parse: Parse = True, max_doc_length: Length = None
+    ) -> answers.SearchAnswer:
         """The best documents for a query."""
+        _check(parse, max_doc_length)
         found = await service.search(index, query, hits)
         candidates = [
-            {"docid": hit.id, "score": hit.score, "rank": hit.rank, "doc": _document(stored, parse, max_doc_length)}
+            answers.Candidate(
+                docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and _document(stored, parse, max_doc_length)
+            )
             for hit, stored in found
         ]
-        return {"api": "v1", "index": index, "query": {"text": query}, "candidates": candidates}
+        return answers.SearchAnswer(index=index, query=answers.Query(text=query), candidates=candidates)
 
-    @app.get("/v1/{index}/doc/{docid:path}")
-    async def document(index: str, docid: str, parse: Parse = True, max_doc_length: Length = None) -> dict[str, Any]:
+    @locked.get("/v1/{index}/doc/{docid:path}")
+    async def document(
+        index: Name, docid: Name, parse: Parse = True, max_doc_length: Length = None
+    ) -> answers.DocumentAnswer:
         """A document."""
+        _check(parse, max_doc_length)
         stored = await service.document(index, docid)
         if stored is None:
             raise HTTPException(404, f"no document {docid!r}, or {index} does not store documents")
-        return {"api": "v1", "index": index, "docid": docid, "doc": _document(stored, parse, max_doc_length)}
+        return answers.DocumentAnswer(index=index, docid=docid, doc=_document(stored, parse, max_doc_length))
 
-    @app.get("/v1/{index}/explain")
-    async def explain(index: str, query: Text, docid: str) -> dict[str, Any]:
+    @locked.get("/v1/{index}/explain")
+    async def explain(index: Name, query: Text, docid: Name) -> answers.ExplainAnswer:
         """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
         explanation = await service.explain(index, query, docid)
         if explanation is None:
             raise HTTPException(404, f"document {docid!r} has no score in {index}")
-        return {"api": "v1", "index": index, "query": {"text": query}, "explanation": explanation}
+        return answers.ExplainAnswer(index=index, query=answers.Query(text=query), explanation=explanation)
 
-    @app.get("/health")
-    async def health() -> dict[str, Any]:
-        """Whether the server works, and what it serves."""
-        return {
-            "status": "ok",
-            "version": __version__,
-            "indexes": list(service.engines),
-            "unanswered": service.unanswered,
-        }
+    @app.get("/health", responses={503: {"model": answers.Health}})
+    async def health(response: Response) -> answers.Health:
+        """Liveness: 503 if the server should be restarted, since a search does not end."""
+        response.status_code = 503 if service.stuck else 200
+        return answers.Health(
+            status="stuck" if service.stuck else "ok",
+            version=__version__,
+            indexes=list(service.engines),
+            unanswered=service.unanswered,
+        )
 
-    @app.get("/metrics", response_class=PlainTextResponse)
+    @app.get("/ready", responses={503: {"model": answers.Readiness}})
+    async def ready(response: Response) -> answers.Readiness:
+        """Readiness: a search of every index; 503 if one fails."""
+        indexes = await service.probe()
+        ok = set(indexes.values()) == {"ok"}
+        response.status_code = 200 if ok else 503
+        return answers.Readiness(status="ok" if ok else "not ready", indexes=indexes)
+
+    @locked.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> Response:
         """Counters and latencies in the format of Prometheus."""
         return Response(metrics.text(), media_type=metrics.MEDIA_TYPE)
 
-    @app.post("/reload")
-    async def reload() -> dict[str, Any]:
-        """Open the indexes again, as they are on disk now; meanwhile the old ones answer."""
+    @locked.post("/reload")
+    async def reload() -> answers.Reloaded:
+        """Reopen the indexes, as they are on disk now; meanwhile the old ones answer."""
         try:
             await service.reload()
         except CaiError as error:
             raise HTTPException(503, f"the indexes could not be opened, the old ones go on: {error}") from None
-        return {"status": "ok", "indexes": list(service.engines)}
+        return answers.Reloaded(indexes=list(service.engines))
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def page(q: str = "", a: str = "", b: str = "", hits: HitCount = 10) -> str:
-        return await render(service, Page(q.strip()[:LONGEST_QUERY], a, b, hits))
+    @locked.get("/", response_class=HTMLResponse)
+    async def page(
+        q: Annotated[Name, Query(description="the text to search for")] = "",
+        a: Annotated[Name, Query(description="an index; any other text: the first")] = "",
+        b: Annotated[Name, Query(description="an index to compare with; any other text: none")] = "",
+        hits: Annotated[int, Query(description="hits to show", ge=1, le=MOST_SHOWN)] = 10,
+    ) -> str:
+        """The page for people."""
+        return await render(service, Page(q.strip(), a, b, hits))
 
-    @app.get("/style.css", include_in_schema=False)
-    async def style() -> Response:
-        return Response(STYLE, media_type="text/css")
+    @locked.get("/style.css", response_class=Css)
+    async def style() -> str:
+        """The page's style sheet."""
+        return STYLE
 
-    schema = app.openapi()
-    for operation in (of_method for path in schema["paths"].values() for of_method in path.values()):
-        operation["responses"].pop("422", None)  # a wrong request is a 400 here
-    return app
+    app.include_router(locked)
+    for operation in (of_method for path in app.openapi()["paths"].values() for of_method in path.values()):
+        responses = operation["responses"]
+        responses.pop("422", None)  # a wrong request is a 400 here
+        for status in responses.keys() - {"200"}:  # errors are JSON, also of routes that return text
+            responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
+    return Guard(app, metrics, local)
 
 
-def _document(stored: Stored | None, parse: bool, length: int | None) -> Any:
+def _check(parse: bool, length: int | None) -> None:
+    if length and not parse:
+        raise HTTPException(400, "max_doc_length: not with parse=false, which returns the document as it is stored")
+
+
+def _document(stored: Stored, parse: bool, length: int | None) -> answers.Document | str:
     """A stored document as the API gives it: its fields but the id, or the one field that it has; or its JSON."""
-    if stored is None:
-        return None
     if not parse:
         return raw_json(stored.id, stored.title, stored.contents)
     contents = stored.contents[:length]
-    return {"title": stored.title, "contents": contents} if stored.title else contents
+    return answers.Document(title=stored.title, contents=contents) if stored.title else contents
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

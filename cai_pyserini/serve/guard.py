@@ -2,13 +2,16 @@
 
 import hmac
 import time
-from base64 import b64decode
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from ipaddress import ip_address
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from fastapi import Request
+from fastapi import HTTPException, Request, Security
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers, MutableHeaders
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBasic, HTTPBasicCredentials, HTTPBearer
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cai_pyserini.serve.metrics import Metrics
@@ -19,19 +22,17 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-OPEN = ("/health",)  # to everybody, even with an API key
 
 
 class Guard:
-    """An ASGI application in front of another.
+    """An ASGI application around another: every response, also to an error, is counted and has security headers.
 
-    With `key`, requests need it: as X-API-Key, as a bearer token, or as the password of a browser. With `hosts`, those
-    that name another host are refused, so that no web site can read a server on loopback by a name of its own (DNS
-    rebinding); a POST that another site's page makes is refused always.
+    With `local`, requests that name another host than loopback are refused, so that no web site can read a server on
+    loopback by a name of its own (DNS rebinding). A POST from another site's page is always refused.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, key: str | None = None, hosts: Collection[str] = ()):
-        self._app, self._metrics, self._key, self._hosts = app, metrics, key, hosts
+    def __init__(self, app: ASGIApp, metrics: Metrics, local: bool):
+        self._app, self._metrics, self._local = app, metrics, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,23 +52,41 @@ class Guard:
 
     def _refusal(self, request: Request) -> JSONResponse | None:
         host = request.headers.get("host", "")
-        if self._hosts and host.rsplit(":", 1)[0] not in self._hosts:
+        if self._local and not is_loopback(_name(host)):
             return JSONResponse({"error": f"this server is not {host}"}, 403)
         origin = request.headers.get("origin")
         if request.method == "POST" and origin and origin.partition("://")[2] != host:
             return JSONResponse({"error": f"a page of {origin} may not do this"}, 403)
-        if self._key and request.url.path not in OPEN and not _has_key(request.headers, self._key):
-            reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
-            return JSONResponse({"error": reason}, 401, {"WWW-Authenticate": 'Basic realm="search", charset="UTF-8"'})
         return None
 
 
-def _has_key(headers: Headers, key: str) -> bool:
-    given = headers.get("x-api-key", "").encode("latin-1")  # as headers are decoded
-    kind, _, value = headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        given = value.strip().encode("latin-1")
-    elif kind.lower() == "basic":
-        with suppress(ValueError):
-            _, _, given = b64decode(value).partition(b":")
-    return hmac.compare_digest(given, key.encode())
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is that of this machine alone."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host.lower() == "localhost"
+
+
+def require(key: str) -> Callable[..., Awaitable[None]]:
+    """A dependency of routes that need an API key: as X-API-Key, as a bearer token, or as the password of a browser."""
+    header = APIKeyHeader(name="X-API-Key", auto_error=False)
+    bearer, basic = HTTPBearer(auto_error=False), HTTPBasic(auto_error=False)
+
+    async def check(
+        of_header: Annotated[str | None, Security(header)],
+        of_bearer: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+        of_basic: Annotated[HTTPBasicCredentials | None, Security(basic)],
+    ) -> None:
+        given = (of_header, of_bearer and of_bearer.credentials, of_basic and of_basic.password)
+        if not any(hmac.compare_digest((one or "").encode(), key.encode()) for one in given):
+            reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
+            raise HTTPException(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
+
+    return check
+
+
+def _name(host: str) -> str:
+    """The name or address in a Host header, without its port."""
+    with suppress(ValueError):
+        return urlsplit(f"//{host}").hostname or ""
+    return ""

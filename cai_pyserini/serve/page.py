@@ -9,10 +9,11 @@ from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
 from cai_pyserini.engine.show import Described, describe
-from cai_pyserini.serve.service import Service
+from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text()
+MOST_SHOWN = 100  # hits; explaining one takes milliseconds
 TERMS = 12  # shown of each score
 SHADES = 4  # of marked words
 
@@ -39,7 +40,16 @@ async def render(service: Service, asked: Page) -> str:
             await service.call(name, lambda engine: describe(engine, asked.query, asked.hits)) if asked.query else []
         )
         columns.append({"name": name, "hits": [_hit(name, one) for one in described]})
-    return TEMPLATE.render(query=asked.query, hits=asked.hits, names=names, first=first, second=second, columns=columns)
+    return TEMPLATE.render(
+        query=asked.query,
+        hits=asked.hits,
+        names=names,
+        first=first,
+        second=second,
+        columns=columns,
+        longest=LONGEST_QUERY,
+        most=MOST_SHOWN,
+    )
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:

@@ -1,23 +1,31 @@
-"""Open systems behind a queue: requests that wait are answered together.
+"""Open systems behind a queue.
 
-Queries of one system that wait at the same time are encoded as one batch and searched in parallel. One thread works on
-the queue, so that models, tokenizers and indexes are never used twice at a time, and a system can be replaced between
-two batches.
+Waiting searches of one system are batched: encoded together and searched in parallel. One thread runs all batches, so
+that models, tokenizers and indexes are never used by two requests at a time. A batch costs no more than the largest
+request allowed, a request that has timed out is skipped, and one that fails does so alone. So the thread is free soon
+after the last request it works for has been given up.
 """
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.engine import Engine, Hit
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.lucene_index import Stored
 
-BATCH = 64  # queries at most that are answered together
+LONGEST_QUERY = 10_000  # characters; also of all queries of a batch together
+BATCH = 64  # queries at most
+PROBE = "ready"  # what readiness searches for
+
 Found = list[tuple[Hit, Stored | None]]
+logger = logging.getLogger(__name__)
 
 
 class Busy(Exception):
@@ -42,18 +50,22 @@ class Job:
 class Service:
     """Systems by name, opened by `open_engines`, and the queue of requests to them.
 
-    A request that has no answer within `timeout` seconds is given up, with TimeoutError; one that finds `limit` others
-    without an answer is refused, with Busy.
+    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered
+    raises Busy. Raises CaiError if there is no system.
     """
 
     def __init__(self, open_engines: Callable[[], Mapping[str, Engine]], limit: int = 256, timeout: float = 30.0):
         self._open, self._limit, self._timeout = open_engines, limit, timeout
-        self.engines = dict(open_engines())
+        self.engines = self._opened()
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self.unanswered = 0
         self._worker = ThreadPoolExecutor(1, "search")
+        self._opener = ThreadPoolExecutor(1, "reload")
+        self._reloading = asyncio.Lock()
+        self._probing: asyncio.Task[dict[str, str]] | None = None
+        self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
-        self.batches: Callable[[float], None] = lambda queries: None  # is told how many queries are answered together
+        self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
@@ -71,16 +83,45 @@ class Service:
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
-        """What a function returns for a system, called when its turn comes."""
+        """Run `function` on a system in the worker thread and return its result."""
         return await self._answer(Job(index, call=function))
 
+    @property
+    def stuck(self) -> bool:
+        """Whether a batch has been running for more than twice the timeout."""
+        return self._started is not None and time.monotonic() - self._started > 2 * self._timeout
+
+    async def probe(self) -> dict[str, str]:
+        """Search every system: "ok" by its name, or the kind of error. Probes at the same time share the searches."""
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe())
+        return await asyncio.shield(self._probing)
+
+    async def _probe(self) -> dict[str, str]:
+        async def of(index: str) -> str:
+            try:
+                await self.search(index, PROBE, 1)
+            except Exception as error:
+                logger.warning("%s is not ready: %r", index, error)
+                return type(error).__name__
+            return "ok"
+
+        indexes = list(self.engines)
+        return dict(zip(indexes, await asyncio.gather(*map(of, indexes)), strict=True))
+
     async def reload(self) -> None:
-        """Open all systems again; requests are answered by the old ones until the new ones are there."""
+        """Reopen all systems, one reload at a time; the old ones answer until the new ones are open."""
         loop = asyncio.get_running_loop()
-        engines = await asyncio.to_thread(self._open)
-        old, self.engines = self.engines, dict(engines)
-        for engine in old.values():
-            await loop.run_in_executor(self._worker, engine.close)  # after the batch that still uses it
+        async with self._reloading:
+            engines = await loop.run_in_executor(self._opener, self._opened)
+            old, self.engines = self.engines, engines
+            await loop.run_in_executor(self._worker, _close, old)  # after the batch that still uses them
+
+    def _opened(self) -> dict[str, Engine]:
+        engines = dict(self._open())
+        if not engines:
+            raise CaiError("there is nothing to serve: no folder has an index of a system that can be searched")
+        return engines
 
     async def work(self) -> None:
         """Answer requests until cancelled."""
@@ -89,29 +130,37 @@ class Service:
             jobs = [await self._queue.get()]
             while len(jobs) < BATCH and not self._queue.empty():
                 jobs.append(self._queue.get_nowait())
-            groups: dict[Any, list[Job]] = {}
-            for job in jobs:
-                if not job.answer.cancelled():
-                    groups.setdefault(id(job) if job.call else (job.index, job.hits), []).append(job)
-            for group in groups.values():
-                await loop.run_in_executor(self._worker, self._do, self.engines, group, loop)
+            for batch in _batches(jobs):
+                self._started = time.monotonic()
+                await loop.run_in_executor(self._worker, self._run, batch)
+                self._started = None
 
-    def _do(self, engines: Mapping[str, Engine], jobs: list[Job], loop: asyncio.AbstractEventLoop) -> None:
-        """Answer jobs: one call, or searches of one system for as many hits."""
-        engine = engines.get(jobs[0].index)
-        answers: list[Any]
+    def _run(self, jobs: Sequence[Job]) -> None:
+        """In the worker thread: answer a batch; if it fails, each of its requests alone."""
+        jobs = [job for job in jobs if not job.answer.done()]  # the others have timed out
         try:
-            if engine is None:
-                raise UnknownIndex(jobs[0].index)
-            if call := jobs[0].call:
-                answers = [call(engine)]
-            else:
-                self.batches(len(jobs))
-                rankings = engine.search([job.text for job in jobs], jobs[0].hits, self._threads)
-                answers = [[(hit, engine.document(hit.stored)) for hit in ranking] for ranking in rankings]
+            for job, result in zip(jobs, self._results(jobs) if jobs else [], strict=True):
+                _settle(job, job.answer.set_result, result)
         except Exception as error:
-            answers = [error] * len(jobs)
-        loop.call_soon_threadsafe(_answer, jobs, answers)
+            if len(jobs) == 1:
+                _settle(jobs[0], jobs[0].answer.set_exception, error)
+            else:
+                for job in jobs:
+                    self._run([job])
+
+    def _results(self, jobs: Sequence[Job]) -> list[Any]:
+        first = jobs[0]
+        engine = self.engines.get(first.index)
+        if engine is None:
+            raise UnknownIndex(first.index)
+        if first.call:
+            return [first.call(engine)]
+        self.batches(len(jobs))
+        rankings = engine.search([job.text for job in jobs], first.hits, self._threads)
+        return [
+            [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
+            for job, ranking in zip(jobs, rankings, strict=True)
+        ]
 
     async def _answer(self, job: Job) -> Any:
         if job.index not in self.engines:
@@ -128,16 +177,32 @@ class Service:
 
     def close(self) -> None:
         """Close all systems."""
+        self._worker.submit(_close, self.engines).result()
         self._worker.shutdown()
-        for engine in self.engines.values():
-            engine.close()
+        self._opener.shutdown()
 
 
-def _answer(jobs: list[Job], answers: list[Any]) -> None:
-    for job, answer in zip(jobs, answers, strict=True):
-        if job.answer.done():
-            continue  # it took too long
-        if isinstance(answer, Exception):
-            job.answer.set_exception(answer)
-        else:
-            job.answer.set_result(answer)
+def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Divide jobs into batches: single calls, and searches of one system for as many hits."""
+    groups: dict[Any, list[list[Job]]] = {}
+    for job in jobs:
+        batches = groups.setdefault(id(job) if job.call else (job.index, job.hits), [[]])
+        if sum(len(other.text) for other in batches[-1]) + len(job.text) > LONGEST_QUERY:
+            batches.append([])
+        batches[-1].append(job)
+    return [batch for batches in groups.values() for batch in batches if batch]
+
+
+def _settle[T](job: Job, settle: Callable[[T], None], value: T) -> None:
+    """From the worker thread: give a request its result or error, unless it has timed out."""
+
+    def in_loop() -> None:
+        if not job.answer.done():
+            settle(value)
+
+    job.answer.get_loop().call_soon_threadsafe(in_loop)
+
+
+def _close(engines: Mapping[str, Engine]) -> None:
+    for engine in engines.values():
+        engine.close()

@@ -142,9 +142,10 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) ->
     print()
 
 
-def target(claim: str, measured: str, met: bool) -> None:
-    """Print whether a target was met."""
+def target(claim: str, measured: str, met: bool) -> bool:
+    """Print whether a target was met, and return it."""
     print(f"- {'met' if met else 'MISSED'}: {claim}: {measured}", flush=True)
+    return met
 
 
 def _measure(script: str, name: str, arguments: str) -> None:

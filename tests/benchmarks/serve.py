@@ -16,14 +16,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
+from shutil import copyfileobj
 from socket import socket
 from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Thread
 from urllib.parse import quote
 
 import harness
@@ -35,18 +37,20 @@ PATIENCE = 10  # seconds for an answer
 FAILURES = 100  # after which a server is asked no more
 STOCK = "from cai_pyserini.plugin.hook import register; register(); from pyserini.server.rest.app import main; main()"
 Answers = dict[str, tuple[float, list[str]]]  # query -> seconds and document ids
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @contextmanager
-def ours(run: Path, encoder: str) -> Iterator[tuple[int, int]]:
+def ours(run: Path, indexes: Sequence[str] = INDEXES) -> Iterator[tuple[int, int]]:
     """Our server of a run folder: its process id and its port."""
-    command = [sys.executable, "-m", "cai_pyserini.serve", str(run), "--systems", *INDEXES, "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "cai_pyserini.serve", str(run), "--systems", *indexes, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ExitStack() as at_end:
+        at_end.callback(process.kill)
         assert process.stderr
         address = re.search(r":(\d+)/", process.stderr.readline())
         assert address
+        Thread(target=copyfileobj, args=(process.stderr, sys.stderr), daemon=True).start()
         yield process.pid, int(address[1])
-        process.kill()
 
 
 @contextmanager
@@ -66,7 +70,9 @@ def pyserini(run: Path, encoder: str) -> Iterator[tuple[int, int]]:
         subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=subprocess.STDOUT
         ) as process,
+        ExitStack() as at_end,
     ):
+        at_end.callback(process.kill)
         while process.poll() is None:
             try:
                 with socket() as connection:
@@ -75,43 +81,58 @@ def pyserini(run: Path, encoder: str) -> Iterator[tuple[int, int]]:
             except ConnectionRefusedError:
                 time.sleep(0.2)
         yield process.pid, port
-        process.kill()
+
+
+async def request(connection: Connection, port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
+    """Ask over an open connection: the status and the body."""
+    reader, writer = connection
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\n\r\n".encode())
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = re.search(r"content-length: (\d+)", head)
+    assert length
+    return int(head.split()[1]), await reader.readexactly(int(length[1]))
+
+
+async def client(port: int, paths: Iterable[str], answered: Callable[[str, float, int, bytes], None]) -> None:
+    """Ask for one path after another over a connection that stays open.
+
+    `answered` is told the path, the seconds, the status, which is 0 for no answer within PATIENCE, and the body.
+    """
+    connection = await asyncio.open_connection("127.0.0.1", port)
+    for path in paths:
+        start = time.perf_counter()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                status, body = await request(connection, port, path)
+        except (TimeoutError, EOFError, ConnectionError):
+            status, body = 0, b""
+            connection[1].close()
+            connection = await asyncio.open_connection("127.0.0.1", port)
+        answered(path, time.perf_counter() - start, status, body)
+    connection[1].close()
+
+
+def search(index: str, query: str) -> str:
+    """The path of a search."""
+    return f"/v1/{index}/search?query={quote(query)}&hits={HITS}"
 
 
 async def ask(port: int, index: str, queries: list[str], clients: int) -> tuple[float, Answers, int]:
     """Ask a server, over as many connections: the seconds for all queries, the answers, and the number of errors."""
-    waiting, answers, errors = iter(queries), Answers(), 0
+    of_path = {search(index, query): query for query in queries}
+    answers, errors = Answers(), 0
 
-    async def answer(query: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        start = time.perf_counter()
-        path = f"/v1/{index}/search?query={quote(query)}&hits={HITS}"
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = re.search(r"content-length: (\d+)", head)
-        assert length
-        body = await reader.readexactly(int(length[1]))
-        seconds = time.perf_counter() - start
-        if answered := " 200 " in head.partition("\n")[0]:
-            answers[query] = seconds, [candidate["docid"] for candidate in json.loads(body)["candidates"]]
-        return answered
-
-    async def client() -> None:
+    def answered(path: str, seconds: float, status: int, body: bytes) -> None:
         nonlocal errors
-        connection = await asyncio.open_connection("127.0.0.1", port)
-        for query in waiting:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    errors += not await answer(query, *connection)
-            except (TimeoutError, EOFError, ConnectionError):
-                errors += 1
-                connection[1].close()
-                connection = await asyncio.open_connection("127.0.0.1", port)
-            if errors >= FAILURES:
-                break
-        connection[1].close()
+        if status == 200:
+            found = [candidate["docid"] for candidate in json.loads(body)["candidates"]]
+            answers[of_path[path]] = seconds, found
+        else:
+            errors += 1
 
+    paths = takewhile(lambda _: errors < FAILURES, of_path)  # shared by the clients
     start = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(clients)))
+    await asyncio.gather(*(client(port, paths, answered) for _ in range(clients)))
     return time.perf_counter() - start, answers, errors
 
 
@@ -121,7 +142,8 @@ def measure(peer: str, run: str, encoder: str, queries: str, clients: int) -> ha
 
     texts = json.loads(Path(queries).read_text())
     result: harness.Result = {}
-    with {"ours": ours, "Pyserini": pyserini}[peer](Path(run), encoder) as (pid, port):
+    server = ours(Path(run)) if peer == "ours" else pyserini(Path(run), encoder)
+    with server as (pid, port):
         for index in INDEXES:
             asyncio.run(ask(port, index, texts[:WARM_UP], clients))
             seconds, answers, errors = asyncio.run(ask(port, index, texts[WARM_UP:], clients))

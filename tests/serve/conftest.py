@@ -1,10 +1,12 @@
 """A server in this process, with a queue and real indexes; and one in a process of its own."""
 
+import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,14 +32,16 @@ def client(run_folder: Path) -> Iterator[TestClient]:
 
 
 @contextmanager
-def serve(folder: Path, *systems: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serve(folder: Path, *systems: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process for systems of a run folder, and its address."""
-    arguments = [str(folder), "--systems", *systems, "--port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "cai_pyserini.serve", *arguments], stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-m", "cai_pyserini.serve", str(folder), "--systems", *systems, "--port", "0"]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process,
+        ExitStack() as at_end,
+    ):
+        at_end.callback(process.kill)
         assert process.stderr
         address = re.search(r"http://\S+", process.stderr.readline())
         assert address
+        threading.Thread(target=process.stderr.read, daemon=True).start()  # or a full pipe would stop the server
         yield process, address[0]
-        process.kill()

@@ -1,8 +1,6 @@
 """The REST API: answers, and reasons for refusals."""
 
-import asyncio
 import json
-import threading
 from base64 import b64encode
 from pathlib import Path
 
@@ -12,11 +10,14 @@ import yaml
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator
 
-from cai_pyserini.serve.app import LONGEST_QUERY, create_app
-from cai_pyserini.serve.service import Busy, Service
+from cai_pyserini.serve.app import create_app
+from cai_pyserini.serve.service import LONGEST_QUERY, Service
 from tests.serve.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
+
+TOO_LONG = "x" * (LONGEST_QUERY + 1)
+EXPLAIN = "/v1/bm25/explain?query=cancer&docid=d3"
 
 
 def ids(client: TestClient, index: str, query: str, **parameters: object) -> list[str]:
@@ -78,11 +79,17 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search", 400, "query: Field required"),
         ("/v1/bm25/search?query=", 400, "query: String should have at least 1 character"),
         ("/v1/bm25/search?query=%20%09", 400, "query: should not be blank"),
-        (
-            f"/v1/bm25/search?query={'x' * (LONGEST_QUERY + 1)}",
-            400,
-            "query: String should have at most 10000 characters",
-        ),
+        ("/v1/bm25/search?query=%1C", 400, "query: should not be blank"),
+        ("/v1/bm25/explain?query=%1F&docid=d3", 400, "query: should not be blank"),
+        (f"/v1/bm25/search?query={TOO_LONG}", 400, "query: String should have at most 10000 characters"),
+        (f"/v1/bm25/search?query={TOO_LONG}&parse=false", 400, "query: String should have at most 10000 characters"),
+        (f"/v1/bm25/explain?query={TOO_LONG}&docid=d3", 400, "query: String should have at most 10000 characters"),
+        (f"/v1/bm25/explain?query=x&docid={TOO_LONG}", 400, "docid: String should have at most 10000 characters"),
+        (f"/v1/bm25/doc/{TOO_LONG}", 400, "docid: String should have at most 10000 characters"),
+        (f"/?q={TOO_LONG}", 400, "q: String should have at most 10000 characters"),
+        ("/?q=x&hits=101", 400, "hits: Input should be less than or equal to 100"),
+        ("/v1/bm25/search?query=x&parse=false&max_doc_length=1", 400, "max_doc_length: not with parse=false"),
+        ("/v1/bm25/doc/d3?parse=false&max_doc_length=1", 400, "max_doc_length: not with parse=false"),
         ("/v1/bm25/search?query=x&hits=0", 400, "hits: Input should be greater than or equal to 1"),
         ("/v1/bm25/search?query=x&hits=1001", 400, "hits: Input should be less than or equal to 1000"),
         ("/v1/bm25/search?query=x&hits=ten", 400, "hits: Input should be a valid integer"),
@@ -100,7 +107,7 @@ def test_wrong_requests_get_a_reason(client: TestClient, path: str, status: int,
 
 
 @pytest.mark.parametrize(
-    "query", ["\x00", "🧬 " * 500, "'; --", "\ud7ff", "a\u0000b", "bm25:cancer [CLS] ##s", "x " * 4999]
+    "query", ["\x00", "\x1c", "🧬 " * 500, "'; --", "\ud7ff", "a\u0000b", "bm25:cancer [CLS] ##s", "x " * 4999]
 )
 @pytest.mark.parametrize("index", SYSTEMS)
 def test_odd_queries_are_answered(client: TestClient, index: str, query: str) -> None:
@@ -110,6 +117,7 @@ def test_odd_queries_are_answered(client: TestClient, index: str, query: str) ->
 def test_health_and_metrics(client: TestClient) -> None:
     health = client.get("/health").json()
     assert (health["status"], health["indexes"]) == ("ok", SYSTEMS)
+    assert client.get("/ready").json() == {"status": "ok", "indexes": dict.fromkeys(SYSTEMS, "ok")}
     ids(client, "bm25", "cancer")
     metrics = client.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain")
@@ -125,33 +133,57 @@ def test_answers_have_security_headers(client: TestClient) -> None:
 
 
 def test_an_api_key(run_folder: Path) -> None:
-    with TestClient(create_app(Service(lambda: engines(run_folder)), key="sésame")) as client:
-        basic = b64encode("me:sésame".encode()).decode()
+    with TestClient(create_app(Service(lambda: engines(run_folder)), key="sesame")) as client:
+        basic = b64encode(b"me:sesame").decode()
         for headers in (
-            {"X-API-Key": "sésame".encode()},
-            {"Authorization": "Bearer sésame".encode()},
+            {"X-API-Key": "sesame"},
+            {"Authorization": "Bearer sesame"},
             {"Authorization": f"Basic {basic}"},
+            {"X-API-Key": "other", "Authorization": "Bearer sesame"},
         ):
             assert client.get("/v1/bm25/doc/d3", headers=headers).status_code == 200
         wrong: list[dict[str, str]] = [{}, {"X-API-Key": "other"}, {"Authorization": "Basic %%"}, {"X-API-Key": ""}]
         for headers in wrong:
-            for path in ("/", "/v1/bm25/doc/d3", "/metrics", "/nowhere"):
+            for path in ("/", "/style.css", "/v1/bm25/doc/d3", "/v1/bm25/search?hits=x", "/metrics"):
                 answer = client.get(path, headers=headers)
-                assert answer.status_code == 401 and "WWW-Authenticate" in answer.headers
-                assert "needs its API key" in answer.json()["error"]
+                assert answer.status_code == 401 and "WWW-Authenticate" in answer.headers and answer.json()["error"]
         assert client.post("/reload").status_code == 401
-        assert client.get("/health").status_code == 200
+        assert client.get("/health").status_code == client.get("/ready").status_code == 200
+        schema = client.get("/openapi.json").json()
+    schemes = schema["components"]["securitySchemes"].items()
+    assert {name: (scheme["type"], scheme.get("scheme")) for name, scheme in schemes} == {
+        "APIKeyHeader": ("apiKey", None), "HTTPBearer": ("http", "bearer"), "HTTPBasic": ("http", "basic")
+    }  # fmt: skip
+    of_path = {path: operation.get("security") for path, of in schema["paths"].items() for operation in of.values()}
+    assert {path for path, security in of_path.items() if not security} == {"/health", "/ready"}
 
 
 def test_other_hosts_and_other_sites(run_folder: Path) -> None:
-    app = create_app(Service(lambda: engines(run_folder)), hosts=["127.0.0.1", "[::1]"])
+    app = create_app(Service(lambda: engines(run_folder)), local=True)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
-        assert client.get("/health").status_code == 200
-        assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
-        answer = client.get("/health", headers={"Host": "example.org"})
-        assert (answer.status_code, answer.json()) == (403, {"error": "this server is not example.org"})
+        for host in ("127.0.0.1", "[::1]:8000", "[::1]", "LOCALHOST", "localhost:8000"):
+            assert client.get("/health", headers={"Host": host}).status_code == 200
+        for host in ("example.org", "127.0.0.1.example.org", "[", ""):
+            answer = client.get("/health", headers={"Host": host})
+            assert (answer.status_code, answer.json()) == (403, {"error": f"this server is not {host}"})
         assert client.post("/reload", headers={"Origin": "https://example.org"}).status_code == 403
         assert client.post("/reload", headers={"Origin": "http://127.0.0.1:8000"}).status_code == 200
+
+
+def test_failures_are_counted_and_have_security_headers(run_folder: Path) -> None:
+    service = Service(lambda: engines(run_folder))
+    with TestClient(create_app(service), raise_server_exceptions=False) as client:
+        assert client.get("/ready").json()["indexes"] == dict.fromkeys(SYSTEMS, "ok")
+        service.engines["bm25"].close()
+        for path, status in ((EXPLAIN, 500), ("/v1/bm25/search?query=cancer", 500), ("/ready", 503)):
+            answer = client.get(path)
+            assert answer.status_code == status
+            assert answer.headers["x-content-type-options"] == "nosniff"
+        ready = answer.json()
+        assert ready["status"] == "not ready" and ready["indexes"]["bm25"] != "ok"
+        metrics = client.get("/metrics").text
+        assert 'cai_requests_total{route="/v1/{index}/explain",status="500"} 1.0' in metrics
+        assert client.get("/health").status_code == 200  # restarting would not help
 
 
 def test_reload_opens_what_is_there_now(run_folder: Path) -> None:
@@ -175,52 +207,3 @@ def test_a_failed_reload_leaves_the_old_indexes(run_folder: Path) -> None:
         answer = client.post("/reload")
         assert answer.status_code == 503 and "could not be opened" in answer.json()["error"]
         assert ids(client, "bm25", "bladder") == ["d4"]
-
-
-def test_requests_that_wait_are_answered_together_and_apart(run_folder: Path) -> None:
-    service = Service(lambda: engines(run_folder))
-    sizes: list[float] = []
-    service.batches = sizes.append
-    texts = [f"cancer {word}" for word in ("risk", "salt", "fiber", "insulin", "sleep")]
-    alone = [
-        [(hit.id, hit.score) for hit in service.engines["joint-splade-idf"].search([text], 5)[0]] for text in texts
-    ]
-
-    async def together() -> list:
-        release = threading.Event()
-        work = asyncio.create_task(service.work())
-        held = asyncio.create_task(service.call("bm25", lambda engine: release.wait(30)))
-        await asyncio.sleep(0.1)
-        asked = [asyncio.create_task(service.search("joint-splade-idf", text, 5)) for text in texts]
-        await asyncio.sleep(0.1)
-        release.set()
-        found = await asyncio.gather(*asked)
-        await held
-        work.cancel()
-        return found
-
-    for found, expected in zip(asyncio.run(together()), alone, strict=True):
-        assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == expected
-    assert sizes == [5]
-
-
-def test_a_full_queue_and_a_late_answer(run_folder: Path) -> None:
-    service = Service(lambda: engines(run_folder), limit=3, timeout=0.5)
-
-    async def crowd() -> None:
-        release = threading.Event()
-        work = asyncio.create_task(service.work())
-        held = asyncio.create_task(service.call("bm25", lambda engine: release.wait(30)))
-        await asyncio.sleep(0.1)
-        waiting = [asyncio.create_task(service.search("bm25", "bladder", 1)) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        with pytest.raises(Busy):
-            await service.search("bm25", "bladder", 1)
-        late = await asyncio.gather(held, *waiting, return_exceptions=True)
-        assert [type(answer) for answer in late] == [TimeoutError] * 3
-        release.set()
-        (((hit, _),)) = await service.search("bm25", "bladder", 1)  # what nobody waits for any more is not done
-        assert hit.id == "d4"
-        work.cancel()
-
-    asyncio.run(crowd())

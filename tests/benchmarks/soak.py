@@ -1,0 +1,191 @@
+"""Claim: under load for an hour, the service neither fails nor grows nor slows down.
+
+Clients search two indexes of a collection in turn, BM25 and joint, over connections that stay open, with all of its
+queries again and again, while the indexes are reopened once a minute. In the first sixth of the time, the JVM compiles
+and caches fill; from then on, the server's threads, file handles and memory may not grow: the medians of the last sixth
+are compared with those of the second, with a tolerance for threads that Java starts and ends, connections of reloads,
+and memory that is free but not returned. The 99th percentile of the last sixth may exceed that of the first by a fifth.
+A 5xx, or no answer within 10 seconds, is an error, and none is allowed. Exits with 1 if a target is missed. Needs
+Linux. The clients run on the same machine and take their share of it.
+"""
+
+import asyncio
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import batched, cycle, islice
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import harness
+import serve
+
+INDEXES = ("bm25", "joint-splade-idf")
+RELOAD = 60  # seconds between reloads
+PARTS = 6
+TOLERANCE = {"threads": 0.1, "handles": 0.1, "memory": 0.05}
+GRACE = 120  # seconds after which a run that does not end is given up
+COLUMNS = ("minute", "requests", "requests/s", "p50, ms", "p99, ms", "errors", "threads", "handles", "memory, MB")
+
+
+class Sample(NamedTuple):
+    """What happened since the last sample, and the size of the server at its end."""
+
+    at: float  # seconds from the start
+    span: float
+    latencies: list[float]  # seconds
+    errors: int
+    threads: int
+    handles: int
+    memory: int  # resident bytes
+
+    def row(self) -> tuple[str, ...]:
+        """A row of the table and of the CSV."""
+        p50, p99 = percentiles(self.latencies)
+        rate = len(self.latencies) / self.span
+        sizes = f"{self.threads}", f"{self.handles}", f"{self.memory / 1e6:.0f}"
+        times = f"{rate:.0f}", f"{p50:.0f}", f"{p99:.0f}"
+        return f"{self.at / 60:.1f}", f"{len(self.latencies)}", *times, f"{self.errors}", *sizes
+
+
+def percentiles(latencies: Sequence[float]) -> tuple[float, float]:
+    """The 50th and the 99th percentile in ms."""
+    if len(latencies) < 2:
+        return float("nan"), float("nan")
+    cuts = quantiles(latencies, n=100)
+    return 1000 * cuts[49], 1000 * cuts[98]
+
+
+def summary(samples: Sequence[Sample]) -> Sample:
+    """Samples as one: with all requests, and the median sizes."""
+    threads, handles, memory = (int(median(sizes)) for sizes in zip(*(sample[4:] for sample in samples), strict=True))
+    latencies = [seconds for sample in samples for seconds in sample.latencies]
+    span, errors = sum(sample.span for sample in samples), sum(sample.errors for sample in samples)
+    return Sample(samples[-1].at, span, latencies, errors, threads, handles, memory)
+
+
+async def soak(pid: int, port: int, queries: list[str], clients: int, seconds: float, interval: float) -> list[Sample]:
+    """Search and reload for some time, and take a sample after each interval."""
+    latencies: list[float] = []
+    errors = 0
+    running = True
+
+    def check(path: str, status: int, body: bytes) -> None:
+        nonlocal errors
+        if status != 200:
+            errors += 1
+            print(f"{path}: {status or 'no answer'} {body[:200]!r}", file=sys.stderr)
+
+    def answered(path: str, taken: float, status: int, body: bytes) -> None:
+        latencies.append(taken)
+        check(path, status, body)
+
+    def paths(number: int) -> Iterator[str]:
+        all_paths = (serve.search(index, query) for query in cycle(queries) for index in INDEXES)
+        for path in islice(all_paths, number * len(INDEXES) * len(queries) // clients, None):
+            if not running:
+                break
+            yield path
+
+    async def once(path: str, method: str = "GET") -> None:
+        connection = await asyncio.open_connection("127.0.0.1", port)
+        check(path, *await serve.request(connection, port, path, method))
+        connection[1].close()
+
+    async def reload() -> None:
+        while True:
+            await asyncio.sleep(RELOAD)
+            await once("/reload", "POST")
+
+    async def sample() -> list[Sample]:
+        nonlocal latencies, errors, running
+        samples: list[Sample] = []
+        last = 0.0
+        while last + interval / 2 < seconds:
+            await asyncio.sleep(last + interval - (time.perf_counter() - start))
+            now = time.perf_counter() - start
+            threads, handles = (len(list(Path(f"/proc/{pid}/{kind}").iterdir())) for kind in ("task", "fd"))
+            samples.append(Sample(now, now - last, latencies, errors, threads, handles, harness.memory(pid)))
+            print(*(f"{name} {cell}" for name, cell in zip(COLUMNS, samples[-1].row(), strict=True)), file=sys.stderr)
+            latencies, errors, last = [], 0, now
+        running = False
+        return samples
+
+    await once("/ready")  # loads the model
+    start = time.perf_counter()
+    async with asyncio.timeout(seconds + GRACE), asyncio.TaskGroup() as tasks:
+        sampling = tasks.create_task(sample())
+        reloading = tasks.create_task(reload())
+        await asyncio.gather(*(serve.client(port, paths(number), answered) for number in range(clients)))
+        await sampling
+        reloading.cancel()
+    return sampling.result()
+
+
+def plot(rows: list[list[str]], path: str) -> harness.Result:
+    """Plot requests per second, latencies, threads and handles, and memory against the time."""
+    from matplotlib.figure import Figure
+
+    from cai_pyserini.core.figures import save
+
+    columns = dict(zip(COLUMNS, ([float(cell) for cell in column] for column in zip(*rows, strict=True)), strict=True))
+    made = Figure(figsize=(9, 5), layout="constrained")
+    panels = (("requests/s",), ("p50, ms", "p99, ms"), ("threads", "handles"), ("memory, MB",))
+    for axes, names in zip(made.subplots(2, 2).flat, panels, strict=True):
+        for name in names:
+            axes.plot(columns["minute"], columns[name], label=name)
+        axes.set(xlabel="minutes", ylim=(0, None))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small", loc="lower right")
+    save(made, Path(path))
+    return {}
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, "soak")
+    parser.add_argument("--run", help="a run folder that has both systems (default: one is made)")
+    parser.add_argument("--clients", type=int, default=32, help="connections at the same time")
+    parser.add_argument("--minutes", type=float, default=60, help="how long")
+    parser.add_argument("--interval", type=float, default=10, help="seconds between samples")
+    parser.add_argument("--output", default="soak", help="NAME.csv and NAME.png are written")
+    args = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        run, queries = args.run or f"{folder}/run", f"{folder}/queries.json"
+        if not args.run:
+            harness.stage("beir", args.collection, "--systems", *INDEXES, encoder=args.encoder, output=run)
+        harness.fresh(serve.write_texts, collection=args.collection, limit=10_000, output=queries)
+        texts = json.loads(Path(queries).read_text())
+        with serve.ours(Path(run), INDEXES) as (pid, port):
+            samples = asyncio.run(soak(pid, port, texts, args.clients, 60 * args.minutes, args.interval))
+    rows = [sample.row() for sample in samples]
+    with Path(f"{args.output}.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+    harness.fresh(plot, rows=rows, path=str(Path(f"{args.output}.png").resolve()))
+    parts = [summary(part) for part in batched(samples, -(-len(samples) // PARTS))]
+    harness.show(
+        f"Serving {Path(args.collection).name} for {args.minutes:g} minutes, {args.clients} clients",
+        COLUMNS,
+        [part.row() for part in parts],
+    )
+    first, second, last = parts[0], parts[1], parts[-1]
+    slower = percentiles(last.latencies)[1] / percentiles(first.latencies)[1]
+    errors = sum(part.errors for part in parts)
+    met = [harness.target("no error", f"{errors}", not errors)]
+    for name, tolerance in TOLERANCE.items():
+        before, after = getattr(second, name), getattr(last, name)
+        claim = f"{name}: at most {tolerance:.0%} more in the last sixth than in the second"
+        met.append(harness.target(claim, f"{before:,} → {after:,}", after <= before * (1 + tolerance)))
+    met.append(
+        harness.target(
+            "p99: at most a fifth more in the last sixth than in the first", f"{slower - 1:+.0%}", slower <= 1.2
+        )
+    )
+    sys.exit(not all(met))
+
+
+if __name__ == "__main__":
+    main()

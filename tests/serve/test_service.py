@@ -1,0 +1,136 @@
+"""The queue: batches, failures, timeouts and reloads."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.engine import Engine
+from cai_pyserini.serve.service import LONGEST_QUERY, Busy, Service
+from tests.serve.conftest import engines
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def service(run_folder: Path) -> Service:
+    return Service(lambda: engines(run_folder))
+
+
+def run(service: Service, scenario: Callable[[], Awaitable[Any]]) -> Any:
+    """The result of a scenario while the service works."""
+
+    async def working() -> Any:
+        work = asyncio.create_task(service.work())
+        try:
+            return await scenario()
+        finally:
+            work.cancel()
+
+    return asyncio.run(working())
+
+
+async def together(service: Service, *requests: Coroutine[Any, Any, Any]) -> list[Any]:
+    """What comes of requests that all wait until the worker is free."""
+    release = threading.Event()
+    holding = asyncio.create_task(service.call("bm25", lambda engine: release.wait(30)))
+    await asyncio.sleep(0.1)
+    asked = [asyncio.create_task(request) for request in requests]
+    await asyncio.sleep(0.1)
+    release.set()
+    await holding
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def test_waiting_searches_are_batched(service: Service) -> None:
+    texts = [f"cancer {word}" for word in ("risk", "salt", "fiber", "insulin", "sleep")]
+    alone = [
+        [(hit.id, hit.score) for hit in service.engines["joint-splade-idf"].search([text], 5)[0]] for text in texts
+    ]
+    sizes: list[float] = []
+    service.batches = sizes.append
+    answers = run(service, lambda: together(service, *(service.search("joint-splade-idf", text, 5) for text in texts)))
+    for found, expected in zip(answers, alone, strict=True):
+        assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == expected
+    assert sizes == [5]
+
+
+def test_a_batch_costs_no_more_than_the_longest_query(service: Service) -> None:
+    sizes: list[float] = []
+    service.batches = sizes.append
+    texts = ["cancer " * (length // 7) for length in (LONGEST_QUERY, 4_000, 4_000, 4_000, 10)]
+    answers = run(service, lambda: together(service, *(service.search("bm25", text, 5) for text in texts)))
+    assert [found[0][0].id for found in answers] == ["d3"] * 5
+    assert sizes == [1, 2, 2]
+
+
+@pytest.mark.parametrize("index", ["bm25", "joint-splade-idf"])
+def test_a_request_fails_alone(service: Service, index: str) -> None:
+    texts = ["bladder", "\x1c", "bladder infection"]
+    found, failed, other = run(service, lambda: together(service, *(service.search(index, text, 1) for text in texts)))
+    assert found[0][0].id == other[0][0].id == "d4"
+    assert isinstance(failed, CaiError)
+
+
+def test_a_full_queue_and_late_answers(run_folder: Path) -> None:
+    service = Service(lambda: engines(run_folder), limit=3, timeout=0.5)
+    release = threading.Event()
+    called: list[Engine] = []
+
+    async def crowd() -> None:
+        calls = (lambda engine: release.wait(30), called.append, called.append)  # taken from the queue together
+        waiting = [asyncio.create_task(service.call("bm25", call)) for call in calls]
+        await asyncio.sleep(0.1)
+        with pytest.raises(Busy):
+            await service.search("bm25", "bladder", 1)
+        assert not service.stuck
+        late = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(answer) for answer in late] == [TimeoutError] * 3
+        await asyncio.sleep(0.7)
+        assert service.stuck
+        release.set()
+        (((hit, _),)) = await service.search("bm25", "bladder", 1)
+        assert hit.id == "d4" and not service.stuck
+
+    run(service, crowd)
+    assert called == []  # nobody waited for it any more
+
+
+def test_a_service_has_a_system() -> None:
+    with pytest.raises(CaiError, match="nothing to serve"):
+        Service(dict)
+
+
+def test_reloads_take_turns_and_lose_no_request(run_folder: Path) -> None:
+    opened: list[dict[str, Engine]] = []
+    opening = threading.Lock()
+
+    def open_engines() -> dict[str, Engine]:
+        assert opening.acquire(blocking=False)  # or two reloads run at once
+        opened.append(engines(run_folder))
+        opening.release()
+        return opened[-1]
+
+    service = Service(open_engines)
+
+    async def load() -> list[Any]:
+        slow = asyncio.create_task(service.call("bm25", lambda old: time.sleep(1) or old.search(["bladder"], 1)))
+        reloads = [asyncio.create_task(service.reload()) for _ in range(2)]
+        found = []
+        while not all(reload.done() for reload in reloads):
+            found += await asyncio.gather(*(service.search("bm25", "bladder " * n, 1) for n in range(1, 9)))
+        await asyncio.gather(*reloads)
+        return [*await slow, *found]
+
+    first, *found = run(service, load)
+    assert first[0].id == "d4"  # an old system is closed after its last search
+    assert {hits[0][0].id for hits in found} == {"d4"}
+    assert len(opened) == 3 and service.engines["bm25"] is opened[-1]["bm25"]
+    for old in opened[:-1]:
+        with pytest.raises(CaiError, match="closed"):
+            old["bm25"].search(["cancer"], 1)
