@@ -84,7 +84,7 @@ class BeirFolder(Collection):
         for path in files[files.index(start.path) :] if start else files:
             first = start if start and start.path == path else None
             for where, values in read_records(path, self._columns[stem], first):
-                title, text = values.get("title") or "", values["text"] or ""
+                title, text = ("" if value is None else value for value in (values.get("title"), values["text"]))
                 if not isinstance(title, str) or not isinstance(text, str):
                     raise CaiError(f"{where}: title and text must be strings")
                 yield Record(where, checked_id(values["id"], where), title, text)

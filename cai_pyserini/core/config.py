@@ -22,7 +22,7 @@ class Joint(Settings):
 
     alpha: dict[Literal["splade", "bow"], float]  # by the representation of queries
     range: float = Field(gt=0)  # BM25 weight of the largest impact
-    bits: int = Field(default=7, ge=1, le=24)  # of BM25's impacts; more of them changed no ranking
+    bits: int = Field(default=7, ge=1, le=16)  # of BM25's impacts; more of them changed no ranking
     k1: float
     b: float
     expanded: bool = False  # with words near the documents
@@ -42,11 +42,11 @@ class EncoderConfig(Settings):
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
     idf_power: float = Field(default=1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
-    bits: int = Field(default=10, ge=1, le=24)  # impacts are integers from 0 to 2 ** bits - 1
+    bits: int = Field(default=10, ge=1, le=16)  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
     keep_terms: int | None = Field(default=None, ge=1)  # static pruning: the largest impacts of a document
     keep_mass: float | None = Field(default=None, gt=0, le=1)  # or the largest that have this share of their sum
-    query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
+    query_scale: int = Field(default=100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
     keep_query_terms: int | None = Field(default=None, ge=1)  # the largest weights of a SPLADE query
     rescore: int | None = Field(default=None, ge=1)  # with these terms, find so many documents; score them with all
     joint: Joint | None = None  # the index holds the words of BM25 too; written by the impact stage

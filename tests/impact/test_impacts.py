@@ -76,7 +76,7 @@ def test_json_vectors_are_exactly_the_impacts(made: Path, config: EncoderConfig,
 
 @pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])
 def test_idf_power(made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, idf_power: float) -> None:
-    settings = config.replace(idf_power=idf_power, bits=24, range=100.0)
+    settings = config.replace(idf_power=idf_power, bits=16, range=20.0)
     vectors = read(write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts"))
     plain = read(write_impacts(Vectors(made / "vectors"), settings.replace(idf=None), tmp_path / "plain"))
     frequency = dict(zip(Tokenizer(checkpoint).terms, Idf.load(made / "idf").frequencies.tolist(), strict=True))
@@ -208,5 +208,5 @@ def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "quantization: relative error "
     )
     with pytest.raises(SystemExit, match="2"):
-        main([*paths, "--encoder", "splade-tiny", "--bits", "25"])
-    assert "--bits: 25 should be less than or equal to 24" in capsys.readouterr().err
+        main([*paths, "--encoder", "splade-tiny", "--bits", "17"])
+    assert "--bits: 17 should be less than or equal to 16" in capsys.readouterr().err
