@@ -1,6 +1,8 @@
 """`encoders/` and `index_configs/`: YAML files, found by name or by path."""
 
+import logging
 import os
+from functools import cache
 from pathlib import Path
 from typing import Literal, Self
 
@@ -14,6 +16,7 @@ from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
 ColumnNames = dict[Literal["id", "title", "text"], str]
+logger = logging.getLogger(__name__)
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
 
 
@@ -111,6 +114,7 @@ def load_encoder(spec: str) -> EncoderConfig:
     """The encoder that `spec` refers to: a name in encoders/, a YAML file, a checkpoint folder (with its encoder.yaml,
     if it has one), or else a Hugging Face model id."""
     path = _encoder_file(spec)
+    _say_if_hidden(spec, path)
     if path is None:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
     name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
@@ -137,6 +141,7 @@ def _encoder_file(spec: str) -> Path | None:
 def load_index_config(spec: str) -> IndexConfig:
     """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, or a file of documents."""
     path = _find("index_configs", spec)
+    _say_if_hidden(spec, path)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
         return config.replace(source=_relative_to(path, config.source))
@@ -188,6 +193,16 @@ def _find(kind: str, spec: str) -> Path | None:
         return as_path(spec)
     path = _folder(kind) / f"{spec}.yaml"
     return path if "/" not in spec and path.is_file() else None
+
+
+@cache  # once in a process
+def _say_if_hidden(spec: str, taken: Path | None) -> None:
+    """Warn where a name in encoders/ or index_configs/ is also that of a local file or folder."""
+    if taken and "/" not in spec and taken.stem == spec and Path(spec).exists():
+        logger.warning(
+            "%s is taken as the name of %s/%s, not as ./%s here: write ./%s for that",
+            *(spec, taken.parent.name, taken.name, spec, spec),
+        )
 
 
 def _relative_to(config: Path, value: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from cai_pyserini.core.config import (
     EncoderConfig,
     PublishedScore,
+    _say_if_hidden,
     encoder_yaml,
     is_checkpoint,
     is_encoder,
@@ -218,6 +219,24 @@ def test_an_unknown_collection_lists_those_known() -> None:
 def test_a_missing_yaml_file_is_named(load, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
         load(str(tmp_path / "absent.yaml"))
+
+
+@pytest.mark.parametrize("load, name", [(load_index_config, "scifact"), (load_encoder, "splade-tiny")])
+def test_a_name_that_hides_a_local_folder_says_so(
+    load, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind = "encoders" if load is load_encoder else "index_configs"
+    _say_if_hidden.cache_clear()
+    builtin = load(name)
+    assert not caplog.records
+    (tmp_path / name).mkdir()
+    _say_if_hidden.cache_clear()
+    assert load(name) == load(name) == builtin != load(f"./{name}")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert (
+        message == f"{name} is taken as the name of {kind}/{name}.yaml, not as ./{name} here: write ./{name} for that"
+    )
 
 
 def test_a_beir_folder_is_a_collection(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
