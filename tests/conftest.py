@@ -71,6 +71,18 @@ def cross_encoder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
+def damaged(checkpoint: Path, folder: Path, tensor: str, row: int, value: float) -> Path:
+    """A copy of a checkpoint where a row of a tensor, found by the end of its name, has another value."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(checkpoint, folder)
+    tensors = load_file(folder / "model.safetensors")
+    (name,) = [name for name in tensors if name.endswith(tensor)]
+    tensors[name][row] = value
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
 @pytest.fixture(scope="session")
 def command() -> Command:
     """Run `python -m MODULE ARGUMENT …` in a process of its own, away from the clone's folder where cwd is given."""

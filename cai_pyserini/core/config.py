@@ -24,7 +24,7 @@ class Joint(Settings):
     """BM25 in a joint index: score = alpha * BM25 + SPLADE."""
 
     alpha: dict[Literal["splade", "bow"], float]  # by the representation of queries
-    range: float = Field(gt=0)  # BM25 weight of the largest impact
+    range: float = Field(ge=1e-6)  # BM25 weight of the largest impact
     bits: int = Field(default=7, ge=1, le=16)  # of BM25's impacts; more of them changed no ranking
     k1: float
     b: float
@@ -46,7 +46,7 @@ class EncoderConfig(Settings):
     idf_power: float = Field(default=1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
     bits: int = Field(default=10, ge=1, le=16)  # impacts are integers from 0 to 2 ** bits - 1
-    range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
+    range: float | None = Field(default=None, ge=1e-6)  # weight of the largest impact; None: the largest weight
     keep_terms: int | None = Field(default=None, ge=1)  # static pruning: the largest impacts of a document
     keep_mass: float | None = Field(default=None, gt=0, le=1)  # or the largest that have this share of their sum
     query_scale: int = Field(default=100, ge=1, le=100_000)  # query weights are round(weight * query_scale)

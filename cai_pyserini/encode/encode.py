@@ -100,7 +100,7 @@ def encode_shard(
         pieces.append((np.arange(len(texts)), read_shard(unfinished).vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
-    windows = model.transformer.windows(contents, encoder.max_length(role), encoder.overlap(role))
+    windows = model.transformer.windows(contents, encoder.max_length(role), encoder.overlap(role), ids)
     for piece in model.encode_batches(windows, batch_size, done, skip=batches):
         pieces.append(piece)
         batches += 1

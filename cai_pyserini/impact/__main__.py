@@ -52,7 +52,7 @@ class ImpactSettings(Settings):
         None,
         "weight that gets the largest impact; larger weights are clipped (default: the encoder's, or else the "
         "collection's largest weight)",
-        gt=0,
+        ge=1e-6,
     )
     threads: int = THREADS
 

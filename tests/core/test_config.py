@@ -160,7 +160,7 @@ def test_published_and_expected_scores_are_read(written) -> None:
         ("checkpoint: m\nbits: 17", "bits: 17 should be less than or equal to 16"),
         ("checkpoint: m\nidf_power: -0.5", "idf_power: -0.5 should be greater than or equal to 0"),
         ("checkpoint: m\nidf_power: .nan", "idf_power: nan should be a finite number"),
-        ("checkpoint: m\nrange: 0", "range: 0 should be greater than 0"),
+        ("checkpoint: m\nrange: 0", "range: 0 should be greater than or equal to 0.000001"),
         ("checkpoint: m\nquery_scale: 100001", "query_scale: 100001 should be less than or equal to 100000"),
         ("checkpoint: m\nquery_scale: 0", "query_scale: 0 should be greater than or equal to 1"),
         ("checkpoint: m\nmax_query_length: 2", "max_query_length: 2 should be greater than or equal to 3"),
