@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 
-FORMAT = 2  # of all artifacts; raised when the layout of any of them changes
+FORMAT = 3  # of all artifacts; raised when the layout of any of them changes
 UNFINISHED = ".unfinished"  # marks a folder that is written in place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 

@@ -4,11 +4,12 @@ import logging
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
 
+from cai_pyserini.core.artifact import read_manifest
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
@@ -18,6 +19,10 @@ PASSAGE = "#"  # between the id of a document and the number of a passage, as fo
 ColumnNames = dict[Literal["id", "title", "text"], str]
 logger = logging.getLogger(__name__)
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
+
+DOCUMENT_SETTINGS = {
+    *("kind", "max_document_length", "overlap", "idf_power", "bits", "range", "keep_terms", "keep_mass", "joint")
+}
 
 
 class Joint(Settings):
@@ -67,6 +72,11 @@ class EncoderConfig(Settings):
         return self
 
     @property
+    def document_settings(self) -> dict[str, Any]:
+        """The settings that impacts of documents depend on, apart from files, as JSON values."""
+        return self.model_dump(mode="json", include=DOCUMENT_SETTINGS)
+
+    @property
     def idf_folder(self) -> Path | None:
         """`idf` as a path, which can be in an object store."""
         return as_path(self.idf) if self.idf else None
@@ -112,13 +122,15 @@ class IndexConfig(Settings):
 
 def load_encoder(spec: str) -> EncoderConfig:
     """The encoder that `spec` refers to: a name in encoders/, a YAML file, a checkpoint folder (with its encoder.yaml,
-    if it has one), or else a Hugging Face model id."""
+    if it has one), or else a Hugging Face model id. Raises CaiError for the encoder.yaml of impacts or of an index that
+    were made with other settings."""
     path = _encoder_file(spec)
     _say_if_hidden(spec, path)
     if path is None:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
     name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
     config = build(EncoderConfig, {"name": name} | read_yaml(path), str(path))
+    _require_unchanged(config, path)
     located = {key: _relative_to(path, value) for key in LOCATED if (value := getattr(config, key))}
     return config.replace(**located)
 
@@ -193,6 +205,14 @@ def _find(kind: str, spec: str) -> Path | None:
         return as_path(spec)
     path = _folder(kind) / f"{spec}.yaml"
     return path if "/" not in spec and path.is_file() else None
+
+
+def _require_unchanged(config: EncoderConfig, path: Path) -> None:
+    manifest = read_manifest(path.parent) if path.name == "encoder.yaml" else None
+    made = manifest.stats.get("settings", {}) if manifest else {}
+    for key, value in config.document_settings.items():
+        if made.get(key, value) != value:
+            raise CaiError(f"{path}: {key} is {value}, but {path.parent} was made with {made[key]}: restore that")
 
 
 @cache  # once in a process

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from transformers import AutoTokenizer
 
+from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.errors import CaiError
 
 WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
@@ -60,6 +61,11 @@ class Tokenizer:
                     term = f"[{term}]"
             terms.append(term)
         return terms
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """A digest of the terms. Vectors and weights (vocabulary,) fit together where theirs are equal."""
+        return digest(self.terms)
 
     def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
         """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""

@@ -44,7 +44,7 @@ def ship_index(
     url = hub.file_url(repository, filename, "dataset") if repository else filename
     inside = config is not None and (with_encoder or _is_folder(config))
     if config and inside:
-        require_same_encoder(index, Encoder(config), config.joint is not None)
+        require_same_encoder(index, Encoder(config), config if config.joint else None)
 
     def write(folder: Path) -> None:
         archive = folder / filename
