@@ -47,7 +47,10 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
 
     def write(folder: Path) -> artifact.Stats:
         _check(words, dense, encoder)
-        columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
+        columns = {
+            word: column
+            for column, word in enumerate((words.folder / "words.txt").read_text(encoding="utf-8").splitlines())
+        }
         lexicon = [line for _, line in jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])]
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
         places = np.array([columns[line["word"]] for line in lexicon], np.int32)

@@ -54,7 +54,7 @@ def export_opensearch(
 
     def write(folder: Path) -> list[str]:
         mapping = {"dynamic": "strict", "_source": {"excludes": [FIELD]}, "properties": {FIELD: {"type": kind.field}}}
-        (folder / "mapping.json").write_text(json.dumps({"mappings": mapping}, indent=1) + "\n")
+        (folder / "mapping.json").write_text(json.dumps({"mappings": mapping}, indent=1) + "\n", encoding="utf-8")
         rounded = impacts = 0
         for number, batch in enumerate(batched(source.documents(), BATCH)):
             with (folder / f"bulk-{number:05d}.ndjson").open("w", encoding="utf-8") as file:

@@ -56,7 +56,9 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
     words = word_queries(config)
 
     def write(folder: Path) -> None:
-        (folder / "topics.json").write_text(json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1))
+        (folder / "topics.json").write_text(
+            json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1), encoding="utf-8"
+        )
         for name, query in TOPICS.items():
             encoded, _ = Queries(topics, encoder, query, words=words).for_search(config.query_scale)
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())

@@ -52,7 +52,7 @@ def ship_index(
             if config:
                 bundle(config, Path(staged), "encoder", checkpoint=inside)
             size = pack([index, Path(staged)], stem, archive)
-            settings = (Path(staged) / "encoder.yaml").read_text() if config else ""
+            settings = (Path(staged) / "encoder.yaml").read_text(encoding="utf-8") if config else ""
         with archive.open("rb") as file:
             md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         entry = Entry(
@@ -67,7 +67,7 @@ def ship_index(
             documents=manifest.stats["documents"],
             **({} if kind == "dense" else _terms(index)),
         )
-        (folder / f"{stem}.json").write_text(to_json([entry]))
+        (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
         readme = template(README).render(
             entry=entry,
             kind=kind,
@@ -78,7 +78,7 @@ def ship_index(
             settings=settings,
             inside=inside,
         )
-        (folder / entry.readme).write_text(readme)
+        (folder / entry.readme).write_text(readme, encoding="utf-8")
 
     recipe = {
         "stage": "ship",
