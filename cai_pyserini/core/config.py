@@ -74,7 +74,7 @@ class EncoderConfig(Settings):
     @property
     def document_settings(self) -> dict[str, Any]:
         """The settings that impacts of documents depend on, apart from files, as JSON values."""
-        return self.model_dump(mode="json", include=DOCUMENT_SETTINGS)
+        return self.model_dump(mode="json", include=DOCUMENT_SETTINGS, exclude={"joint": {"alpha"}})
 
     @property
     def idf_folder(self) -> Path | None:
