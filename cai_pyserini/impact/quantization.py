@@ -53,7 +53,7 @@ class QuantizationLoss:
         """Add one shard."""
         difference = weights - impacts / self.quantizer.scale
         self._error += float(np.square(difference.data).sum())
-        self._square += float(np.square(weights.data).sum())
+        self._square += float(np.square(weights.data, dtype=np.float64).sum())
         self._entries += weights.nnz
         self._dropped += weights.nnz - impacts.nnz
         self._clipped += int((weights.data * self.quantizer.scale >= 2**self.quantizer.bits - 0.5).sum())
