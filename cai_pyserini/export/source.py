@@ -34,9 +34,7 @@ class Source:
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
         if self.manifest.recipe["checkpoint"] != self.encoder.digest:
-            raise CaiError(
-                f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again"
-            )
+            raise CaiError(f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again")
         self._files = sorted(impacts.glob("*.jsonl"))
         words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
