@@ -86,12 +86,12 @@ class PairTraining(ABC):
 
     def _build(self, arguments: Any, tokenizer: Any, data: Any) -> training.Trainer:
         """The trainer of the checkpoint."""
-        weights = None
+        checkpoint, weights = checkpoint_folder(self.encoder), None
         if self.settings.idf:
             weights = load_weights(self.settings.idf, self.encoder.idf_power, Tokenizer(checkpoint).vocabulary)
         lengths = self.encoder.max_query_length, self.encoder.max_document_length
         collator = Collator(tokenizer, *lengths, max(1, CHUNK[arguments.device.type] // lengths[1]))
-        return self.trainer(checkpoint_folder(self.encoder), weights, arguments, collator, data)
+        return self.trainer(checkpoint, weights, arguments, collator, data)
 
     def step_seconds(self, pool: Sequence[Example]) -> float:
         """How long a step takes on this machine, measured on batches that are drawn from `pool`."""
