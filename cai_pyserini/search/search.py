@@ -175,7 +175,8 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
     if bool(joint) != bool(stats["settings"]["joint"]):
         what = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
         raise CaiError(f"{index} is {what} the words of BM25 to queries: search it with --encoder {index}")
-    if joint and joint.document_settings != stats["settings"]:
+    of_words = ("bits", "range", "joint")  # on which the weights of words in queries depend
+    if joint and any(joint.document_settings[key] != stats["settings"][key] for key in of_words):
         raise CaiError(
             f"{index} is another joint index than that of the encoder {joint.name}, which weights words of BM25 "
             f"otherwise: search it with --encoder {index}"
