@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 import fsspec
+import numpy as np
 import pytest
 
 from cai_pyserini.adapt.settings import AdaptSettings
@@ -69,6 +70,28 @@ def cross_encoder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     torch.manual_seed(0)
     AutoModelForSequenceClassification.from_pretrained(str(checkpoint), num_labels=1).save_pretrained(folder)
     AutoTokenizer.from_pretrained(str(checkpoint)).save_pretrained(folder)
+    return folder
+
+
+def damaged(checkpoint: Path, folder: Path, tensor: str, row: int, value: float) -> Path:
+    """A copy of a checkpoint where a row of a tensor, found by the end of its name, has another value."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(checkpoint, folder)
+    tensors = load_file(folder / "model.safetensors")
+    (name,) = [name for name in tensors if name.endswith(tensor)]
+    tensors[name][row] = value
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def with_other_terms(checkpoint: Path, folder: Path) -> Path:
+    """A copy of a checkpoint in whose vocabulary two terms have changed places."""
+    shutil.copytree(checkpoint, folder)
+    settings = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = settings["model"]["vocab"]
+    vocabulary["fever"], vocabulary["colon"] = vocabulary["colon"], vocabulary["fever"]
+    (folder / "tokenizer.json").write_text(json.dumps(settings), encoding="utf-8")
     return folder
 
 
@@ -172,19 +195,37 @@ def adapted_experiment(collection: Path, folder: Path, dense: str | None = "mini
     return Experiment(config, load_encoder("splade-tiny"), output, device="cpu", dense=teacher, adapt=adapt)
 
 
-def stored_vectors(folder: Path, *matrices: Matrix, ids: list[list[str]] | None = None, **recipe: object) -> Vectors:
+def stored_vectors(
+    folder: Path,
+    *matrices: Matrix,
+    ids: list[list[str]] | None = None,
+    vocabulary: str = "made by hand",
+    **recipe: object,
+) -> Vectors:
     """Vectors as the encode stage leaves them, a shard per matrix; without `ids`, documents are named a, b, c, …"""
     names = (chr(number) for number in range(ord("a"), ord("z") + 1))
     shards = [Shard(ids[i] if ids else [next(names) for _ in range(m.shape[0])], m) for i, m in enumerate(matrices)]
-    made: artifact.Recipe = {"stage": "encode", "kind": "splade", "checkpoint": "made by hand"} | recipe
+    made: artifact.Recipe = {"stage": "encode", "kind": "splade", "checkpoint": "made by hand"}
+    made |= {"max_length": 256, "overlap": None, "idf": None} | recipe
 
     def write(path: Path) -> artifact.Stats:
         for number, shard in enumerate(shards):
             write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5, 1)
         rows, nonzeros = sum(len(shard.ids) for shard in shards), sum(int((m != 0).sum()) for m in matrices)
-        return {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros, "seconds": 0.5 * len(shards)}
+        stats = {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros, "seconds": 0.5 * len(shards)}
+        return stats | {"vocabulary": vocabulary}
 
     return Vectors(artifact.make(folder, made, write, resumable=True), made["stage"])
+
+
+def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabulary: str = "made by hand") -> Path:
+    """An IDF as the idf stage leaves it."""
+
+    def write(path: Path) -> None:
+        arrays = {"documents": documents, "frequencies": frequencies, "vocabulary": vocabulary}
+        np.savez(path / "idf.npz", allow_pickle=False, **{key: np.array(value) for key, value in arrays.items()})
+
+    return artifact.make(folder, {"stage": "idf"}, write)
 
 
 def json_lines(path: Path) -> list[dict]:

@@ -142,7 +142,7 @@ def _splade(run: FinishedRun, system: System, query: str, documents: Sequence[st
     stats = artifact.require(index, "index").stats
     impacts = run.impacts(system)
     config = load_encoder(str(index))
-    weights = idf_weights(config, run.vectors(system).width)
+    weights = idf_weights(config, run.vectors(system).vocabulary)
     word_scale = Quantizer.of(config.joint.bits, config.joint.range).scale if config.joint else 1.0
     in_query = impacts.queries(run.queries(system))[list(run.topics).index(query)].toarray()[0]  # (columns,)
     raw = _rows(run.vectors(system), documents)

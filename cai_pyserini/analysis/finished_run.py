@@ -34,7 +34,7 @@ class FinishedRun:
         if checked is None:
             raise CaiError(f"{folder} was run by another version of cai_pyserini: run {BEIR} again")
         try:
-            results = json.loads(self.layout.results.read_text())
+            results = json.loads(self.layout.results.read_text(encoding="utf-8"))
             self.encoder_name: str = results["encoder"]
             self.split: str = results["split"]
             config = IndexConfig(name=results["collection"], **results["settings"]["collection"])

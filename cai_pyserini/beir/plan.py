@@ -175,7 +175,7 @@ def _first(
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file. Raises CaiError if another process holds it."""
-    with path.open("w") as lock:
+    with path.open("w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

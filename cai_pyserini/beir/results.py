@@ -81,7 +81,7 @@ def gather(
     check = artifact.require(layout.collection, "beir")
     values: dict[str, PerQuery] = {}
     if qrels:
-        values = {system.name: json.loads(layout.evaluation(system).read_text()) for system in systems}
+        values = {system.name: json.loads(layout.evaluation(system).read_text(encoding="utf-8")) for system in systems}
     rows: dict[str, dict[str, float]] = {}
     for system in systems if "queries" in check.stats else []:
         rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}

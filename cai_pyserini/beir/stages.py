@@ -164,7 +164,7 @@ def fuse_parts(inputs: Inputs, system: System) -> Path:
         depth *= len(runs)  # rescored runs contain the union of all parts' best documents, all of which are fused
     weights = experiment.weights_of(system)
     if experiment.balances(system):
-        weights = tuple(json.loads(layout.weights.read_text()).values())
+        weights = tuple(json.loads(layout.weights.read_text(encoding="utf-8")).values())
     hits = experiment.collection.hits
     return fuse(runs, layout.run(system), system.fusion, depth, hits, system.name, weights)
 

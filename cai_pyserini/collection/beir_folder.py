@@ -1,8 +1,9 @@
 """Collections in files: a folder in BEIR's layout, a folder of Pyserini's JSONL, or one file of documents."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection, Judgment, Record, checked_id
@@ -15,10 +16,12 @@ from cai_pyserini.core.errors import CaiError
 STEMS = {"documents": "corpus", "queries": "queries"}
 QRELS = (".tsv", ".txt", ".qrels")
 SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # of documents, in a folder without corpus.*
+NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # in the name of a file without a role
 GRADE = re.compile(r"([+-]?\d{1,9})(\.0*)?", re.ASCII)
 REMEDY = (
     "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/corpora.md has other forms"
 )
+logger = logging.getLogger(__name__)
 
 
 class BeirFolder(Collection):
@@ -84,7 +87,7 @@ class BeirFolder(Collection):
         for path in files[files.index(start.path) :] if start else files:
             first = start if start and start.path == path else None
             for where, values in read_records(path, self._columns[stem], first):
-                title, text = values.get("title") or "", values["text"] or ""
+                title, text = ("" if value is None else value for value in (values.get("title"), values["text"]))
                 if not isinstance(title, str) or not isinstance(text, str):
                     raise CaiError(f"{where}: title and text must be strings")
                 yield Record(where, checked_id(values["id"], where), title, text)
@@ -119,22 +122,49 @@ class BeirFolder(Collection):
 
     def _files(self, stem: str) -> Sequence[Path]:
         """The file of the documents or of the queries; also several of the documents."""
-        if stem == "corpus" and self.path.is_file():
-            return [self.path]
+        if stem == "corpus":
+            return self._documents_files
         if found := _only(self.path, stem, SUFFIXES):
             return [found]
-        shards = [
-            p for p in sorted(self.path.glob("[!.]*")) if p.name.endswith(SHARDS) and not p.name.startswith("queries.")
-        ]
-        if stem == "corpus" and shards:
-            return shards
         raise CaiError(f"no file {self.path / stem}.jsonl: {REMEDY}")
+
+    @cached_property
+    def _documents_files(self) -> Sequence[Path]:
+        """The files of the documents, after a note of what every file of the folder is taken for.
+
+        Raises CaiError if it is unclear whether a file has documents: beside corpus.*, one whose name begins so;
+        without, any other than SHARDS, and one that is named like queries or qrels.
+        """
+        if self.path.is_file():
+            return [self.path]
+        there = sorted(path for path in self.path.glob("[!.]*") if path.name != "manifest.json")
+        records = [path for path in there if path.name.endswith(SUFFIXES) and not path.name.startswith("queries.")]
+        if corpus := _only(self.path, "corpus", SUFFIXES):
+            files = [corpus]
+            unclear = [path for path in records if path != corpus and path.name.lower().startswith("corpus")]
+        else:
+            files = [path for path in records if path.name.endswith(SHARDS)]
+            unclear = [path for path in records if path not in files or NOT_DOCUMENTS.search(path.name)]
+        if not files:
+            raise CaiError(f"no file {self.path / 'corpus'}.jsonl: {REMEDY}")
+        if unclear:
+            raise CaiError(f"{unclear[0]}: does it have documents? Move it away or merge it with those: {REMEDY}")
+        queries = _only(self.path, "queries", SUFFIXES)
+        qrels = self.path / "qrels"
+        rest = set(there) - {*files, queries, qrels}
+        taken = {
+            "documents": files,
+            "queries": [queries] if queries else [],
+            "qrels": _qrels_in(qrels),
+            "not read": rest,
+        }
+        _note(f"{self.path}: " + "; ".join(f"{role}: {_named(paths)}" for role, paths in taken.items() if paths))
+        return files
 
     def _qrels_file(self, split: str) -> Path:
         if found := _only(self.path / "qrels", split, QRELS):
             return found
-        splits = sorted({path.stem for path in self.path.glob("qrels/*") if path.suffix in QRELS})
-        known = ", ".join(splits) or "none"
+        known = ", ".join(sorted({path.stem for path in _qrels_in(self.path / "qrels")})) or "none"
         raise CaiError(f"no file {self.path / 'qrels' / split}.tsv; splits of this collection: {known}")
 
 
@@ -144,6 +174,21 @@ def _only(folder: Path, stem: str, suffixes: Iterable[str]) -> Path | None:
     if len(found) > 1:
         raise CaiError(f"{found[0]} and {found[1].name}: only one of them can be the right one; move the other away")
     return found[0] if found else None
+
+
+def _qrels_in(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("[!.]*") if path.suffix in QRELS]
+
+
+@cache  # once in a process
+def _note(text: str) -> None:
+    logger.info("%s", text)
+
+
+def _named(paths: Iterable[Path]) -> str:
+    """The names of some files, at most six of them."""
+    names = sorted(path.name for path in paths)
+    return ", ".join(names if len(names) <= 6 else [*names[:4], "…", f"{names[-1]} ({len(names):,} files)"])
 
 
 def _is_name(text: str) -> bool:

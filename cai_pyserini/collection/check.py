@@ -46,7 +46,7 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
         if reading:
             counts |= _cut(collection, reading)
             _warn(counts, reading.max_length)
-        path.write_text(json.dumps(counts) + "\n")
+        path.write_text(json.dumps(counts) + "\n", encoding="utf-8")
         return counts
 
     artifact.make(output, recipe, write, folder=False)

@@ -40,9 +40,9 @@ class IrDataset(Collection):
         with _download_errors(dataset):
             for number, document in enumerate(self._load(dataset).docs_iter(), 1):
                 where = f"{dataset}: document {number}"
-                title = getattr(document, "title", "")
-                text = document.text if hasattr(document, "text") else document.default_text()
-                yield Record(where, checked_id(document.doc_id, where), title, text)
+                title = getattr(document, "title", None) or ""
+                rest = document._replace(title="") if title else document  # the library's text begins with the title
+                yield Record(where, checked_id(document.doc_id, where), title, rest.default_text().strip())
 
     def _queries(self, split: str) -> Iterator[Record]:
         dataset = self.id.replace("{split}", split)

@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 
-FORMAT = 2  # of all artifacts; raised when the layout of any of them changes
+FORMAT = 3  # of all artifacts; raised when the layout of any of them changes
 UNFINISHED = ".unfinished"  # marks a folder that is written in place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 
@@ -177,7 +177,7 @@ def read_manifest(path: Path) -> Manifest | None:
         return None
     remedy = f"delete {path} and make it again"
     try:
-        data = json.loads(place.read_text())
+        data = json.loads(place.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise CaiError(f"{place}:{error.lineno}: not a manifest ({error.msg}); {remedy}") from None
     if not isinstance(data, dict) or not {"recipe", "digest"} <= data.keys():
@@ -269,7 +269,7 @@ def atomic_write(path: Path, writer: str = "") -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a small file atomically."""
     with atomic_write(path) as partial:
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
 
 
 def folder_bytes(folder: Path) -> int:

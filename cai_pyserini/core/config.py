@@ -1,12 +1,15 @@
 """`encoders/` and `index_configs/`: YAML files, found by name or by path."""
 
+import logging
 import os
+from functools import cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
 
+from cai_pyserini.core.artifact import read_manifest
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
@@ -14,15 +17,20 @@ from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
 ColumnNames = dict[Literal["id", "title", "text"], str]
+logger = logging.getLogger(__name__)
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
+
+DOCUMENT_SETTINGS = {
+    *("kind", "max_document_length", "overlap", "idf_power", "bits", "range", "keep_terms", "keep_mass", "joint")
+}
 
 
 class Joint(Settings):
     """BM25 in a joint index: score = alpha * BM25 + SPLADE."""
 
     alpha: dict[Literal["splade", "bow"], float]  # by the representation of queries
-    range: float = Field(gt=0)  # BM25 weight of the largest impact
-    bits: int = Field(default=7, ge=1, le=24)  # of BM25's impacts; more of them changed no ranking
+    range: float = Field(ge=1e-6)  # BM25 weight of the largest impact
+    bits: int = Field(default=7, ge=1, le=16)  # of BM25's impacts; more of them changed no ranking
     k1: float
     b: float
     expanded: bool = False  # with words near the documents
@@ -42,11 +50,11 @@ class EncoderConfig(Settings):
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
     idf_power: float = Field(default=1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
-    bits: int = Field(default=10, ge=1, le=24)  # impacts are integers from 0 to 2 ** bits - 1
-    range: float | None = Field(default=None, gt=0)  # weight of the largest impact; None: the largest weight
+    bits: int = Field(default=10, ge=1, le=16)  # impacts are integers from 0 to 2 ** bits - 1
+    range: float | None = Field(default=None, ge=1e-6)  # weight of the largest impact; None: the largest weight
     keep_terms: int | None = Field(default=None, ge=1)  # static pruning: the largest impacts of a document
     keep_mass: float | None = Field(default=None, gt=0, le=1)  # or the largest that have this share of their sum
-    query_scale: int = Field(default=100, ge=1)  # query weights are round(weight * query_scale)
+    query_scale: int = Field(default=100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
     keep_query_terms: int | None = Field(default=None, ge=1)  # the largest weights of a SPLADE query
     rescore: int | None = Field(default=None, ge=1)  # with these terms, find so many documents; score them with all
     joint: Joint | None = None  # the index holds the words of BM25 too; written by the impact stage
@@ -62,6 +70,11 @@ class EncoderConfig(Settings):
         if self.projection and self.kind != "dense":
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         return self
+
+    @property
+    def document_settings(self) -> dict[str, Any]:
+        """The settings that impacts of documents depend on, apart from files, as JSON values."""
+        return self.model_dump(mode="json", include=DOCUMENT_SETTINGS, exclude={"joint": {"alpha"}})
 
     @property
     def idf_folder(self) -> Path | None:
@@ -109,12 +122,15 @@ class IndexConfig(Settings):
 
 def load_encoder(spec: str) -> EncoderConfig:
     """The encoder that `spec` refers to: a name in encoders/, a YAML file, a checkpoint folder (with its encoder.yaml,
-    if it has one), or else a Hugging Face model id."""
+    if it has one), or else a Hugging Face model id. Raises CaiError for the encoder.yaml of impacts or of an index that
+    were made with other settings."""
     path = _encoder_file(spec)
+    _say_if_hidden(spec, path)
     if path is None:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
     name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
     config = build(EncoderConfig, {"name": name} | read_yaml(path), str(path))
+    _require_unchanged(config, path)
     located = {key: _relative_to(path, value) for key in LOCATED if (value := getattr(config, key))}
     return config.replace(**located)
 
@@ -137,6 +153,7 @@ def _encoder_file(spec: str) -> Path | None:
 def load_index_config(spec: str) -> IndexConfig:
     """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, or a file of documents."""
     path = _find("index_configs", spec)
+    _say_if_hidden(spec, path)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
         return config.replace(source=_relative_to(path, config.source))
@@ -188,6 +205,24 @@ def _find(kind: str, spec: str) -> Path | None:
         return as_path(spec)
     path = _folder(kind) / f"{spec}.yaml"
     return path if "/" not in spec and path.is_file() else None
+
+
+def _require_unchanged(config: EncoderConfig, path: Path) -> None:
+    manifest = read_manifest(path.parent) if path.name == "encoder.yaml" else None
+    made = manifest.stats.get("settings", {}) if manifest else {}
+    for key, value in config.document_settings.items():
+        if made.get(key, value) != value:
+            raise CaiError(f"{path}: {key} is {value}, but {path.parent} was made with {made[key]}: restore that")
+
+
+@cache  # once in a process
+def _say_if_hidden(spec: str, taken: Path | None) -> None:
+    """Warn where a name in encoders/ or index_configs/ is also that of a local file or folder."""
+    if taken and "/" not in spec and taken.stem == spec and Path(spec).exists():
+        logger.warning(
+            "%s is taken as the name of %s/%s, not as ./%s here: write ./%s for that",
+            *(spec, taken.parent.name, taken.name, spec, spec),
+        )
 
 
 def _relative_to(config: Path, value: str) -> str:

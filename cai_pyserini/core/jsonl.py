@@ -67,7 +67,7 @@ def parse(text: str, where: str, strings: Sequence[str] = (), halves: bool = Fal
     With `halves`, strings may have surrogates without their other half, which UTF-8 cannot hold.
     """
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_unique)
         if not halves and ("\\ud" in text or "\\uD" in text):
             json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -75,12 +75,23 @@ def parse(text: str, where: str, strings: Sequence[str] = (), halves: bool = Fal
     except UnicodeEncodeError as error:  # an escape from \ud800 to \udfff without its other half
         half = ascii(error.object[error.start])[1:-1]
         raise CaiError(f"{where}: {half} is half a character; correct or remove it") from None
+    except KeyError as error:
+        raise CaiError(f"{where}: the key {error.args[0]!r} occurs twice in an object; correct or remove it") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of nested lists
         raise CaiError(f"{where}: JSON too large to read ({error}); correct or remove it") from None
     if not isinstance(data, dict):
         raise CaiError(f"{where}: expected a JSON object, {{…}}")
     if wrong := [key for key in strings if not isinstance(data.get(key), str)]:
         raise CaiError(f"{where}: expected an object with {', '.join(strings)} as strings; {wrong[0]} is not one")
+    return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises KeyError for a key that occurs twice: of its values, readers would each choose another."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise KeyError(next(key for key in keys if keys.count(key) > 1))
     return data
 
 

@@ -61,7 +61,7 @@ def candidates() -> list[Java]:
     found: dict[Path, Java] = {}
     for origin, home_folder in homes:
         release = home_folder / "release"
-        text = release.read_text() if release.is_file() else ""
+        text = release.read_text(encoding="utf-8") if release.is_file() else ""
         if match := re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text):
             modules = re.search(r'MODULES="([^"]*)"', text)
             java = Java(home_folder, int(match[1]), frozenset(modules[1].split() if modules else ()), origin)

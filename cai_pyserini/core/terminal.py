@@ -40,6 +40,8 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
     )
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
+    logging.addLevelName(logging.INFO, "note")
+    logging.getLogger("cai_pyserini").setLevel(logging.INFO)
     try:
         if not torchrun:
             require_one_process()

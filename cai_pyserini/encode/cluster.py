@@ -58,7 +58,8 @@ def encode_on_cluster(
         if precision == "auto":
             ask = partial(_precision, device)
             precision = cluster.on_gpu(ask) if gpus else ask()
-        made_from = recipe(opened, Encoder(encoder, "cpu", precision))
+        opened_encoder = Encoder(encoder, "cpu", precision)
+        made_from = recipe(opened, opened_encoder)
 
         def write(folder: Path) -> artifact.Stats | None:
             slices = cut(opened, SHARD)
@@ -76,7 +77,7 @@ def encode_on_cluster(
                     if not isinstance(folder, StorePath) and paths[number] not in folder.iterdir():
                         raise _not_shared(folder)
                     bar.update(slices[number].size)
-            return finished_stats(folder, len(slices), digest)
+            return finished_stats(folder, len(slices), digest, opened_encoder)
 
         return artifact.make(output, made_from, write, resumable=True)
 

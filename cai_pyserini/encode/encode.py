@@ -65,7 +65,7 @@ def encode(
                     continue
                 encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
         _trim_memory()
-        return finished_stats(folder, number + 1, digest)
+        return finished_stats(folder, number + 1, digest, encoder)
 
     return artifact.make(output, made_from, write, resumable=True)
 
@@ -100,7 +100,7 @@ def encode_shard(
         pieces.append((np.arange(len(texts)), read_shard(unfinished).vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
-    windows = model.transformer.windows(contents, encoder.max_length(role), encoder.overlap(role))
+    windows = model.transformer.windows(contents, encoder.max_length(role), encoder.overlap(role), ids)
     for piece in model.encode_batches(windows, batch_size, done, skip=batches):
         pieces.append(piece)
         batches += 1
@@ -121,7 +121,7 @@ def _trim_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def finished_stats(folder: Path, count: int, digest: str) -> artifact.Stats | None:
+def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder) -> artifact.Stats | None:
     """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
     paths = [shard_path(folder, number) for number in range(count)]
     shards = [stats for stats in stats_of_shards(paths, digest) if stats]
@@ -134,4 +134,5 @@ def finished_stats(folder: Path, count: int, digest: str) -> artifact.Stats | No
         "shards": count,
         "nonzeros": sum(shard.nonzeros for shard in shards),
         "seconds": round(sum(shard.seconds for shard in shards), 3),
+        "vocabulary": encoder.tokenizer.vocabulary,
     }

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.idf.idf import Idf
+from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
 from cai_pyserini.models.dense import Dense, require_projection
 from cai_pyserini.models.splade import Splade
@@ -85,6 +85,7 @@ class Encoder:
             if self.config.kind == "splade":
                 self._models[precision] = Splade(self.checkpoint, self.device, precision)
             else:
-                weights = Idf.load(self._idf).weights(self.config.idf_power) if self._idf else None
+                vocabulary = self.tokenizer.vocabulary
+                weights = load_weights(self._idf, self.config.idf_power, vocabulary) if self._idf else None
                 self._models[precision] = Dense(self.checkpoint, self.device, precision, weights, self.projection)
         return self._models[precision]

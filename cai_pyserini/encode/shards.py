@@ -115,6 +115,11 @@ class Vectors:
         """The number of columns: the size of the vocabulary, or the dimension of dense vectors."""
         return next(iter(self)).vectors.shape[1]
 
+    @property
+    def vocabulary(self) -> str:
+        """That of the encoder's tokenizer, see Tokenizer.vocabulary."""
+        return str(self.manifest.stats["vocabulary"])
+
     def __iter__(self) -> Iterator[Shard]:
         return map(self.shard, range(self.shards))
 

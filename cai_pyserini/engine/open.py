@@ -41,7 +41,7 @@ class OpenRun:
         self._layout, self._device = Layout(folder), device
         if not self._layout.results.is_file():
             raise CaiError(f"{folder} has no finished run: make one with `python -m cai_pyserini.beir`")
-        results = json.loads(self._layout.results.read_text())
+        results = json.loads(self._layout.results.read_text(encoding="utf-8"))
         self._settings: dict[str, Any] = results["settings"]
         self._scores: dict[str, float] = dict.fromkeys(results["searches"].values(), 0.0)  # without queries
         self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results["systems"].items()}
@@ -107,7 +107,7 @@ class OpenRun:
         if run := artifact.read_manifest(self._layout.run(hybrid)):
             weights: list[float] | None = run.recipe["weights"]
             return weights
-        return list(json.loads(self._layout.weights.read_text()).values()) if hybrid.balanced else None
+        return list(json.loads(self._layout.weights.read_text(encoding="utf-8")).values()) if hybrid.balanced else None
 
 
 def _searched(system: System) -> Sequence[System]:

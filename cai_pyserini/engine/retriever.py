@@ -47,7 +47,7 @@ class Retriever:
         form = queries_for(first, {}, encoder, query, device)
         self._config = form.encoder and form.encoder.config
         if form.encoder:
-            require_same_encoder(first, form.encoder, form.words is not None)
+            require_same_encoder(first, form.encoder, form.words.config if form.words else None)
             if encoders is not None:
                 config = form.encoder.config
                 key = artifact.digest([form.encoder.recipe("queries"), config.keep_query_terms, config.rescore])

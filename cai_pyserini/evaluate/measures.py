@@ -36,7 +36,7 @@ def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
 
     def write(path: Path) -> artifact.Stats:
         values = measure_run(qrels, run)
-        path.write_text(json.dumps(values) + "\n")
+        path.write_text(json.dumps(values) + "\n", encoding="utf-8")
         return {name: mean(per_query) for name, per_query in values.items()}
 
     return artifact.make(output, recipe, write, folder=False)

@@ -61,7 +61,7 @@ def export_opensearch(
 
     def write(folder: Path) -> list[str]:
         mapping = {"dynamic": "strict", "_source": {"excludes": [FIELD]}, "properties": {FIELD: {"type": kind.field}}}
-        (folder / "mapping.json").write_text(json.dumps({"mappings": mapping}, indent=1) + "\n")
+        (folder / "mapping.json").write_text(json.dumps({"mappings": mapping}, indent=1) + "\n", encoding="utf-8")
         rounded = impacts = 0
 
         def requests() -> Iterator[tuple[int, bytes]]:

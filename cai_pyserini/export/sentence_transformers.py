@@ -18,6 +18,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.tokenizer import Tokenizer
 
 
 def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
@@ -39,7 +40,7 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
                 f"{checkpoint}: the decoder has {width:,} entries, the vocabulary {len(tokenizer):,}; "
                 "sentence-transformers takes bags of words only where they are equal"
             )
-        weights = idf_weights(config, width)
+        weights = idf_weights(config, Tokenizer(checkpoint_folder(config)).vocabulary)
         static = torch.ones(width) if weights is None else torch.from_numpy(weights).float()
         queries = [SparseStaticEmbedding(tokenizer, static, frozen=True)]
         SparseEncoder(modules=[Router.for_query_document(queries, documents)]).save_pretrained(str(folder))

@@ -6,6 +6,7 @@ from typing import Any
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
@@ -19,7 +20,7 @@ LOSES = "loses"  # in the statistics of an export: what the format cannot hold, 
 class Source:
     """A folder of impacts. `topics`, if given, are exported beside the documents, encoded for them.
 
-    Raises CaiError for a folder that the impact stage has not written.
+    Raises CaiError for a folder that the impact stage has not written, and if its checkpoint is not there any more.
     """
 
     def __init__(
@@ -32,6 +33,8 @@ class Source:
         self.manifest = artifact.require(impacts, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
+        if self.manifest.recipe["checkpoint"] != self.encoder.digest:
+            raise CaiError(f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again")
         self._files = sorted(impacts.glob("*.jsonl"))
         words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)

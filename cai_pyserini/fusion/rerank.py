@@ -48,7 +48,9 @@ def rerank(
         model = CrossEncoder(checkpoint, device, precision)
         start = time.perf_counter()
         with progress(range(0), len(candidates), "rerank", "pair") as bar:
-            scores = model.score([topics[q] for q in queries], [contents[d] for d in documents], bar.update)
+            scores = model.score(
+                [topics[q] for q in queries], [contents[d] for d in documents], bar.update, [*documents]
+            )
         ms = 1000 * (time.perf_counter() - start) / len(topics)
         write_run(sorted_run(candidates.assign(score=scores.astype(float))), path, tag)
         return {"queries": len(topics), "ms_per_query": add_latency(ms, [run])}

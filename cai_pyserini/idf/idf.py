@@ -28,6 +28,7 @@ class Idf:
 
     documents: int
     frequencies: np.ndarray  # int64 (vocabulary,)
+    vocabulary: str  # Tokenizer.vocabulary
 
     def weights(self, power: float = 1.0) -> np.ndarray:
         """idf ** power, float64 (vocabulary,): 1 is the paper's, 0.5 its authors' default, 0 none."""
@@ -43,14 +44,14 @@ class Idf:
             documents += len(texts)
             for tokens in tokenizer.encode(texts, max_length=None, special=False):
                 frequencies[np.unique(np.array(tokens, np.int64))] += 1
-        return cls(documents, frequencies)
+        return cls(documents, frequencies, tokenizer.vocabulary)
 
     @classmethod
     def load(cls, folder: Path) -> "Idf":
         """Read what the idf stage wrote."""
         artifact.require(folder, "idf")
         with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return cls(int(arrays["documents"]), arrays["frequencies"])
+            return cls(int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"]))
 
 
 def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
@@ -64,22 +65,24 @@ def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
     def write(folder: Path) -> artifact.Stats:
         documents = progress(collection.documents(), collection.size, "idf")
         idf = Idf.of((document.contents for document in documents), Tokenizer(checkpoint))
-        np.savez(folder / "idf.npz", documents=np.array(idf.documents), frequencies=idf.frequencies)
+        arrays = {"documents": idf.documents, "frequencies": idf.frequencies, "vocabulary": idf.vocabulary}
+        np.savez(folder / "idf.npz", allow_pickle=False, **{key: np.array(value) for key, value in arrays.items()})
         return {"documents": idf.documents, "tokens": int((idf.frequencies > 0).sum())}
 
     return artifact.make(output, recipe, write)
 
 
-def load_weights(folder: Path, power: float, width: int) -> np.ndarray:
-    """idf ** power, float64 (width,), of what the idf stage wrote. Raises CaiError for another vocabulary's IDF."""
-    weights = Idf.load(folder).weights(power)
-    if len(weights) != width:
-        raise CaiError(f"{folder} counts {len(weights):,} tokens, the encoder has {width:,}: compute the IDF with it")
-    return weights
+def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
+    """idf ** power, float64 (vocabulary,), of what the idf stage wrote. `vocabulary` is that of the vectors or tokens
+    to weight (Tokenizer.vocabulary). Raises CaiError for the IDF of another."""
+    idf = Idf.load(folder)
+    if idf.vocabulary != vocabulary:
+        raise CaiError(f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder")
+    return idf.weights(power)
 
 
-def idf_weights(config: EncoderConfig, width: int) -> np.ndarray | None:
+def idf_weights(config: EncoderConfig, vocabulary: str) -> np.ndarray | None:
     """An encoder's IDF weights for documents (vocabulary,); None for plain SPLADE (no idf, or idf_power 0)."""
     if config.idf_folder is None or config.idf_power == 0:
         return None
-    return load_weights(config.idf_folder, config.idf_power, width)
+    return load_weights(config.idf_folder, config.idf_power, vocabulary)

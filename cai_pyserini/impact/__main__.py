@@ -47,12 +47,12 @@ class ImpactSettings(Settings):
         gt=0,
         le=1,
     )
-    bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=24)
+    bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=16)
     range: float | None = flag(
         None,
         "weight that gets the largest impact; larger weights are clipped (default: the encoder's, or else the "
         "collection's largest weight)",
-        gt=0,
+        ge=1e-6,
     )
     threads: int = THREADS
 

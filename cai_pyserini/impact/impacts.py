@@ -35,9 +35,23 @@ LEAST_SHARDS = 4  # per process: to start one takes longer than to write one sha
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors, and of words, as an encoder.yaml of this stage says."""
-    tokens = Tokenizer(checkpoint_folder(config)).terms
-    terms = Terms(tokens, bm25.words if bm25 else (), WORD)
-    return Impacts(vectors, config, terms, idf_weights(config, len(tokens)), bm25)
+    require_encoded_with(vectors, config)
+    tokenizer = Tokenizer(checkpoint_folder(config))
+    terms = Terms(tokenizer.terms, bm25.words if bm25 else (), WORD)
+    return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
+
+
+def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
+    """Raise CaiError if documents were encoded with another checkpoint than an encoder's, or with other settings."""
+    recipe = vectors.manifest.recipe
+    if checkpoint_digest(checkpoint_folder(config)) != recipe["checkpoint"]:
+        raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
+    for setting, used in (("max_document_length", recipe["max_length"]), ("overlap", recipe["overlap"])):
+        if (own := getattr(config, setting)) != used:
+            raise CaiError(
+                f"{vectors.folder} was encoded with {setting} {used}, but {config.name} has {own}: set {used} in its "
+                "YAML, or encode the documents again"
+            )
 
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
@@ -79,11 +93,10 @@ def write_impacts(
     def write(folder: Path) -> artifact.Stats:
         if vectors.kind == "dense":
             raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
-        if checkpoint_digest(checkpoint_folder(config)) != recipe["checkpoint"]:
-            raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
+        require_encoded_with(vectors, config)
         if bm25 and (len(bm25.counts), bm25.counts.shards) != (len(vectors), vectors.shards):
             raise other_documents(vectors, bm25)
-        weights = idf_weights(config, vectors.width)
+        weights = idf_weights(config, vectors.vocabulary)
         largest = config.range or _largest((weighted(s.vectors, weights) for s in vectors), vectors.folder)
         used = config.replace(range=largest, joint=None)
         if bm25:
@@ -108,6 +121,7 @@ def write_impacts(
             "document_scale": impacts.quantizer.scale,
             "loss": loss.stats(),
             "alpha": used.joint and used.joint.alpha,
+            "settings": used.document_settings,
         }
 
     return artifact.make(output, recipe, write)

@@ -5,10 +5,14 @@
 Weights above `range` get the largest impact; entries that become 0 are dropped.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_matrix
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.finite import first_not_finite
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,14 @@ class Quantizer:
         """The quantizer that maps the weight `range` to the largest impact."""
         return cls((2**bits - 1) / range, bits)
 
-    def impacts(self, weights: csr_matrix) -> csr_matrix:
-        """int32 impacts (documents, vocabulary), without zeros."""
+    def impacts(self, weights: csr_matrix, names: Sequence[str] = ()) -> csr_matrix:
+        """int32 impacts (documents, vocabulary), without zeros.
+
+        Raises CaiError for a weight that is not finite, with the document's name if there are `names`.
+        """
+        if (row := first_not_finite(weights)) is not None:
+            name = repr(names[row]) if names else f"number {row}"
+            raise CaiError(f"document {name} has a weight that is NaN or infinite: encode it again, and check the IDF")
         values = np.minimum(np.rint(weights.data * self.scale), 2**self.bits - 1).astype(np.int32)
         impacts = csr_matrix((values, weights.indices, weights.indptr), shape=weights.shape, copy=True)
         impacts.eliminate_zeros()
@@ -43,7 +53,7 @@ class QuantizationLoss:
         """Add one shard."""
         difference = weights - impacts / self.quantizer.scale
         self._error += float(np.square(difference.data).sum())
-        self._square += float(np.square(weights.data).sum())
+        self._square += float(np.square(weights.data, dtype=np.float64).sum())
         self._entries += weights.nnz
         self._dropped += weights.nnz - impacts.nnz
         self._clipped += int((weights.data * self.quantizer.scale >= 2**self.quantizer.bits - 0.5).sum())

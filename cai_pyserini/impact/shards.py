@@ -73,7 +73,7 @@ class Impacts:
         """A shard of impacts, and what quantization loses of SPLADE there."""
         shard = self.vectors.shard(number)
         weights = weighted(shard.vectors, self.weights)
-        impacts = self.quantizer.impacts(weights)
+        impacts = self.quantizer.impacts(weights, shard.ids)
         loss = QuantizationLoss(self.quantizer)
         loss.add(weights, impacts)
         impacts = prune(impacts, self.config)
@@ -81,7 +81,8 @@ class Impacts:
             words = self.bm25.shard(number)
             if words.ids != shard.ids:
                 raise other_documents(self.vectors, self.bm25)
-            impacts = hstack([impacts, Quantizer.of(joint.bits, joint.range).impacts(words.vectors)], format="csr")
+            of_words = Quantizer.of(joint.bits, joint.range).impacts(words.vectors, words.ids)
+            impacts = hstack([impacts, of_words], format="csr")
         return Shard(shard.ids, impacts), loss
 
     def queries(self, queries: "Queries") -> csr_matrix:

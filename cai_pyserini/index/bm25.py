@@ -88,7 +88,9 @@ def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool
     command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
     command += ["-input", str(source), "-index", str(index), "-threads", str(threads)]
     command += ["-storePositions", "-storeDocvectors", *["-storeRaw"] * raw, "-memoryBuffer", BUFFER_MB]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, encoding="utf-8"
+    )
     counts = {key: int(n.replace(",", "")) for key, n in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
     lines = done.stdout.strip().splitlines()
     errors = [line for line in lines if " ERROR " in line]

@@ -36,6 +36,7 @@ def index_dense(vectors: Vectors, output: Path) -> Path:
             "documents": len(vectors),
             "bytes": artifact.folder_bytes(folder),
             "checkpoint": vectors.manifest.recipe["checkpoint"],
+            "idf": vectors.manifest.recipe["idf"],
         }
 
     return artifact.make(output, {"stage": "index", "kind": "dense", "source": vectors.manifest.digest}, write)

@@ -79,7 +79,7 @@ def index_impacts(
             config = load_encoder(str(impacts / "encoder.yaml"))
             artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"checkpoint": ours.recipe["checkpoint"], "query_scale": config.query_scale}
-            stats |= {"document_scale": ours.stats["document_scale"]}
+            stats |= {key: ours.stats[key] for key in ("document_scale", "settings")}
             stats |= {"nonzeros": of_whole["nonzeros"]} if of_whole else {}
         return stats | {"bytes": artifact.folder_bytes(folder)}
 

@@ -6,7 +6,7 @@ A document becomes `term␁impact term␁impact …`, see `index.writer`.
 from collections.abc import Iterator
 from pathlib import Path
 
-from cai_pyserini.core import jsonl
+from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 
 DELIMITER = "\x01"  # between term and impact: no vocabulary contains it, and Java does not count it as white space
@@ -15,14 +15,17 @@ FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # of 
 
 
 def read_vectors(files: list[Path]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (`file:line`, line, id, delimited contents) of every JSON vector."""
+    """Yield (`file:line`, line, id, delimited contents) of every JSON vector in the files of a folder."""
+    manifest = artifact.read_manifest(files[0].parent)
+    ours = manifest is not None and manifest.recipe["stage"] == "impact"
     for file in files:
         for where, line in jsonl.read_lines(file):
-            yield where, line, *_parse(line, where)
+            yield where, line, *_parse(line, where, ours)
 
 
-def _parse(line: str, where: str) -> tuple[str, str]:
-    """Id and delimited contents of a JSON vector. Lines of the impact stage are sliced, not parsed, for speed."""
+def _parse(line: str, where: str, ours: bool) -> tuple[str, str]:
+    """Id and delimited contents of a JSON vector. Lines of the impact stage are sliced, not parsed, for speed; if they
+    are `ours`, written from the columns of a matrix, no term occurs twice."""
     middle = line.find(MIDDLE)
     if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and line.isascii() and "\\" not in line:
         id = line[len(FRONT) : middle]
@@ -30,7 +33,8 @@ def _parse(line: str, where: str) -> tuple[str, str]:
         body = line[middle + len(MIDDLE) : -len(BACK) - 1].replace(', "', "   ").replace('": ', DELIMITER)
         one_term_each = '"' not in body and body.count(" ") == 3 * (body.count(DELIMITER) - 1)
         no_empty_term = body[:1] != DELIMITER and f" {DELIMITER}" not in body
-        if one_term_each and no_empty_term and '"' not in id and id.split() == [id]:
+        unique = ours or len({*body.replace(DELIMITER, "   ").split("   ")[::2]}) == body.count(DELIMITER)
+        if one_term_each and no_empty_term and unique and '"' not in id and id.split() == [id]:
             return id, body  # Lucene refuses impacts that are not positive integers
     return parse_checked(line, where)
 

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.finite import first_not_finite
 from cai_pyserini.models.transformer import Done, Precision, Transformer, batches, load_pretrained
+from cai_pyserini.models.windows import NAME
 
 MAX_LENGTH = 512  # tokens of a query and a document together
 TOKENIZED = 4096  # pairs that are tokenized at a time
@@ -27,8 +29,18 @@ class CrossEncoder:
             raise CaiError(f"{checkpoint} has {model.config.num_labels} labels; a cross-encoder has one, the score")
         self.transformer = Transformer(checkpoint, model, device, precision)
 
-    def score(self, queries: Sequence[str], documents: Sequence[str], done: Done = lambda count: None) -> np.ndarray:
-        """Scores of pairs of a query and a document: float32 (pairs,). `done` gets the number of pairs of a batch."""
+    def score(
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        done: Done = lambda count: None,
+        names: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """Scores of pairs of a query and a document: float32 (pairs,). `done` gets the number of pairs of a batch.
+
+        Raises CaiError for a score that is not finite, with the document's id if these are its `names`.
+        """
+        names = names or documents
         size = self.transformer.batch_size
         tokenizer, max_length = self.transformer.tokenizer, min(MAX_LENGTH, self.transformer.max_length)
         scores = np.empty(len(queries), np.float32)
@@ -37,6 +49,10 @@ class CrossEncoder:
             groups = list(batches([len(pair) for pair in pairs], size * MAX_LENGTH, 8 * size))
             found = self.transformer.map(self._scores, [[pairs[i] for i in group] for group in groups])
             for group, values in zip(groups, found, strict=True):
+                if (row := first_not_finite(values)) is not None:
+                    pair = window[group[row]]
+                    what = f"score of {queries[pair][:NAME]!r} and {names[pair][:NAME]!r}"
+                    raise self.transformer.not_finite(what)
                 scores[[window[i] for i in group]] = values
                 done(len(group))
         return scores

@@ -19,8 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.finite import first_not_finite
 from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
-from cai_pyserini.models.windows import Windows
+from cai_pyserini.models.windows import NAME, Windows
 
 REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 
@@ -71,8 +72,12 @@ class Dense:
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The texts of each batch of windows, by position, and the windows' vectors. The first `skip` are left out."""
-        return self.transformer.map_windows(self._vectors, windows, batch_size, done, skip)
+        """The texts of each batch of windows, by position, and the windows' vectors. The first `skip` are left out.
+        Raises CaiError for a vector that is not finite."""
+        for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
+            if (row := first_not_finite(vectors)) is not None:
+                raise self.transformer.not_finite(f"vector of {windows.names[positions[row]][:NAME]!r}")
+            yield positions, vectors
 
     def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """The sums of what batches have of each text (texts, width); zero where none has anything."""

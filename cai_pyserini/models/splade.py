@@ -21,10 +21,11 @@ import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.finite import first_not_finite
 from cai_pyserini.models.head import max_logits
 from cai_pyserini.models.int8 import Int8Head
 from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
-from cai_pyserini.models.windows import Windows
+from cai_pyserini.models.windows import NAME, Windows
 
 POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/long-documents.md)
 
@@ -67,8 +68,10 @@ class Splade:
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, csr_matrix]]:
         """The texts of each batch of windows, by position, and the windows' weights, to the POWER for texts of several
-        windows. The first `skip` are left out."""
+        windows. The first `skip` are left out. Raises CaiError for a vector that is not finite."""
         for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
+            if (row := first_not_finite(vectors)) is not None:
+                raise self.transformer.not_finite(f"vector of {windows.names[positions[row]][:NAME]!r}")
             several = np.repeat(windows.counts[positions] > 1, np.diff(vectors.indptr))
             vectors.data[several] **= POWER
             yield positions, vectors
@@ -99,7 +102,7 @@ class Splade:
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
         logits = self._max_logits(hidden, mask)
-        places = logits.gt(0).nonzero(as_tuple=True)
+        places = logits.le(0).logical_not_().nonzero(as_tuple=True)  # NaN stays, to be refused
         weights = torch.log1p(logits[places])
         entries = weights.numpy(force=True), tuple(place.numpy(force=True) for place in places)
         return csr_matrix(entries, shape=(len(ids), self.width))

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from transformers import AutoTokenizer
 
+from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.errors import CaiError
 
 WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
@@ -48,12 +49,23 @@ class Tokenizer:
     @cached_property
     def terms(self) -> list[str]:
         """The name of each entry in an index: the token, or `[id]` where white space or emptiness would change it, or
-        where it could be taken for a word of BM25."""
-        terms = [f"[{i}]" for i in range(len(self))]
-        for token, i in self._backend.get_vocab(with_added_tokens=True).items():
-            if token.split() == [token] and "\x01" not in token and not token.startswith(WORD):
-                terms[i] = token
+        where it could be taken for a word of BM25; `[[id]]` where `[id]` is itself a token."""
+        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        fit = {i: token for token, i in vocabulary.items() if token.split() == [token] and "\x01" not in token}
+        terms = []
+        for i in range(len(self)):
+            term = fit.get(i, WORD)
+            if term.startswith(WORD):
+                term = f"[{i}]"
+                while term in vocabulary:
+                    term = f"[{term}]"
+            terms.append(term)
         return terms
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """A digest of the terms. Vectors and weights (vocabulary,) fit together where theirs are equal."""
+        return digest(self.terms)
 
     def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
         """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""

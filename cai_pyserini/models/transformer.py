@@ -69,11 +69,20 @@ class Transformer:
         with torch.autocast(self.device.type, self.dtype, enabled=self.precision == "bfloat16"):
             return self._model(input_ids=ids, attention_mask=mask.long(), **more)
 
-    def windows(self, texts: Sequence[str], max_length: int, overlap: int | None = None) -> Windows:
+    def not_finite(self, what: str) -> CaiError:
+        """The error for a vector or score that has NaN or infinity."""
+        return CaiError(
+            f"{self.checkpoint}: the {what} has NaN or infinity: the checkpoint is damaged, or has numbers too large "
+            f"for {self.precision}"
+        )
+
+    def windows(
+        self, texts: Sequence[str], max_length: int, overlap: int | None = None, names: Sequence[str] | None = None
+    ) -> Windows:
         """The windows of texts, see Windows.of. Raises CaiError if the model cannot read that many tokens."""
         if max_length > self.max_length:
             raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
-        return Windows.of(texts, self.tokenizer, max_length, overlap)
+        return Windows.of(texts, self.tokenizer, max_length, overlap, names)
 
     def map_windows[R](
         self,

@@ -11,6 +11,7 @@ import numpy as np
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.tokenizer import Tokenizer
 
+NAME = 200  # characters of a name in error messages
 TOKENIZED = 256  # texts that are tokenized at a time
 
 
@@ -22,13 +23,21 @@ class Windows:
     owners: np.ndarray  # the position of each window's text, int64 (windows,)
     counts: np.ndarray  # the number of windows of each text, int64 (texts,)
     max_length: int  # tokens per window at most
+    names: Sequence[str]  # what error messages call the texts
 
     @classmethod
-    def of(cls, texts: Sequence[str], tokenizer: Tokenizer, max_length: int, overlap: int | None = None) -> Self:
+    def of(
+        cls,
+        texts: Sequence[str],
+        tokenizer: Tokenizer,
+        max_length: int,
+        overlap: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Self:
         """The first `max_length` tokens of every text; with `overlap` all tokens, in windows of that length.
 
         Windows of a text have `overlap` tokens in common, the last two of them more if need be: a shorter one would
-        have too little context. Raises CaiError if `overlap` leaves no room.
+        have too little context. `names` are ids, or else the texts. Raises CaiError if `overlap` leaves no room.
         """
         full = [position for position, text in enumerate(texts) if text.strip()]
         counts = np.zeros(len(texts), np.int64)
@@ -42,7 +51,9 @@ class Windows:
                 further += windows[1:]
                 counts[position] = len(windows)
         owners = np.repeat(np.arange(len(texts)), np.maximum(counts - 1, 0))
-        return cls(first + further, np.concatenate([np.array(full, np.int64), owners]), counts, max_length)
+        return cls(
+            first + further, np.concatenate([np.array(full, np.int64), owners]), counts, max_length, names or texts
+        )
 
 
 def _cut(ids: Sequence[int], special: tuple[int, int], max_length: int, overlap: int) -> list[Sequence[int]]:

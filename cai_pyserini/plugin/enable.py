@@ -20,7 +20,7 @@ def is_enabled() -> bool:
 
 
 def enable() -> None:
-    pth_path().write_text(LINE)
+    pth_path().write_text(LINE, encoding="utf-8")
 
 
 def disable() -> None:

@@ -61,7 +61,7 @@ class CaiQueryEncoder(QueryEncoder):
     def require_same_encoder(self, index: str | Path) -> None:
         """Raise CaiError if one of our indexes was built with another encoder. Other indexes are not checked."""
         if artifact.read_manifest(Path(index)):
-            require_same_encoder(Path(index), self._encoder, self.config.joint is not None)
+            require_same_encoder(Path(index), self._encoder, self.config if self._words else None)
 
 
 class CaiDocumentEncoder(DocumentEncoder):
@@ -81,7 +81,7 @@ class CaiDocumentEncoder(DocumentEncoder):
         self._encoder = Encoder(self.config, device, precision)
         self._model = self._encoder.load("documents")
         if self.config.kind == "splade":
-            self._weights = idf_weights(self.config, self._model.width)
+            self._weights = idf_weights(self.config, self._encoder.tokenizer.vocabulary)
             largest = 1.0 if self._weights is None else float(self._weights.max())
             self._quantizer = Quantizer.of(self.config.bits, self.config.range or TYPICAL_RANGE * largest)
 

@@ -16,7 +16,7 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
-from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, checkpoint_folder, require_safetensors
 from cai_pyserini.words.queries import word_queries
 
 TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
@@ -36,16 +36,17 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
         )
     checkpoint = checkpoint_folder(config)
     require_safetensors(checkpoint)
-    weights = sorted(checkpoint.glob("*.safetensors"))
 
     def write(folder: Path) -> None:
-        for path in checkpoint.iterdir():
-            if path.suffix in (".json", ".txt", ".model") and not path.name.endswith((".index.json", "manifest.json")):
+        state: dict[str, torch.Tensor] = {}
+        for path in checkpoint_files(checkpoint):
+            if path.suffix == ".safetensors":
+                state |= load_file(path)
+            elif not path.name.endswith(".index.json"):
                 shutil.copy(path, folder / path.name)
-        state = {name: tensor for path in weights for name, tensor in load_file(path).items()}
         torch.save(state, folder / "pytorch_model.bin")
 
-    recipe = {"stage": "plugin", "files": {path.name: artifact.file_digest(path) for path in weights}}
+    recipe = {"stage": "plugin", "checkpoint": checkpoint_digest(checkpoint)}
     return artifact.make(output, recipe, write)
 
 
@@ -55,7 +56,9 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
     words = word_queries(config)
 
     def write(folder: Path) -> None:
-        (folder / "topics.json").write_text(json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1))
+        (folder / "topics.json").write_text(
+            json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1), encoding="utf-8"
+        )
         for name, query in TOPICS.items():
             encoded, _ = Queries(topics, encoder, query, words=words).for_search(config.query_scale)
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())

@@ -63,7 +63,7 @@ def search(
     manifest = require_index(index)
     first, *_ = folders(index)
     if queries.encoder:
-        require_same_encoder(first, queries.encoder, queries.words is not None)
+        require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
     if feedback and not feedback.suits(manifest):
         raise CaiError(
             f"feedback takes the raw SPLADE vectors that {first} was made from, which {feedback.vectors} is not"
@@ -152,9 +152,9 @@ def timed_search(
             bar.update(len(batch))
 
 
-def require_same_encoder(index: Path, encoder: Encoder, joint: bool) -> None:
-    """Raise CaiError if an index was built with another checkpoint or projection than the queries' encoder has, or if
-    only one of both is joint; `joint` tells whether queries have words of BM25."""
+def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
+    """Raise CaiError if an index was built with another checkpoint, projection, or IDF of dense vectors than that of
+    the queries' encoder, or is another joint index. `joint` is the encoder that weights words of BM25, if any does."""
     stats = artifact.require(index, "index").stats
     if "checkpoint" not in stats:
         raise CaiError(
@@ -165,10 +165,22 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: bool) -> None:
             f"{index} was built with another checkpoint or projection than {encoder.checkpoint}: search it with "
             f"--encoder {index}, or encode and index the documents with this one"
         )
-    settings = index / "encoder.yaml"
-    if settings.exists() and joint != bool(load_encoder(str(settings)).joint):
+    if "idf" in stats and stats["idf"] != encoder.recipe("queries")["idf"]:
+        raise CaiError(
+            f"{index} and the queries' encoder {encoder.config.name} weight tokens with different IDF: search it with "
+            "the encoder of its documents"
+        )
+    if "settings" not in stats:
+        return
+    if bool(joint) != bool(stats["settings"]["joint"]):
         what = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
         raise CaiError(f"{index} is {what} the words of BM25 to queries: search it with --encoder {index}")
+    of_words = ("bits", "range", "joint")  # on which the weights of words in queries depend
+    if joint and any(joint.document_settings[key] != stats["settings"][key] for key in of_words):
+        raise CaiError(
+            f"{index} is another joint index than that of the encoder {joint.name}, which weights words of BM25 "
+            f"otherwise: search it with --encoder {index}"
+        )
 
 
 def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels | None) -> bool:

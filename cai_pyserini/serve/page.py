@@ -12,7 +12,7 @@ from cai_pyserini.engine.show import Described, describe
 from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent
-STYLE = (HERE / "style.css").read_text()
+STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 MOST_SHOWN = 100  # hits; explaining one takes milliseconds
 TERMS = 12  # shown of each score
 SHADES = 4  # of marked words

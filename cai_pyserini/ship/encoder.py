@@ -57,7 +57,7 @@ def ship_encoder(
             made=made,
             scores=found,
         )
-        (folder / "README.md").write_text(card)
+        (folder / "README.md").write_text(card, encoding="utf-8")
 
     recipe = {
         "stage": "ship",

@@ -44,7 +44,7 @@ def ship_index(
     url = hub.file_url(repository, filename, "dataset") if repository else filename
     inside = config is not None and (with_encoder or _is_folder(config))
     if config and inside:
-        require_same_encoder(index, Encoder(config), config.joint is not None)
+        require_same_encoder(index, Encoder(config), config if config.joint else None)
 
     def write(folder: Path) -> None:
         archive = folder / filename
@@ -52,7 +52,7 @@ def ship_index(
             if config:
                 bundle(config, Path(staged), "encoder", checkpoint=inside)
             size = pack([index, Path(staged)], stem, archive)
-            settings = (Path(staged) / "encoder.yaml").read_text() if config else ""
+            settings = (Path(staged) / "encoder.yaml").read_text(encoding="utf-8") if config else ""
         with archive.open("rb") as file:
             md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         entry = Entry(
@@ -68,7 +68,7 @@ def ship_index(
             documents=manifest.stats["documents"],
             **({} if kind == "dense" else _terms(index)),
         )
-        (folder / f"{stem}.json").write_text(to_json([entry]))
+        (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
         readme = template(README).render(
             entry=entry,
             kind=kind,
@@ -79,7 +79,7 @@ def ship_index(
             settings=settings,
             inside=inside,
         )
-        (folder / entry.readme).write_text(readme)
+        (folder / entry.readme).write_text(readme, encoding="utf-8")
 
     recipe = {
         "stage": "ship",

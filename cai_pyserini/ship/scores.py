@@ -48,7 +48,7 @@ def _scores(run: Path, wanted: Callable[[System], bool]) -> Scores | None:
     if not layout.results.is_file():
         return None
     try:
-        results: dict[str, Any] = json.loads(layout.results.read_text())
+        results: dict[str, Any] = json.loads(layout.results.read_text(encoding="utf-8"))
         systems = [system for system in map(parse_system, results["systems"]) if wanted(system)]
         rows = [["system", *MEASURES]]
         rows += [[s.name, *(f"{results['systems'][s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]

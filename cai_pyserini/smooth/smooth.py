@@ -67,7 +67,7 @@ def smooth(
     digest = artifact.digest(recipe)
 
     def write(folder: Path) -> artifact.Stats:
-        documents = partial(read_documents, vectors, dense, load_weights(idf, 1.0, vectors.width) if idf else None)
+        documents = partial(read_documents, vectors, dense, load_weights(idf, 1.0, vectors.vocabulary) if idf else None)
 
         def positions(label: str) -> Iterator[Matrix]:
             return (each.positions for each in progress(documents(), vectors.shards, f"smooth: {label}", "shard"))
@@ -99,6 +99,7 @@ def smooth(
             "vectors": len(vectors),
             "shards": vectors.shards,
             "nonzeros": nonzeros,
+            "vocabulary": vectors.vocabulary,
             "near_by": "dense" if dense else "hashed SPLADE",
             "search": "exact" if exact else "approximate",
             "recall": found,

@@ -16,6 +16,7 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import require_positions
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import Collator, Example, examples, in_epoch
@@ -85,12 +86,12 @@ class PairTraining(ABC):
 
     def _build(self, arguments: Any, tokenizer: Any, data: Any) -> training.Trainer:
         """The trainer of the checkpoint."""
-        weights = None
+        checkpoint, weights = checkpoint_folder(self.encoder), None
         if self.settings.idf:
-            weights = load_weights(self.settings.idf, self.encoder.idf_power, len(tokenizer))
+            weights = load_weights(self.settings.idf, self.encoder.idf_power, Tokenizer(checkpoint).vocabulary)
         lengths = self.encoder.max_query_length, self.encoder.max_document_length
         collator = Collator(tokenizer, *lengths, max(1, CHUNK[arguments.device.type] // lengths[1]))
-        return self.trainer(checkpoint_folder(self.encoder), weights, arguments, collator, data)
+        return self.trainer(checkpoint, weights, arguments, collator, data)
 
     def step_seconds(self, pool: Sequence[Example]) -> float:
         """How long a step takes on this machine, measured on batches that are drawn from `pool`."""

@@ -181,7 +181,7 @@ def start(arguments: Any, recipe: artifact.Recipe) -> None:
     started = work / "recipe.txt"
     digest, processes = artifact.digest(recipe), str(arguments.world_size)
     with arguments.main_process_first(local=False):
-        known, _, before = started.read_text().partition(" ") if started.is_file() else ("", "", "")
+        known, _, before = started.read_text(encoding="utf-8").partition(" ") if started.is_file() else ("", "", "")
         if known == digest and before != processes:
             raise CaiError(
                 f"{work.parent} was begun with {before} processes, not {processes}: continue with as many, or delete it"
@@ -263,7 +263,7 @@ def _last_checkpoint(work: Path, processes: int) -> tuple[str | None, int]:
 
 def _is_complete(checkpoint: Path, processes: int) -> bool:
     try:
-        json.loads((checkpoint / "trainer_state.json").read_text())
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return False
     states = len(list(checkpoint.glob("rng_state*.pth")))  # each process writes its own, perhaps last

@@ -144,7 +144,7 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
 
 def read_report(folder: Path) -> Report:
     """The report of an expanded checkpoint."""
-    data = json.loads((folder / "report.json").read_text())
+    data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     return Report(data["words"], [Step(**step) for step in data["steps"]], data["added"])
 
 
@@ -153,7 +153,7 @@ def _write_vocabulary(path: Path, added: list[str]) -> int:
 
     They are word pieces, not "added tokens", so that text is tokenized as if the vocabulary had always had them.
     """
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(encoding="utf-8"))
     vocabulary = data["model"]["vocab"]
     size = 1 + max([*vocabulary.values(), *(token["id"] for token in data["added_tokens"])])
     vocabulary |= {token: id for id, token in enumerate(added, size)}

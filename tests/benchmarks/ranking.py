@@ -56,7 +56,7 @@ class Run:
         self.documents: csr_matrix = vstack([shard.vectors for shard in run.vectors(splade)], format="csr")
         self.near = np.vstack([shard.vectors for shard in run.vectors(dense)])
         encoder = load_encoder(str(run.layout.index(splade)))
-        self.idf = diags_array(idf_weights(encoder, self.documents.shape[1]))
+        self.idf = diags_array(idf_weights(encoder, run.vectors(splade).vocabulary))
         bm25, analyze = Bm25(run.layout.words), Analyzer()
         words = vstack([shard.vectors for shard in bm25.shards()], format="csr").T.tocsr()
         columns = {word: column for column, word in enumerate(bm25.words)}

@@ -126,6 +126,10 @@ def test_blank_lines_are_skipped_but_numbered(beir) -> None:
         ('{"text": "no id"}', "no '_id'"),
         ('{"_id": "x"}', "no 'text'"),
         ('{"_id": "x", "text": 3}', "title and text must be strings"),
+        ('{"_id": "x", "text": 0}', "title and text must be strings"),
+        ('{"_id": "x", "title": false, "text": "z"}', "title and text must be strings"),
+        ('{"_id": "x", "text": []}', "title and text must be strings"),
+        ('{"_id": "x", "text": "y", "text": "z"}', "the key 'text' occurs twice"),
         ('{"_id": "x", "title": ["y"], "text": "z"}', "title and text must be strings"),
         ('{"_id": "x y", "text": "z"}', "id 'x y' is empty or has white space"),
         ('{"_id": "", "text": "z"}', "id '' is empty"),
@@ -455,6 +459,48 @@ def test_documents_in_several_files(files) -> None:
     files({"c.jsonl": line.format("a")})
     with pytest.raises(CaiError, match=r"c\.jsonl:1: document id 'a' occurs twice \(first: .*a\.jsonl:1\)"):
         list(collection.documents())
+
+
+LINE = '{"id": "1", "contents": "x"}\n'
+
+
+@pytest.mark.parametrize(
+    "beside, unclear",
+    [
+        ("corpus.jsonl", "corpus-2.jsonl"),
+        ("corpus.jsonl", "Corpus_more.parquet"),
+        ("part-1.jsonl", "train-queries.jsonl"),
+        ("part-1.jsonl", "Topics.jsonl.gz"),
+        ("part-1.jsonl", "more.csv"),
+        ("part-1.jsonl", "qrels.tsv"),
+    ],
+)
+def test_a_file_that_may_or_may_not_have_documents_is_refused(files, beside: str, unclear: str) -> None:
+    collection = files({beside: LINE, unclear: LINE})
+    for ask in (collection.documents, lambda: iter([collection.fingerprint("documents")])):
+        with pytest.raises(CaiError, match=rf"{re.escape(unclear)}: does it have documents\? Move it away or merge"):
+            next(ask())
+
+
+def test_what_every_file_is_taken_for_is_said_once(files, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    names = ["corpus.jsonl", "queries.tsv", "qrels/test.tsv", "qrels/dev.txt", "more.csv", "qgen-queries.jsonl"]
+    collection = files(dict.fromkeys(names, LINE))
+    with caplog.at_level(logging.INFO, "cai_pyserini"):
+        for _ in range(2):
+            assert len(list(BeirFolder(tmp_path, "made").documents())) == len(list(collection.documents())) == 1
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == (
+        f"{tmp_path}: documents: corpus.jsonl; queries: queries.tsv; qrels: dev.txt, test.tsv; "
+        "not read: more.csv, qgen-queries.jsonl"
+    )
+
+
+def test_of_many_files_some_are_named(files, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    lines = {f"{number}.jsonl": LINE.replace("1", str(number)) for number in range(10, 20)}
+    with caplog.at_level(logging.INFO, "cai_pyserini"):
+        assert len(list(files(lines).documents())) == 10
+    named = "10.jsonl, 11.jsonl, 12.jsonl, 13.jsonl, …, 19.jsonl (10 files)"
+    assert caplog.records[0].getMessage() == f"{tmp_path}: documents: {named}"
 
 
 def test_two_files_of_documents_are_refused(files) -> None:

@@ -27,8 +27,8 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         path.write_text(text)
         return LocalDownload(path)
 
-    def make(id: str, docs: str, queries: str, qrels: str | None = None) -> None:
-        parts = [TsvDocs(local(docs), BeirTitleDoc), TsvQueries(local(queries))]
+    def make(id: str, docs: str, queries: str, qrels: str | None = None, kind: type = BeirTitleDoc) -> None:
+        parts = [TsvDocs(local(docs), kind), TsvQueries(local(queries))]
         if qrels is not None:
             parts.append(TrecQrels(local(qrels), {0: "not", 1: "relevant"}))
         ir_datasets.registry.register(id, ir_datasets.datasets.base.Dataset(*parts))
@@ -49,6 +49,22 @@ def test_an_ir_dataset_with_splits(register) -> None:
     assert (collection.topics("test"), collection.topics("dev")) == ({"q1": "flu"}, {"q2": "fever"})
     assert collection.qrels("test") == {"q1": {"d1": 1, "d2": 0}}
     assert collection.check("dev") == {"documents": 2, "queries": 1, "judgments": 1}
+
+
+def test_the_title_is_no_part_of_the_text_whatever_the_fields_are_called(register) -> None:
+    from ir_datasets.datasets.cord19 import Cord19Doc
+    from ir_datasets.datasets.msmarco_document import MsMarcoDocument
+    from ir_datasets.formats.trec import TrecDoc
+
+    register("cord", "d1\tColds\tdoi\tdate\tZinc.\n", TSV_QUERIES, kind=Cord19Doc)
+    register("web", "d1\thttp://x\tColds\tZinc.\n", TSV_QUERIES, kind=MsMarcoDocument)
+    register("news", "d1\tColds Zinc.\t<xml>\n", TSV_QUERIES, kind=TrecDoc)
+    for name in ("cord", "web", "news"):
+        config = IndexConfig(name=name, source=f"ir_datasets:{name}")
+        (document,) = open_collection(config).documents()
+        assert document.contents.split() == ["Colds", "Zinc."]
+        (text,) = open_collection(config.replace(fields=["text"])).documents()
+        assert text.contents.split() == ["Colds", "Zinc."][name != "news" :]
 
 
 def test_an_ir_dataset_without_splits(register) -> None:

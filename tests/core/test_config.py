@@ -7,6 +7,7 @@ import pytest
 from cai_pyserini.core.config import (
     EncoderConfig,
     PublishedScore,
+    _say_if_hidden,
     encoder_yaml,
     is_checkpoint,
     is_encoder,
@@ -156,10 +157,11 @@ def test_published_and_expected_scores_are_read(written) -> None:
         ("checkpoint: m\nrange: [5]", "range: [5] should be a valid number"),
         ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
         ("checkpoint: m\nbits: 0", "bits: 0 should be greater than or equal to 1"),
-        ("checkpoint: m\nbits: 25", "bits: 25 should be less than or equal to 24"),
+        ("checkpoint: m\nbits: 17", "bits: 17 should be less than or equal to 16"),
         ("checkpoint: m\nidf_power: -0.5", "idf_power: -0.5 should be greater than or equal to 0"),
         ("checkpoint: m\nidf_power: .nan", "idf_power: nan should be a finite number"),
-        ("checkpoint: m\nrange: 0", "range: 0 should be greater than 0"),
+        ("checkpoint: m\nrange: 0", "range: 0 should be greater than or equal to 0.000001"),
+        ("checkpoint: m\nquery_scale: 100001", "query_scale: 100001 should be less than or equal to 100000"),
         ("checkpoint: m\nquery_scale: 0", "query_scale: 0 should be greater than or equal to 1"),
         ("checkpoint: m\nmax_query_length: 2", "max_query_length: 2 should be greater than or equal to 3"),
         ("checkpoint: m\nmax_document_length: 2", "max_document_length: 2 should be greater than or equal to 3"),
@@ -217,6 +219,24 @@ def test_an_unknown_collection_lists_those_known() -> None:
 def test_a_missing_yaml_file_is_named(load, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
         load(str(tmp_path / "absent.yaml"))
+
+
+@pytest.mark.parametrize("load, name", [(load_index_config, "scifact"), (load_encoder, "splade-tiny")])
+def test_a_name_that_hides_a_local_folder_says_so(
+    load, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind = "encoders" if load is load_encoder else "index_configs"
+    _say_if_hidden.cache_clear()
+    builtin = load(name)
+    assert not caplog.records
+    (tmp_path / name).mkdir()
+    _say_if_hidden.cache_clear()
+    assert load(name) == load(name) == builtin != load(f"./{name}")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert (
+        message == f"{name} is taken as the name of {kind}/{name}.yaml, not as ./{name} here: write ./{name} for that"
+    )
 
 
 def test_a_beir_folder_is_a_collection(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

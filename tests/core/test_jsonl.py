@@ -47,6 +47,7 @@ def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
             "f:2: JSON too large to read (Exceeds the limit (4300 digits) for integer string",
         ),
         ("[" * 100_000, "f:2: JSON too large to read ("),
+        ('{"_id": "1", "more": [{"text": "a", "text": "b"}]}', "f:2: the key 'text' occurs twice in an object"),
     ],
 )
 def test_what_no_result_can_hold_is_named(text: str, message: str) -> None:

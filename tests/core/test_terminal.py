@@ -36,6 +36,13 @@ def test_the_exit_code_of_a_command_that_returns(returned: int | None, code: int
     assert exit_code(lambda: returned) == code
 
 
+def test_notes_and_warnings_are_lines_of_stderr() -> None:
+    text = "import logging as l; from cai_pyserini.core import terminal; m = l.getLogger('cai_pyserini.x'); "
+    text += "terminal.run(lambda: [l.getLogger('other').info('no'), m.info('a'), m.warning('b')] and None)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "note: a\nwarning: b\n")
+
+
 @pytest.mark.parametrize(
     "error, code, message",
     [

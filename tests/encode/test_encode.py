@@ -1,5 +1,6 @@
 """The encode stage: shards, several processes, and what an interruption costs."""
 
+import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Vectors, shard_path, write_shard
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.transformer import Precision, Transformer
+from tests.conftest import damaged
 
 KINDS = pytest.mark.parametrize("kind", ["splade", "dense"])
 
@@ -95,6 +97,20 @@ def test_documents_are_in_order_and_their_vectors_those_of_the_model(
     found = np.vstack([shard.vectors.toarray() for shard in vectors])
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert vectors.manifest.stats["nonzeros"] == (found != 0).sum() > 100
+
+
+@KINDS
+def test_a_vector_that_is_not_finite_is_refused_by_id(
+    kind: str, collection: BeirFolder, checkpoint: Path, tmp_path: Path
+) -> None:
+    longest = max(collection.documents(), key=lambda document: len(document.contents))
+    broken = damaged(checkpoint, tmp_path / "x", "position_embeddings.weight", 30, math.nan)
+    config = load_encoder(str(broken)).replace(kind=kind)
+    with pytest.raises(
+        CaiError, match=rf"x: the vector of '{longest.id}' has NaN or infinity: the checkpoint is damaged"
+    ):
+        encode(collection, Encoder(config, "cpu", "float32"), tmp_path / "vectors")
+    assert artifact.read_manifest(tmp_path / "vectors") is None
 
 
 def test_queries_of_a_split(collection: BeirFolder, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.search.search import open_searcher, queries_for
 
 Found = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
@@ -47,7 +48,7 @@ BY_HAND = {"d1": {"fever": 3, "cold": 5}, "d2": {"fever": 1}, "d3": {"cold": 2, 
 
 
 @pytest.fixture
-def impacts_by_hand(tmp_path: Path) -> Path:
+def impacts_by_hand(checkpoint: Path, tmp_path: Path) -> Path:
     """Impacts as that stage leaves them, of two shards, one document without any."""
     config = load_encoder("splade-tiny").replace(range=10.0)
 
@@ -57,9 +58,10 @@ def impacts_by_hand(tmp_path: Path) -> Path:
             jsonl.write(folder / f"{number:05d}.jsonl", records)
         artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
         loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
-        return {"vectors": 5, "nonzeros": 7, "document_scale": 102.3, "loss": loss}
+        return {"vectors": 5, "nonzeros": 7, "document_scale": 102.3, "loss": loss, "settings": {}}
 
-    return artifact.make(tmp_path / "impacts", {"stage": "impact"}, write)
+    made_from = {"stage": "impact", "checkpoint": checkpoint_digest(checkpoint)}
+    return artifact.make(tmp_path / "impacts", made_from, write)
 
 
 def impacts_of_bits(bits: int, run_folder: Path, output: Path) -> Path:

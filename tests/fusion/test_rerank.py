@@ -1,5 +1,6 @@
 """Reranked runs: the best documents of a run, in the order of the cross-encoder's scores."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
 from cai_pyserini.fusion.__main__ import main
 from cai_pyserini.fusion.rerank import rerank
 from cai_pyserini.models.cross_encoder import CrossEncoder
+from tests.conftest import damaged
 
 HITS = {
     "q1": [("d5", 4.0), ("d1", 3.0), ("d7", 2.0), ("d2", 1.0)],
@@ -48,6 +50,15 @@ def test_the_best_documents_get_the_scores_of_the_model(
         assert list(hits.values()) == sorted(hits.values(), reverse=True)
     stats = artifact.require(output, "fusion rerank").stats
     assert stats["queries"] == 5 and stats["ms_per_query"] is None  # of a run of other origin nothing is known
+
+
+def test_a_score_that_is_not_finite_is_refused_by_id(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
+) -> None:
+    broken = damaged(cross_encoder, tmp_path / "broken", "position_embeddings.weight", 4, math.nan)
+    with pytest.raises(CaiError, match=r"the score of '.+' and 'd\d+' has NaN or infinity"):
+        rerank(run, collection.topics("test"), collection, broken, tmp_path / "out.trec", 3, "cpu")
+    assert not (tmp_path / "out.trec").exists()
 
 
 def test_a_run_of_other_queries_is_refused(

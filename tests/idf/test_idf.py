@@ -9,10 +9,13 @@ import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.__main__ import main
-from cai_pyserini.idf.idf import Idf, compute, load_weights
+from cai_pyserini.idf.idf import Idf, compute, idf_weights, load_weights
 from cai_pyserini.models.tokenizer import Tokenizer
+from tests.conftest import with_other_terms
 
 
 def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:
@@ -121,10 +124,23 @@ def test_weights_for_an_encoder(
     tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path, power: float
 ) -> None:
     output = compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf")
-    weights = load_weights(output, power, len(tokenizer))
+    weights = load_weights(output, power, tokenizer.vocabulary)
     assert weights[tokenizer.terms.index("insulin")] == pytest.approx(math.log(12) ** power)
-    with pytest.raises(CaiError, match=r"idf counts 30,522 tokens, the encoder has 7: compute the IDF with it"):
-        load_weights(output, power, 7)
+
+
+def test_the_idf_of_another_vocabulary_of_the_same_size_is_refused(
+    tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    other = Tokenizer(with_other_terms(checkpoint, tmp_path / "other"))
+    assert len(other) == len(tokenizer)
+    output = compute(BeirFolder(tiny, "tiny"), tmp_path / "other", tmp_path / "idf")
+    config = load_encoder("splade-tiny").replace(idf=str(output))
+    with pytest.raises(
+        CaiError, match="idf has the IDF of another vocabulary than the encoder's: compute it with this"
+    ):
+        idf_weights(config, tokenizer.vocabulary)
+    with pytest.raises(CaiError, match="another vocabulary"):  # as vectors that are means, weighted with it
+        Encoder(config.replace(kind="dense"), "cpu").load("documents")
 
 
 def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.search.search import queries_for
-from tests.conftest import json_lines, stored_vectors
+from tests.conftest import json_lines, stored_idf, stored_vectors
 
 
 def test_json_vectors_worked_example() -> None:
@@ -76,7 +76,7 @@ def test_json_vectors_are_exactly_the_impacts(made: Path, config: EncoderConfig,
 
 @pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])
 def test_idf_power(made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, idf_power: float) -> None:
-    settings = config.replace(idf_power=idf_power, bits=24, range=100.0)
+    settings = config.replace(idf_power=idf_power, bits=16, range=20.0)
     vectors = read(write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts"))
     plain = read(write_impacts(Vectors(made / "vectors"), settings.replace(idf=None), tmp_path / "plain"))
     frequency = dict(zip(Tokenizer(checkpoint).terms, Idf.load(made / "idf").frequencies.tolist(), strict=True))
@@ -146,6 +146,48 @@ def test_vectors_of_another_checkpoint_are_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"max_document_length": 32},
+            r"vectors was encoded with max_document_length 256, but splade-tiny has 32: set 256",
+        ),
+        (
+            {"overlap": 8},
+            r"vectors was encoded with overlap None, but splade-tiny has 8: set None in its YAML, or encode",
+        ),
+    ],
+)
+def test_vectors_encoded_with_other_settings_are_refused(
+    made: Path, config: EncoderConfig, tmp_path: Path, change: dict[str, int], message: str
+) -> None:
+    with pytest.raises(CaiError, match=message):
+        write_impacts(Vectors(made / "vectors"), config.replace(**change), tmp_path / "impacts")
+    assert not (tmp_path / "impacts").exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("bits: 8\n", r"encoder\.yaml: bits is 10, but .*impacts was made with 8: restore that"),
+        ("range: 4.0\n", r"encoder\.yaml: range is None, but .*impacts was made with 4\.0"),
+        ("", None),
+    ],
+)
+def test_an_encoder_yaml_that_was_changed_afterwards_is_refused(
+    made: Path, config: EncoderConfig, tmp_path: Path, change: str, message: str | None
+) -> None:
+    output = write_impacts(Vectors(made / "vectors"), config.replace(bits=8, range=4.0), tmp_path / "impacts")
+    text = (output / "encoder.yaml").read_text(encoding="utf-8")
+    (output / "encoder.yaml").write_text(text.replace(change, "") + "max_query_length: 8\n", encoding="utf-8")
+    if message is None:
+        assert load_encoder(str(output)).max_query_length == 8
+        return
+    with pytest.raises(CaiError, match=message):
+        load_encoder(str(output))
+
+
 def test_dense_vectors_are_refused(config: EncoderConfig, checkpoint: Path, tmp_path: Path) -> None:
     dense = np.ones((2, 3), np.float32)
     vectors = stored_vectors(tmp_path / "vectors", dense, kind="dense", checkpoint=checkpoint_digest(checkpoint))
@@ -154,11 +196,8 @@ def test_dense_vectors_are_refused(config: EncoderConfig, checkpoint: Path, tmp_
 
 
 def test_idf_of_another_vocabulary_is_refused(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    def write(folder: Path) -> None:
-        np.savez(folder / "idf.npz", documents=np.array(3), frequencies=np.ones(7, np.int64))
-
-    other = artifact.make(tmp_path / "idf", {"stage": "idf"}, write)
-    with pytest.raises(CaiError, match="idf counts 7 tokens, the encoder has 30,522: compute the IDF with it"):
+    other = stored_idf(tmp_path / "idf", 3, [1] * 30522)
+    with pytest.raises(CaiError, match="idf has the IDF of another vocabulary than the encoder's"):
         write_impacts(Vectors(made / "vectors"), config.replace(idf=str(other)), tmp_path / "impacts")
     assert not (tmp_path / "impacts").exists()
 
@@ -167,7 +206,7 @@ def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoin
     empty = csr_matrix((2, 30522), dtype=np.float32)
     vectors = stored_vectors(tmp_path / "vectors", empty, checkpoint=checkpoint_digest(checkpoint))
     with pytest.raises(CaiError, match="no document has any weight; is this a SPLADE checkpoint"):
-        write_impacts(vectors, config, tmp_path / "impacts")
+        write_impacts(vectors, config.replace(idf=None), tmp_path / "impacts")
 
 
 @pytest.mark.slow
@@ -208,5 +247,5 @@ def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "quantization: relative error "
     )
     with pytest.raises(SystemExit, match="2"):
-        main([*paths, "--encoder", "splade-tiny", "--bits", "25"])
-    assert "--bits: 25 should be less than or equal to 24" in capsys.readouterr().err
+        main([*paths, "--encoder", "splade-tiny", "--bits", "17"])
+    assert "--bits: 17 should be less than or equal to 16" in capsys.readouterr().err

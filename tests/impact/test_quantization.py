@@ -8,6 +8,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import as_terms
 from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, loss_text
 from cai_pyserini.models.splade import Splade
@@ -61,6 +62,15 @@ def test_at_scale_51_2_impacts_are_pyserinis_own(java: None, tiny: Path, checkpo
     ]
     # A weight within float error of a half is rounded either way.
     assert len(differ) <= 2 and all(abs(a - b) == 1 for _, a, b in differ), differ
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_weight_that_is_not_finite_is_refused(value: float) -> None:
+    weights = sparse([[1, 0, 2], [0, 0, 0], [3, value, 4]])
+    with pytest.raises(CaiError, match="document 'c' has a weight that is NaN or infinite"):
+        Quantizer.of(8, 5.0).impacts(weights, ["a", "b", "c"])
+    with pytest.raises(CaiError, match="document number 2 has"):
+        Quantizer.of(8, 5.0).impacts(weights)
 
 
 def test_loss_worked_example() -> None:

@@ -119,6 +119,8 @@ BROKEN = [
     (vector_line("b c", {"x": 2}), "the id 'b c' is not a string, is empty or has white space"),
     (vector_line("", {"x": 2}), "the id '' is not a string, is empty or has white space"),
     (vector_line(7, {"x": 2}), "the id 7 is not a string"),
+    ('{"id": "b", "contents": "", "vector": {"x": 2, "y": 1, "x": 3}}', "the key 'x' occurs twice in an object"),
+    ('{"id": "b", "id": "c", "contents": "", "vector": {"x": 2}}', "the key 'id' occurs twice in an object"),
 ]
 
 
@@ -127,6 +129,11 @@ def test_a_broken_line_is_named(line: str, message: str) -> None:
     with pytest.raises(CaiError) as error:
         parse_checked(line, "file:2")
     assert str(error.value).startswith(f"file:2: {message}")
+
+
+def test_a_term_that_occurs_twice_is_refused_not_added_up(read) -> None:
+    with pytest.raises(CaiError, match=r"00000\.jsonl:2: the key 'x' occurs twice in an object"):
+        read(vector_line("a", {"x": 2}), '{"id": "b", "contents": "", "vector": {"x": 2, "y": 1, "x": 3}}')
 
 
 def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Cross-encoders: scores of pairs in batches are those of transformers one by one."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.cross_encoder import CrossEncoder
+from tests.conftest import damaged
 
 PAIRS = [
     ("bladder infection", "Recurrent infections of the bladder are treated with nitrofurantoin."),
@@ -29,6 +31,14 @@ def test_scores_are_those_of_transformers(cross_encoder: Path) -> None:
     found = CrossEncoder(cross_encoder, "cpu", "float32").score(*zip(*PAIRS, strict=True), counted.append)
     assert found.tolist() == pytest.approx(expected, abs=1e-5) and len(set(expected)) == 3
     assert sum(counted) == 3
+
+
+def test_a_score_that_is_not_finite_is_refused(cross_encoder: Path, tmp_path: Path) -> None:
+    model = CrossEncoder(damaged(cross_encoder, tmp_path / "x", "position_embeddings.weight", 200, math.nan), "cpu")
+    queries, documents = zip(*PAIRS, strict=True)
+    assert len(model.score(queries[:2], documents[:2])) == 2
+    with pytest.raises(CaiError, match=r"the score of 'what lowers high blood pressure.' and 'd3' has NaN or infinity"):
+        model.score(queries, documents, names=["d1", "d2", "d3"])
 
 
 def test_another_checkpoint_is_refused(checkpoint: Path) -> None:

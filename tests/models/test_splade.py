@@ -1,5 +1,6 @@
 """SPLADE vectors against the plain definition, max over tokens of log(1 + relu(logit)), of transformers' own models."""
 
+import math
 import re
 import shutil
 from functools import cache
@@ -17,7 +18,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenize
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.splade import Splade, bypass_decoder, load_masked_lm
-from cai_pyserini.models.transformer import require_positions
+from cai_pyserini.models.transformer import Precision, require_positions
+from tests.conftest import damaged
 
 TEXTS = [
     "Recurrent infections of the bladder are treated with nitrofurantoin.",
@@ -118,6 +120,35 @@ def test_nothing_gives_an_empty_matrix(splade: Splade, texts: list[str]) -> None
     weights = splade.encode(texts, 256)
     assert weights.shape == (len(texts), len(splade.tokenizer))
     assert weights.nnz == 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("encoder", [Splade, Dense])
+def test_a_vector_that_is_not_finite_is_refused(
+    checkpoint: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    encoder: type[Splade | Dense],
+    precision: Precision,
+) -> None:
+    if precision == "int8":
+        request.getfixturevalue("vnni")
+    for value in (math.nan, math.inf):
+        # the 41st token of every text has no hidden state
+        broken = damaged(checkpoint, tmp_path / str(value), "position_embeddings.weight", 40, value)
+        model = encoder(broken, "cpu", precision)
+        assert np.isfinite(model.encode(["fever"], 256).sum())
+        for overlap in (None, 5):
+            with pytest.raises(CaiError, match=r"the vector of 'Dietary phytate, found in .*' has NaN or infinity"):
+                model.encode([TEXTS[3]], 256, overlap=overlap)
+
+
+def test_a_logit_that_is_not_finite_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    below = Splade(damaged(checkpoint, tmp_path / "below", "predictions.bias", 2000, -math.inf), "cpu", "float32")
+    assert 2000 not in below.encode(["fever"], 256).indices  # some checkpoints exclude tokens so
+    above = Splade(damaged(checkpoint, tmp_path / "above", "predictions.bias", 2000, math.inf), "cpu", "float32")
+    with pytest.raises(CaiError, match="the vector of 'fever' has NaN or infinity: the checkpoint is damaged"):
+        above.encode(["", "fever"], 256)
 
 
 def test_a_long_text_is_refused_by_length_not_by_a_crash(splade: Splade, checkpoint: Path) -> None:

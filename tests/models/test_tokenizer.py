@@ -25,12 +25,13 @@ def test_terms_are_the_names_of_the_ids(tokenizer: Tokenizer, checkpoint: Path) 
 
 def test_terms_are_unique_and_free_of_white_space(tmp_path: Path) -> None:
     odd = [" ", "\u3000", "", "a b", "c\n", "d\x01e", "\u00a0"]
-    vocabulary = {token: i for i, token in enumerate(["[UNK]", "x", *odd, "y"])}
+    vocabulary = {token: i for i, token in enumerate(["[UNK]", "x", *odd, "y", "[3]", "[[3]]"])}
     backend = Backend(models.WordLevel(vocabulary, unk_token="[UNK]"))
     PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]").save_pretrained(tmp_path)
     terms = Tokenizer(tmp_path).terms
-    assert terms[:2] + terms[9:] == ["[UNK]", "x", "y"]
-    assert len(set(terms)) == 10
+    assert terms[:2] + terms[9:] == ["[UNK]", "x", "y", "[3]", "[[3]]"]
+    assert terms[2:5] == ["[2]", "[[[3]]]", "[4]"]
+    assert len(set(terms)) == 12
     assert all(term.split() == [term] and "\x01" not in term for term in terms)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin.__main__ import main
 from cai_pyserini.plugin.export import export_encoder, export_topics
-from tests.conftest import json_lines
+from tests.conftest import damaged, json_lines
 from tests.plugin.conftest import ranking, scores, search_arguments
 
 STOCK = "import sys, runpy; from cai_pyserini.core import jvm; jvm.start(); sys.argv = sys.argv[1:]; "
@@ -48,6 +49,22 @@ def test_a_name_that_pyserini_would_not_recognize_is_refused(name: str, tmp_path
     with pytest.raises(CaiError, match="recognizes a SPLADE encoder by `splade` in its name; rename the folder"):
         export_encoder(load_encoder("splade-tiny"), tmp_path / name)
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("changed", ["tokenizer.json", "config.json", "model.safetensors", None])
+def test_an_encoder_is_written_again_only_where_a_file_changes(
+    checkpoint: Path, tmp_path: Path, changed: str | None
+) -> None:
+    copy, output = Path(shutil.copytree(checkpoint, tmp_path / "copy")), tmp_path / "splade"
+    (export_encoder(load_encoder(str(copy)), output) / "made before").touch()
+    if changed:
+        other = damaged(checkpoint, tmp_path / "other", "position_embeddings.weight", 0, 0.5) / changed
+        data = other.read_bytes() + (b"" if changed.endswith(".safetensors") else b"\n")
+        (copy / changed).write_bytes(data)
+    export_encoder(load_encoder(str(copy)), output)
+    assert (output / "made before").exists() == (changed is None)
+    for name in ("tokenizer.json", "config.json"):
+        assert (output / name).read_bytes() == (copy / name).read_bytes()
 
 
 @pytest.mark.slow

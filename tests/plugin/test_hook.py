@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.plugin import hook
@@ -121,6 +122,14 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
         LuceneImpactSearcher(joint, "splade-tiny")
     with pytest.raises(CaiError, match=f"{plain} is no joint index, but .*: search it with --encoder {plain}"):
         LuceneImpactSearcher(plain, joint)
+    config = load_encoder(joint)
+    assert config.joint and config.range
+    for change in ({"range": 2 * config.range}, {"joint": config.joint.replace(range=2 * config.joint.range)}):
+        encoder = CaiQueryEncoder(config.replace(**change), query="bow")
+        with pytest.raises(
+            CaiError, match=f"{joint} is another joint index than that of the encoder {config.name}, wh"
+        ):
+            LuceneImpactSearcher(joint, encoder)
 
 
 def test_pyserini_encodes_and_indexes_with_our_encoder(

@@ -306,7 +306,7 @@ def test_collections_come_back_from_yaml(fresh, config: IndexConfig) -> None:
     assert load_index_config(str(path)) == config
 
 
-@given(st.builds(EncoderConfig, name=texts.filter(bool), checkpoint=texts, bits=st.integers(1, 24), source=texts))
+@given(st.builds(EncoderConfig, name=texts.filter(bool), checkpoint=texts, bits=st.integers(1, 16), source=texts))
 def test_encoders_come_back_from_yaml(fresh, config: EncoderConfig) -> None:
     path = fresh() / "a.yaml"
     assume(not (path.parent / config.checkpoint).exists() and not Path(config.checkpoint).exists())

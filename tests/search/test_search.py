@@ -11,12 +11,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits, read_run, scores_by_query
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query
+from cai_pyserini.idf.idf import compute
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.search.__main__ import main
@@ -122,7 +124,7 @@ def test_an_index_of_another_checkpoint_is_refused(
     ):
         search(index, Queries(queries.topics, encoder), tmp_path / "run.trec")
     assert not (tmp_path / "run.trec").exists()
-    require_same_encoder(index, queries.encoder, False)
+    require_same_encoder(index, queries.encoder, None)
 
 
 def test_an_index_of_another_projection_is_refused(index: Path, checkpoint: Path, tmp_path: Path) -> None:
@@ -131,13 +133,24 @@ def test_an_index_of_another_projection_is_refused(index: Path, checkpoint: Path
         name="x", checkpoint=str(checkpoint), kind="dense", projection=str(tmp_path / "p.safetensors")
     )
     with pytest.raises(CaiError, match="was built with another checkpoint or projection than"):
-        require_same_encoder(index, Encoder(config, "cpu"), False)
+        require_same_encoder(index, Encoder(config, "cpu"), None)
+
+
+def test_a_dense_index_of_another_idf_is_refused(index: Path, queries: Queries, tiny: Path, tmp_path: Path) -> None:
+    assert queries.encoder
+    idf = compute(BeirFolder(tiny, "tiny"), queries.encoder.checkpoint, tmp_path / "idf")
+    config = queries.encoder.config.replace(idf=str(idf))
+    with pytest.raises(
+        CaiError, match="index and the queries' encoder test weight tokens with different IDF: search it"
+    ):
+        require_same_encoder(index, Encoder(config, "cpu"), None)
+    require_same_encoder(index, Encoder(config.replace(idf_power=0.0), "cpu"), None)
 
 
 def test_an_index_without_an_encoder_is_refused(queries: Queries, tmp_path: Path) -> None:
     index = artifact.make(tmp_path / "index", {"stage": "index", "kind": "bm25"}, lambda folder: {"documents": 1})
     with pytest.raises(CaiError, match="index was not built with an encoder of ours"):
-        require_same_encoder(index, queries.encoder, False)
+        require_same_encoder(index, queries.encoder, None)
 
 
 def test_a_dense_index_does_not_name_an_encoder(index: Path, checkpoint: Path) -> None:

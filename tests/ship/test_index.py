@@ -200,7 +200,9 @@ def test_what_cannot_be_shipped(run_folder: Path, checkpoint: Path, tmp_path: Pa
     assert artifact.require(index, "index")
     other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
-    (index / "encoder.yaml").write_text("checkpoint: ../other\n")
+    lines = (index / "encoder.yaml").read_text(encoding="utf-8").splitlines()
+    changed = ["checkpoint: ../other" if line.startswith("checkpoint:") else line for line in lines]
+    (index / "encoder.yaml").write_text("\n".join(changed), encoding="utf-8")
     with pytest.raises(CaiError, match="was built with another checkpoint"):
         ship_index(index, tmp_path / "shipped")
     assert not (tmp_path / "shipped").exists()

@@ -22,7 +22,7 @@ from cai_pyserini.smooth import smooth as stage
 from cai_pyserini.smooth.__main__ import main
 from cai_pyserini.smooth.neighbours import Neighbours, points
 from cai_pyserini.smooth.smooth import smooth
-from tests.conftest import stored_vectors
+from tests.conftest import stored_idf, stored_vectors
 
 WIDTH = 30522  # of splade-tiny
 BLANK = [1, 6]  # documents of `made`
@@ -133,15 +133,14 @@ def test_idf_weights_the_vectors_that_tell_what_is_near(tmp_path: Path) -> None:
     # b shares a frequent term with a, and c a rare one.
     rows = np.array([[3, 1, 0, 0], [3, 0, 1, 0], [0, 1, 0, 3]], np.float32)
     vectors = stored_vectors(tmp_path / "vectors", csr_matrix(rows))
-
-    def write(folder: Path) -> None:
-        np.savez(folder / "idf.npz", documents=np.array(100), frequencies=np.array([99, 2, 2, 99]))
-
-    idf = artifact.make(tmp_path / "idf", {"stage": "idf"}, write)
+    idf = stored_idf(tmp_path / "idf", 100, [99, 2, 2, 99])
     without = smooth(vectors, tmp_path / "smoothed", neighbours=1, weight=1.0)
     np.testing.assert_allclose(matrix_of(Vectors(without))[0], rows[1])
     weighted = smooth(vectors, tmp_path / "smoothed", idf=idf, neighbours=1, weight=1.0)
     np.testing.assert_allclose(matrix_of(Vectors(weighted))[0], rows[2])
+    other = stored_idf(tmp_path / "other", 100, [99, 2, 2, 99], "another vocabulary")
+    with pytest.raises(CaiError, match="other has the IDF of another vocabulary than the encoder's"):
+        smooth(vectors, tmp_path / "refused", idf=other)
 
 
 def test_weight_0_gives_the_vectors_back(splade: Vectors, tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_vectors_of_the_wrong_kind_are_refused(splade: Vectors, dense: Vectors, 
 
 
 def test_idf_of_another_vocabulary_is_refused(encoded: Path, splade: Vectors, tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match="idf counts 30,522 tokens, the encoder has 40: compute the IDF with it"):
+    with pytest.raises(CaiError, match="idf has the IDF of another vocabulary than the encoder's: compute it"):
         smooth(splade, tmp_path / "smoothed", idf=encoded / "idf")
 
 

@@ -1,0 +1,134 @@
+"""IDF weights, quantization and fusion of any numbers: bounds of what they give, and orders that do not matter."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import Hits, run_of, scores_by_query
+from cai_pyserini.encode.queries import LARGEST, as_terms, quantize_queries
+from cai_pyserini.fusion.fuse import fuse_runs
+from cai_pyserini.fusion.fusions import FUSIONS
+from cai_pyserini.idf.idf import Idf
+from cai_pyserini.impact.pruning import prune
+from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
+from cai_pyserini.impact.weighting import weighted
+
+HALF = 0.5 + 1e-3  # of a step; float32 products are a little off
+bits = st.integers(1, 16)
+ranges = st.floats(1e-6, 1e6)
+shapes = st.tuples(st.integers(1, 6), st.integers(1, 8))
+
+
+def matrices(largest: float) -> st.SearchStrategy[csr_matrix]:
+    """Weights (documents, vocabulary) from 0 to `largest`, float32, many of them 0."""
+    values = st.just(0.0) | st.floats(0, largest, width=32)
+    return arrays.arrays(np.float32, shapes, elements=values).map(csr_matrix)
+
+
+@given(matrices(2.0**100), bits, ranges)
+def test_impacts_are_in_their_range_and_grow_with_the_weights(weights: csr_matrix, bits: int, range: float) -> None:
+    quantizer = Quantizer.of(bits, range)
+    impacts = quantizer.impacts(weights)
+    assert impacts.shape == weights.shape and impacts.dtype == np.int32
+    assert (impacts.data >= 1).all() and (impacts.data <= 2**bits - 1).all()
+    order = np.argsort(weights.toarray(), axis=None)
+    assert (np.diff(impacts.toarray().ravel()[order]) >= 0).all()
+
+
+@given(matrices(1.0), bits, ranges)
+def test_impacts_are_half_a_step_from_their_weights(shares: csr_matrix, bits: int, range: float) -> None:
+    weights = shares * np.float32(range)
+    assume(weights.data.max(initial=0) <= range)
+    quantizer = Quantizer.of(bits, range)
+    impacts = quantizer.impacts(weights)
+    difference = np.abs(impacts.toarray() - weights.toarray().astype(np.float64) * quantizer.scale)
+    assert (difference <= HALF + 1e-6 * 2**bits).all()
+    loss = QuantizationLoss(quantizer)
+    loss.add(weights, impacts)
+    assert all(0 <= value <= 1 for value in loss.stats().values())
+
+
+@given(matrices(1e4), bits, ranges, st.randoms())
+def test_an_impact_does_not_depend_on_the_other_documents(weights: csr_matrix, bits: int, range: float, draw) -> None:
+    config = EncoderConfig(name="x", checkpoint="x", keep_terms=draw.randint(1, 8), keep_mass=draw.uniform(0.01, 1))
+    quantizer = Quantizer.of(bits, range)
+    order = draw.sample([*map(int, np.arange(weights.shape[0]))], draw.randint(1, weights.shape[0]))
+    of_all = prune(quantizer.impacts(weights), config)[order]
+    assert (of_all != prune(quantizer.impacts(weights[order]), config)).nnz == 0
+
+
+@given(matrices(10.0), st.sampled_from([math.nan, math.inf, -math.inf]), st.data())
+def test_no_impact_stands_for_a_number_that_is_not_finite(weights: csr_matrix, value: float, data) -> None:
+    assume(weights.nnz)
+    place = data.draw(st.integers(0, weights.nnz - 1))
+    weights.data[place] = value
+    row = int(np.searchsorted(weights.indptr, place, "right")) - 1
+    with pytest.raises(CaiError, match=f"document 'd{row}' has a weight that is NaN or infinite"):
+        Quantizer.of(10, 5.0).impacts(weights, [f"d{i}" for i in np.arange(weights.shape[0])])
+
+
+@given(matrices(512.0), st.integers(1, 100_000))
+def test_query_weights_are_positive_integers_of_java(weights: csr_matrix, query_scale: int) -> None:
+    terms = [f"t{i}" for i in np.arange(weights.shape[1])]
+    for row, query in zip(weights.toarray(), as_terms(quantize_queries(weights, query_scale), terms), strict=True):
+        assert all(1 <= weight <= LARGEST for weight in query.values())
+        missing = [weight for term, weight in zip(terms, row, strict=True) if term not in query]
+        assert max(missing, default=0) * query_scale <= HALF
+
+
+@given(st.integers(1, 10**9), st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0, 4))
+def test_rarer_tokens_weigh_more(documents: int, shares: list[float], power: float) -> None:
+    frequencies = np.array(sorted(round(share * documents) for share in shares))
+    weights = Idf(documents, frequencies, "any").weights(power)
+    assert np.isfinite(weights).all() and (weights >= 0).all()
+    assert (np.diff(weights[frequencies > 0]) <= 0).all() and (weights[frequencies == 0] == 1).all()
+    rows = csr_matrix(np.eye(len(weights), dtype=np.float32) * 3)
+    np.testing.assert_allclose(weighted(rows, weights).toarray().diagonal(), 3 * weights)
+
+
+names = st.sampled_from([*"abcdefgh"])
+runs = st.dictionaries(
+    st.sampled_from(["q1", "q2", "q3"]),
+    st.dictionaries(names, st.floats(-(2.0**100), 2.0**100, width=32), min_size=1),
+    min_size=1,
+)
+
+
+def ranked(run: dict[str, dict[str, float]]) -> dict[str, Hits]:
+    return {query: sorted(hits.items(), key=lambda hit: (-hit[1], hit[0])) for query, hits in run.items()}
+
+
+@pytest.mark.parametrize("method", FUSIONS)
+@given(st.lists(runs, min_size=2, max_size=3), st.integers(1, 8), st.randoms())
+def test_fused_scores_are_finite_and_do_not_depend_on_the_order_of_queries(
+    method: str, made: list[dict[str, dict[str, float]]], depth: int, draw
+) -> None:
+    def fused(mixed: Callable[[list], list]) -> dict[str, dict[str, float]]:
+        frames = [run_of(dict(mixed([*ranked(run).items()]))) for run in made]
+        return scores_by_query(fuse_runs(frames, method, depth))
+
+    found = fused(list)
+    assert all(math.isfinite(score) for hits in found.values() for score in hits.values())
+    assert found.keys() == {query for run in made for query in run}
+    for query, hits in found.items():
+        best = [dict(ranked(run)[query][:depth]) for run in made if query in run]
+        assert hits.keys() == {document for of_run in best for document in of_run}
+    assert fused(lambda items: draw.sample(items, len(items))) == found
+
+
+@pytest.mark.parametrize("method", [name for name, fusion in FUSIONS.items() if fusion.uses_scores])
+@given(runs, st.integers(1, 8))
+def test_what_both_runs_prefer_stays_in_front(method: str, run: dict[str, dict[str, float]], depth: int) -> None:
+    frame = run_of(ranked(run))
+    fused = scores_by_query(fuse_runs([frame, frame], method, depth))
+    for query, hits in fused.items():
+        by_rank = [hits[document] for document, _ in ranked(run)[query][:depth]]
+        assert by_rank == sorted(by_rank, reverse=True)
