@@ -13,6 +13,7 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+JOINT_BITS = 7  # more of them changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
 
@@ -22,7 +23,7 @@ class Joint(Settings):
 
     alpha: dict[Literal["splade", "bow"], float]  # by the representation of queries
     range: float = Field(gt=0)  # BM25 weight of the largest impact
-    bits: int = Field(default=7, ge=1, le=24)  # of BM25's impacts; more of them changed no ranking
+    bits: int = Field(default=JOINT_BITS, ge=1, le=24)  # of BM25's impacts
     k1: float
     b: float
     expanded: bool = False  # with words near the documents

@@ -37,11 +37,10 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
     Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words.
     """
     recipe = {
-        "stage": "expand",
+        **artifact.made_by(__name__, "expand"),
         "kind": "words",
         "counts": words.manifest.digest,
         "vectors": dense.manifest.digest,
-        "settings": [WORDS, LEAST],
     }
     digest = artifact.digest(recipe)
 

@@ -32,7 +32,7 @@ class Source:
         self.manifest = artifact.require(impacts, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
-        self._files = sorted(impacts.glob("*.jsonl"))
+        self._files = [impacts / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 
@@ -55,7 +55,7 @@ class Source:
         `write` gets a temporary folder, and returns what the format loses, in sentences.
         """
         recipe = {
-            "stage": "export",
+            **artifact.made_by(__name__, "export"),
             "format": format,
             "settings": settings,
             "impacts": self.manifest.digest,

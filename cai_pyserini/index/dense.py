@@ -31,4 +31,5 @@ def index_dense(vectors: Vectors, output: Path) -> Path:
             "checkpoint": vectors.manifest.recipe["checkpoint"],
         }
 
-    return artifact.make(output, {"stage": "index", "kind": "dense", "source": vectors.manifest.digest}, write)
+    recipe = {**artifact.made_by(__name__, "index"), "kind": "dense", "source": vectors.manifest.digest}
+    return artifact.make(output, recipe, write)

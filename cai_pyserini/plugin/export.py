@@ -45,7 +45,8 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
         state = {name: tensor for path in weights for name, tensor in load_file(path).items()}
         torch.save(state, folder / "pytorch_model.bin")
 
-    recipe = {"stage": "plugin", "files": {path.name: artifact.file_digest(path) for path in weights}}
+    files = {path.name: artifact.file_digest(path) for path in weights}
+    recipe = {**artifact.made_by(__name__, "plugin"), "files": files}
     return artifact.make(output, recipe, write)
 
 
@@ -62,7 +63,7 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
             jsonl.write(folder / name, records)
 
     recipe = {
-        "stage": "plugin",
+        **artifact.made_by(__name__, "plugin"),
         "topics": artifact.digest(topics),
         "encoder": encoder.recipe("queries"),
         "query_scale": config.query_scale,
