@@ -34,6 +34,7 @@ FORMAT = 3  # of all artifacts; raised when the layout of any of them changes
 UNFINISHED = ".unfinished"  # marks a folder that is written in place, and is its lock
 MANIFEST = "manifest.json"  # of a folder
 UNLISTED = {MANIFEST, UNFINISHED, "write.lock"}  # the last is Lucene's, and belongs to a process
+PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of what a process has not completed
 EDITED = "encoder.yaml"  # may be changed, as where an encoder has moved to another place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 
@@ -99,7 +100,7 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
         try:
             if is_up_to_date(path, recipe):
                 return  # made by the last holder of the lock
-            _remove_leftovers(path.parent, rf"\.{re.escape(path.name)}")
+            _remove_leftovers(path.parent, rf"\.?{re.escape(path.name)}(?:\.manifest\.json)?")
             if folder:
                 partial.mkdir()
             stats = write(partial) or {}
@@ -116,6 +117,7 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
                 require_writable(path, folder)
                 with atomic_write(manifest_path(path)) as written:
                     written.write_text(manifest)
+                    sync(written)
                     manifest_path(path).unlink(missing_ok=True)
                     partial.replace(path)
             sync(path.parent)
@@ -143,9 +145,8 @@ def _make_in_place(path: Path, recipe: Recipe, write: Write, shared: bool, start
                 return
             if not is_up_to_date(path, recipe):  # another that shares it may have finished it
                 lock.require_held()
-                for partial in path.glob("*.partial"):  # of attempts that were killed
-                    if partial.name not in others:
-                        partial.unlink(missing_ok=True)
+                for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
+                    partial.unlink(missing_ok=True)  # of attempts that were killed
                 files = {name: size for name, size in _sizes(path).items() if "/" not in name and name not in others}
                 if not isinstance(path, StorePath):
                     sync(*(path / name for name in files), path)
@@ -179,7 +180,7 @@ def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float)
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """The files of an artifact, without its manifest and locks: their paths in it (a file's name), and bytes."""
+    """The files of an artifact, without its manifest, locks and partial files: path (of a file, its name) -> bytes."""
     if path.is_file():
         return {path.name: path.stat().st_size}
     if isinstance(path, StorePath):
@@ -187,7 +188,7 @@ def _sizes(path: Path) -> dict[str, int]:
     else:
         files = (file for file in path.rglob("*") if file.is_file())
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
-    return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED)}
+    return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED) if not PARTIAL.fullmatch(name)}
 
 
 def _others(folder: Path) -> list[str]:
@@ -200,15 +201,15 @@ def _others(folder: Path) -> list[str]:
 
 
 def _own_suffix() -> str:
-    """The end of the name of a file or folder that is not complete: it says who writes it."""
+    """The end of the name of a file or folder that is not complete."""
     return f".{HOST}-{os.getpid()}-{secrets.token_hex(4)}.partial"
 
 
 def _remove_leftovers(folder: Path, name: str) -> None:
     """Delete what processes of this machine that were killed have left of files and folders whose names match."""
-    pattern = re.compile(rf"{name}\.{re.escape(HOST)}-(\d+)-[0-9a-f]{{8}}\.partial")
+    own = re.compile(rf"{name}(\.{re.escape(HOST)}-(\d+)-[0-9a-f]{{8}}\.partial)+")
     for path in [*folder.iterdir()]:
-        if (found := pattern.fullmatch(path.name)) and not _is_running(int(found[1])):
+        if (found := own.fullmatch(path.name)) and not _is_running(int(found[2])):
             remove(path)
 
 

@@ -21,7 +21,7 @@ UNRECORDED = {  # buffers, batches, numbers of processes and intervals; messages
     "collection.check": ("REMEDIES",),
     "collection.records": ("BATCH", "READERS", "SUFFIXES"),
     "convert.convert": ("READERS",),
-    "core.artifact": ("EDITED", "MANIFEST", "PACKAGES", "UNFINISHED", "UNLISTED"),
+    "core.artifact": ("EDITED", "MANIFEST", "PACKAGES", "PARTIAL", "UNFINISHED", "UNLISTED"),
     "core.cluster": ("ATTEMPTS", "LOCAL", "OBJECTS", "PATIENCE"),
     "core.config": ("LOCATED",),
     "core.constants": ("CONSTANT", "PACKAGE", "ROOT", "UNRECORDED", "VERSIONS"),
@@ -34,7 +34,7 @@ UNRECORDED = {  # buffers, batches, numbers of processes and intervals; messages
     "core.terminal": ("REMEDIES",),
     "core.trec": ("PART",),
     "encode.encode": ("SAVE_SECONDS",),
-    "encode.shards": ("THREADS", "UNREADABLE"),
+    "encode.shards": ("NAME", "THREADS", "UNREADABLE"),
     "fusion.fusions": ("DEFAULT", "DEPTH"),
     "fusion.rescore": ("PAIRS",),
     "impact.impacts": ("LEAST_SHARDS",),
@@ -97,9 +97,9 @@ def _imports(module: str) -> set[str]:
 
 @cache
 def _constants(module: str) -> dict[str, str]:
-    """The constants of one module. Flags are left out: their values are settings, which recipes have."""
+    """The constants of one module, also those inside it. Flags are left out: recipes have their values, as settings."""
     found: dict[str, str] = {}
-    for node in _parsed(module).body:
+    for node in ast.walk(_parsed(module)):
         if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or node.value is None:
             continue
         if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id == "flag":

@@ -21,7 +21,7 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Shard, Vectors, shard_path, shard_stats, write_shard
+from cai_pyserini.encode.shards import Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
 
 WORDS = 100  # per document
 LEAST = 1.0  # z; what is above it is the weight
@@ -63,6 +63,8 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
             weights.sort_indices()
             write_shard(path, Shard(vectors.ids, weights), digest, time.perf_counter() - start, 1)
             nonzeros += weights.nnz
+        for stale in stale_shards(folder, dense.shards):
+            stale.unlink()
         return {"vectors": len(dense), "shards": dense.shards, "nonzeros": nonzeros, "lexicon": len(lexicon)}
 
     return artifact.make(output, recipe, write, resumable=True)
