@@ -62,7 +62,14 @@ def made_by(module: str, stage: str) -> Recipe:
 
 
 def make(
-    path: Path, recipe: Recipe, write: Write, *, folder: bool = True, resumable: bool = False, shared: bool = False
+    path: Path,
+    recipe: Recipe,
+    write: Write,
+    *,
+    folder: bool = True,
+    resumable: bool = False,
+    names: str = "[^/]*",
+    shared: bool = False,
 ) -> Path:
     """Make the artifact at `path` unless it is up to date, and return `path`.
 
@@ -72,7 +79,7 @@ def make(
 
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, must recognize what an
     earlier attempt left there, and returns None as long as something is missing. Its files are those at the top of the
-    folder. If it is `shared`, several processes can write it together.
+    folder whose names match the regular expression `names`. If it is `shared`, several processes can write it together.
 
     Any other folder in an object store is written on this machine, and then uploaded.
 
@@ -84,7 +91,7 @@ def make(
     start = time.perf_counter()
     require_writable(path, folder, in_place=resumable)
     if resumable:
-        _make_in_place(path, recipe, write, shared, start)
+        _make_in_place(path, recipe, write, names, shared, start)
     elif isinstance(path, StorePath) and folder:
         _make_in_store(path, recipe, write)
     else:
@@ -95,7 +102,7 @@ def make(
 def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: float) -> None:
     """Make a file or folder under a name of its own, and rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}{_own_suffix()}")
+    partial, old = (path.with_name(f".{path.name}{_own_suffix()}") for _ in range(2))
     with locked(_lock_path(path), path, {}) as lock:
         try:
             if is_up_to_date(path, recipe):
@@ -110,7 +117,8 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
                 write_text(partial / MANIFEST, manifest)
                 sync(*partial.rglob("*"), partial)
                 require_writable(path)
-                remove(path)
+                if path.exists():
+                    path.rename(old)  # not deleted yet, as that could be interrupted
                 partial.rename(path)
             else:
                 sync(partial)
@@ -123,10 +131,11 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
             sync(path.parent)
         finally:
             remove(partial)
+            remove(old)
             lock.place.unlink(missing_ok=True)
 
 
-def _make_in_place(path: Path, recipe: Recipe, write: Write, shared: bool, start: float) -> None:
+def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared: bool, start: float) -> None:
     """Make a resumable folder."""
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
@@ -147,7 +156,8 @@ def _make_in_place(path: Path, recipe: Recipe, write: Write, shared: bool, start
                 lock.require_held()
                 for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
                     partial.unlink(missing_ok=True)  # of attempts that were killed
-                files = {name: size for name, size in _sizes(path).items() if "/" not in name and name not in others}
+                sizes = _sizes(path)
+                files = {name: sizes[name] for name in sizes.keys() - others if re.fullmatch(names, name)}
                 if not isinstance(path, StorePath):
                     sync(*(path / name for name in files), path)
                 write_text(path / MANIFEST, _manifest(recipe, stats, files, start))

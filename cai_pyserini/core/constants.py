@@ -34,7 +34,7 @@ UNRECORDED = {  # buffers, batches, numbers of processes and intervals; messages
     "core.terminal": ("REMEDIES",),
     "core.trec": ("PART",),
     "encode.encode": ("SAVE_SECONDS",),
-    "encode.shards": ("NAME", "THREADS", "UNREADABLE"),
+    "encode.shards": ("NAMES", "THREADS", "UNREADABLE"),
     "fusion.fusions": ("DEFAULT", "DEPTH"),
     "fusion.rescore": ("PAIRS",),
     "impact.impacts": ("LEAST_SHARDS",),

@@ -19,6 +19,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.shards import (
+    NAMES,
     SHARD,
     Matrix,
     Shard,
@@ -68,7 +69,7 @@ def encode(
         _trim_memory()
         return finished_stats(folder, number + 1, digest)
 
-    return artifact.make(output, made_from, write, resumable=True, shared=shard_num > 1)
+    return artifact.make(output, made_from, write, resumable=True, names=NAMES, shared=shard_num > 1)
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:

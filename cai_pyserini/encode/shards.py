@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # that wait for answers of an object store
-NAME = re.compile(r"\d{5,}(\.unfinished)?\.npz")
+NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
 UNREADABLE = (BadZipFile, EOFError, KeyError, ValueError, zlib.error)  # what numpy raises for a broken file
 
 type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
@@ -111,7 +111,7 @@ def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | Non
 
 def stale_shards(folder: Path, count: int) -> set[Path]:
     """What a folder of `count` shards has of other shards, and of unfinished ones."""
-    found = {path for path in folder.iterdir() if NAME.fullmatch(path.name)}
+    found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
     return found - {shard_path(folder, number) for number in range(count)}
 
 

@@ -21,7 +21,7 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
+from cai_pyserini.encode.shards import NAMES, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
 
 WORDS = 100  # per document
 LEAST = 1.0  # z; what is above it is the weight
@@ -67,7 +67,7 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
             stale.unlink()
         return {"vectors": len(dense), "shards": dense.shards, "nonzeros": nonzeros, "lexicon": len(lexicon)}
 
-    return artifact.make(output, recipe, write, resumable=True)
+    return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 
 
 class Near:

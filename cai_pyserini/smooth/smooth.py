@@ -23,7 +23,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.rows import largest
-from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
+from cai_pyserini.encode.shards import NAMES, Matrix, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
 from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.smooth.documents import TINY, Rows, read_documents
 from cai_pyserini.smooth.neighbours import DIMENSIONS, Neighbours, Positions, build_index, nearest, recall
@@ -103,7 +103,7 @@ def smooth(
             "recall": found,
         }
 
-    return artifact.make(output, recipe, write, resumable=True)
+    return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 
 
 def mix(rows: Rows, numbers: np.ndarray, near: Neighbours, weight: float) -> csr_matrix:
