@@ -42,7 +42,7 @@ def run(experiment: Experiment, names: Sequence[str]) -> Results:
     require(inputs, systems)
     artifact.require_writable(layout.folder, marker=layout.lock.name)
     layout.folder.mkdir(parents=True, exist_ok=True)
-    if artifact.manifest_path(layout.collection).exists() and not artifact.read_manifest(layout.collection):
+    if artifact.is_of_another_version(layout.collection):
         logger.warning("%s was made by another version of cai_pyserini: every stage runs again", layout.folder)
     seconds: dict[str, float] = {}
     started = artifact.now()

@@ -346,6 +346,11 @@ def require_if_ours(path: Path, *stages: str) -> Manifest | None:
     return None
 
 
+def is_of_another_version(path: Path) -> bool:
+    """Whether an artifact has a manifest in another FORMAT."""
+    return (made := _read(path)) is not None and made.get("format") != FORMAT
+
+
 def is_up_to_date(path: Path, recipe: Recipe) -> bool:
     """Whether the artifact is complete and was made by exactly this recipe."""
     manifest = read_manifest(path)
@@ -367,6 +372,8 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
     if path.is_dir() and any(path.iterdir()):
         if not any((path / name).exists() for name in (marker, MANIFEST, UNFINISHED)):
             raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")
+        if not in_place and "files" not in (_read(path) or {"files": None}):
+            raise CaiError(f"{path} was made by a version that did not record its files: {remedy}, or delete it")
         if not in_place and marker == UNFINISHED and (others := _others(path)):
             some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
             raise CaiError(f"{path} has files that this command has not made ({some}): {remedy}, or move them away")

@@ -438,7 +438,7 @@ def test_a_folder_of_another_version_is_made_again(
     for place in (copied / "collection.json.manifest.json", copied / "indexes" / "bm25" / "manifest.json"):
         old = json.loads(place.read_text())
         recipe = old["recipe"] | {"format": 1}
-        facts = {"recipe": recipe, "digest": artifact.digest(recipe), "versions": old["versions"]}
+        facts = {"recipe": recipe, "digest": artifact.digest(recipe), "files": old["files"] | {"of the old version": 0}}
         place.write_text(json.dumps(facts | old["stats"]))
     (copied / "indexes" / "bm25" / "of the old version").touch()
     main([str(tiny), "--output", str(copied), "--systems", "bm25"])
