@@ -365,6 +365,7 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
     have further files.
     """
     remedy = "choose another --output"
+    inside = in_place or marker != UNFINISHED
     if folder and path.is_file():
         raise CaiError(f"{path} is a file: choose a folder for --output")
     if not folder and path.is_dir():
@@ -372,25 +373,25 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
     if path.is_dir() and any(path.iterdir()):
         if not any((path / name).exists() for name in (marker, MANIFEST, UNFINISHED)):
             raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")
-        if not in_place and "files" not in (_read(path) or {"files": None}):
+        if not inside and "files" not in (_read(path) or {"files": None}):
             raise CaiError(f"{path} was made by a version that did not record its files: {remedy}, or delete it")
-        if not in_place and marker == UNFINISHED and (others := _others(path)):
+        if not inside and (others := _others(path)):
             some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
             raise CaiError(f"{path} has files that this command has not made ({some}): {remedy}, or move them away")
     if isinstance(path, StorePath):
         return  # the first write there shows it
-    if folder and not in_place and marker == UNFINISHED and path.resolve() == Path.cwd():
+    if folder and not inside and path.resolve() == Path.cwd():
         raise CaiError(f"{path} is the current folder, which cannot be replaced: {remedy}")
     path = path.absolute()
     if path.is_file() and path.stat().st_size and not any(p.exists() for p in (manifest_path(path), _lock_path(path))):
         raise CaiError(f"{path} is a file that this command has not made: {remedy}, or delete it")
     require_free(_lock_path(path) if in_place else path / UNFINISHED, path)
-    parent = next(p for p in (path, *path.parents) if p.is_dir())
-    existing = next(p for p in (path, *path.parents) if p.exists())
+    places = [path, *path.parents] if inside else path.parents
+    existing = next(place for place in places if place.exists())
     if existing != path and existing.is_file():
         raise CaiError(f"{path} cannot be written: {existing} is a file; {remedy}")
-    if not os.access(parent, os.W_OK):
-        raise CaiError(f"{path} cannot be written: {parent} is read-only; {remedy}")
+    if not os.access(existing, os.W_OK):
+        raise CaiError(f"{path} cannot be written: {existing} is read-only; {remedy}")
 
 
 def remove(path: Path) -> None:
