@@ -51,9 +51,9 @@ UNRECORDED = {  # buffers, batches, numbers of processes and intervals; messages
     "search.search": ("WARM_UP",),
     "smooth.neighbours": ("SAMPLE",),
     "smooth.smooth": ("BATCH",),
-    "trainer.callbacks": ("BAR_SECONDS", "ESTIMATED", "LINE_SECONDS", "SAVE_SECONDS", "WARM_UP"),
-    "trainer.pairs": ("MEASURED",),
-    "trainer.pretrain": ("MEASURED",),
+    "trainer.callbacks": ("BAR_SECONDS", "LINE_SECONDS", "SAVE_SHARE", "WARM_UP"),
+    "trainer.settings": ("PAPER_WARMUP", "UNRECORDED", "WARMUP"),
+    "trainer.training": ("CHECKPOINT_FILES", "MEASURED", "WORK", "WORTH_MEASURING"),
     "trainer.wordpiece": ("BATCH",),
 }
 
