@@ -123,16 +123,26 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
             else:
                 sync(partial)
                 require_writable(path, folder)
-                with atomic_write(manifest_path(path)) as written:
-                    written.write_text(manifest)
-                    sync(written)
-                    manifest_path(path).unlink(missing_ok=True)
-                    partial.replace(path)
+                _replace_file(path, partial, manifest)
             sync(path.parent)
         finally:
             remove(partial)
             remove(old)
             lock.place.unlink(missing_ok=True)
+
+
+def _replace_file(path: Path, partial: Path, manifest: str) -> None:
+    """Replace a file and its manifest; an interruption leaves both as they were, or neither."""
+    try:
+        with atomic_write(manifest_path(path)) as written:
+            written.write_text(manifest)
+            sync(written)
+            manifest_path(path).unlink(missing_ok=True)
+            partial.replace(path)
+    except BaseException:
+        if not manifest_path(path).exists():
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared: bool, start: float) -> None:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,8 @@ def forked(function: Callable[[], Any]) -> Iterator[int]:
     if process == 0:
         code = 1
         try:
-            function()
+            with suppress(KeyboardInterrupt):
+                function()
             code = 0
         finally:
             os._exit(code)
@@ -103,15 +104,17 @@ class Artifacts(RuleBasedStateMachine):
             return
         self.was_made(path, setting)
 
-    @rule(kind=kinds, setting=settings, event=st.integers(1, 60))
-    def killed(self, kind: str, setting: int, event: int) -> None:
+    @rule(kind=kinds, setting=settings, event=st.integers(1, 40), by=st.sampled_from(["kill -9", "Ctrl-C"]))
+    def interrupted(self, kind: str, setting: int, event: int, by: str) -> None:
         def dying() -> None:
             left = event
 
             def count(name: str, arguments: tuple) -> None:
                 nonlocal left
                 left -= name in EVENTS
-                if not left:
+                if name in EVENTS and not left:
+                    if by == "Ctrl-C":
+                        raise KeyboardInterrupt
                     os.kill(os.getpid(), signal.SIGKILL)
 
             sys.addaudithook(count)
