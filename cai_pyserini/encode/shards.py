@@ -25,7 +25,7 @@ from cai_pyserini.core.errors import CaiError
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # that wait for answers of an object store
 NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
-UNREADABLE = (BadZipFile, EOFError, KeyError, ValueError, zlib.error)  # what numpy raises for a broken file
+UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
 
 type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
 
@@ -87,7 +87,7 @@ def read_shard(path: Path, digest: str) -> Shard | None:
                 return Shard(ids, arrays["vectors"])
             entries = arrays["data"], arrays["indices"], arrays["indptr"]
             return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])))
-    except (FileNotFoundError, *UNREADABLE):
+    except UNREADABLE:
         return None
 
 
@@ -99,7 +99,7 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
                 return None
             rows, nonzeros, batches, seconds = arrays["stats"].tolist()
             return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
-    except (FileNotFoundError, *UNREADABLE):
+    except UNREADABLE:
         return None
 
 

@@ -1,5 +1,6 @@
 """Shards of raw vectors: what is written is what is read, and nothing else is."""
 
+import random
 import shutil
 from pathlib import Path
 
@@ -124,6 +125,20 @@ def test_a_broken_shard_counts_as_missing(folder: Path, damage: str) -> None:
     assert damage == "garbled" or shard_stats(path, digest) is None
     with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors: delete it and run"):
         list(vectors)
+
+
+def test_a_garbled_shard_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+    path, draw = tmp_path / "s.npz", random.Random(0)
+    write_shard(path, SHARD, "digest", 1.5, 1)
+    data = path.read_bytes()
+    for _ in range(2000):
+        garbled = bytearray(data)
+        for place in draw.choices(range(len(data)), k=draw.choice([1, 2, 8])):
+            garbled[place] = draw.randrange(256)
+        path.write_bytes(garbled)
+        shard_stats(path, "digest")
+        if shard := read_shard(path, "digest"):
+            assert shard.ids == SHARD.ids and abs(shard.vectors - MATRIX).max() == 0
 
 
 def test_shards_are_those_of_the_manifest(folder: Path, tmp_path: Path) -> None:
