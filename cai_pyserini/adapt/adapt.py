@@ -161,7 +161,7 @@ class Adaptation:
             "distil": self.distil and recorded(self.distil, "data", "base", "idf"),
         }
         return {
-            "stage": STAGE,
+            **artifact.made_by(__name__, STAGE),
             "documents": self.collection.fingerprint("documents"),
             "checkpoint": checkpoint_digest(checkpoint_folder(self.base)),
             "encoder": inherited(self.base),

@@ -21,7 +21,7 @@ STAGE = "adapt: balance"
 def balance(material: Material, output: Path) -> Path:
     """Write {"bm25": w, "splade": 1, "dense": 2}; w is 2 where the documents make no queries that judge."""
     recipe = {
-        "stage": STAGE,
+        **artifact.made_by(__name__, STAGE),
         "documents": material.whole.fingerprint("documents"),
         "encoders": [[encoder.recipe("documents"), encoder.recipe("queries")] for encoder in material.encoders],
         "idf_power": material.splade.idf_power,

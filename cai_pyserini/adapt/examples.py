@@ -39,7 +39,7 @@ class Examples:
         material = self.material
         generated = material.generated
         return {
-            "stage": STAGE,
+            **artifact.made_by(__name__, STAGE),
             "documents": material.whole.fingerprint("documents"),
             "encoders": [[encoder.recipe("documents"), inherited(encoder.config)] for encoder in material.encoders],
             "generated": generated and artifact.require(generated, generate.STAGE).digest,

@@ -39,7 +39,7 @@ WEIGHTS = (0.25, 0.5)  # of W, which alone would forget what the encoder knew
 
 def recipe(examples: Examples) -> artifact.Recipe:
     """What W depends on."""
-    return examples.recipe() | {"stage": STAGE, "steps": STEPS, "share": SHARE}
+    return examples.recipe() | artifact.made_by(__name__, STAGE)
 
 
 def learn(examples: Examples, output: Path) -> Path:

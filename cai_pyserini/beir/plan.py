@@ -4,11 +4,9 @@ Each step calls one stage, which returns at once if its result is up to date. So
 where it stopped; change a setting and only the affected stages run again.
 """
 
-import fcntl
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +22,7 @@ from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import locked
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.encode.encoder import Role
 from cai_pyserini.fusion.fusions import FUSIONS
@@ -43,11 +42,11 @@ def run(experiment: Experiment, names: Sequence[str]) -> Results:
     require(inputs, systems)
     artifact.require_writable(layout.folder, marker=layout.lock.name)
     layout.folder.mkdir(parents=True, exist_ok=True)
-    if artifact.manifest_path(layout.collection).exists() and not artifact.read_manifest(layout.collection):
+    if artifact.is_of_another_version(layout.collection):
         logger.warning("%s was made by another version of cai_pyserini: every stage runs again", layout.folder)
     seconds: dict[str, float] = {}
     started = artifact.now()
-    with locked(layout.lock):
+    with locked(layout.lock, layout.folder, {}):
         for label, stage in steps(inputs, systems):
             manifest = artifact.read_manifest(stage())
             if manifest is None:
@@ -170,16 +169,3 @@ def _first(
     for system in filter(condition, systems):
         found.setdefault(path(system), system)
     return list(found.items())
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file. Raises CaiError if another process holds it."""
-    with path.open("w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CaiError(
-                f"another run is at work in {path.parent}; wait for it, or choose another --output"
-            ) from None
-        yield

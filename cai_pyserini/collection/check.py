@@ -34,7 +34,7 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
     fraction of all tokens that are not read; a warning says so.
     """
     recipe = {
-        "stage": "beir",
+        **artifact.made_by(__name__, "beir"),
         "result": "check",
         "inputs": {part: collection.fingerprint(part) for part in ("documents", "queries", split)},
         "reading": reading and [reading.tokenizer, reading.max_length],

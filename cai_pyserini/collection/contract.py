@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from cai_pyserini.collection.ids import Ids
 from cai_pyserini.core.artifact import digest
+from cai_pyserini.core.constants import constants
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.terminal import progress
@@ -187,7 +188,8 @@ class Collection(ABC):
 
     def fingerprint(self, component: str) -> str:
         """A digest of the contents of `documents`, `queries` or a split's qrels."""
-        return digest({"component": component, "contents": self._fingerprint(component), "fields": self.fields})
+        contents = self._fingerprint(component), constants(type(self).__module__)
+        return digest({"component": component, "contents": contents, "fields": self.fields})
 
     @property
     def size(self) -> int | None:

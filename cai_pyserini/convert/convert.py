@@ -40,9 +40,9 @@ def convert(
     """
     if missing := next((path for path in (*inputs, *question_files) if not path.is_file()), None):
         raise CaiError(f"no file {missing}")
-    artifact.require_writable(output)
+    artifact.require_writable(output, in_place=True)
     questions = bioasq.read_questions(question_files)
-    base = {"stage": "convert", "source": source}
+    base = {**artifact.made_by(__name__, "convert"), "source": source}
     recipes = [base | {"input": artifact.file_digest(path)} for path in progress(inputs, len(inputs), "digest", "file")]
     recipe = base | {
         "inputs": [recipe["input"] for recipe in recipes],

@@ -1,13 +1,17 @@
 """Artifacts: results on disk or in an object store, each with a manifest that records how it was made.
 
-An artifact is a file or a folder. Its recipe is everything that its contents depend on: the stage, the settings and the
-digests of the inputs. The manifest contains the recipe and is written last. So an artifact whose manifest has the
-expected recipe is complete and up to date; any other is made again.
+An artifact is a file or a folder. Its recipe is everything that its contents depend on: the stage, the settings, the
+digests of the inputs, and the constants of the code. The manifest contains the recipe and the sizes of the files, and
+is written last. So an artifact whose manifest has the expected recipe, and whose files have these sizes, is complete
+and up to date; any other is made again. Two processes cannot write the same one, and files that a stage has not made
+are never deleted.
 """
 
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
 import tempfile
 import time
@@ -20,16 +24,23 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini import __version__
+from cai_pyserini.core.constants import constants
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import HOST, locked, read_note, require_free
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 
 FORMAT = 3  # of all artifacts; raised when the layout of any of them changes
-UNFINISHED = ".unfinished"  # marks a folder that is written in place
+UNFINISHED = ".unfinished"  # marks a folder that is written in place, and is its lock
+MANIFEST = "manifest.json"  # of a folder
+UNLISTED = {MANIFEST, UNFINISHED, "write.lock"}  # the last is Lucene's, and belongs to a process
+PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of what a process has not completed
+EDITED = "encoder.yaml"  # may be changed, as where an encoder has moved to another place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 
 Recipe = dict[str, Any]  # JSON values; `stage` is the command that makes the artifact
 Stats = dict[str, Any]  # counts and measurements from making it
+Write = Callable[[Path], Stats | None]
 
 
 @dataclass(frozen=True)
@@ -39,18 +50,26 @@ class Manifest:
     recipe: Recipe
     digest: str  # of the recipe
     stats: Stats  # with `seconds`, the time it took
+    files: dict[str, int]  # path -> bytes
     versions: dict[str, str]  # of packages
     created: str  # UTC
     format: int = FORMAT
 
 
+def made_by(module: str, stage: str) -> Recipe:
+    """What every recipe has: the stage, and the constants of the module that makes it, and of all that it imports."""
+    return {"stage": stage, "constants": constants(module)}
+
+
 def make(
     path: Path,
     recipe: Recipe,
-    write: Callable[[Path], Stats | None],
+    write: Write,
     *,
     folder: bool = True,
     resumable: bool = False,
+    names: str = "[^/]*",
+    shared: bool = False,
 ) -> Path:
     """Make the artifact at `path` unless it is up to date, and return `path`.
 
@@ -59,70 +78,173 @@ def make(
     as it was.
 
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, must recognize what an
-    earlier attempt left there, and returns None as long as something is missing.
+    earlier attempt left there, and returns None as long as something is missing. Its files are those at the top of the
+    folder whose names match the regular expression `names`. If it is `shared`, several processes can write it together.
 
     Any other folder in an object store is written on this machine, and then uploaded.
 
-    Raises CaiError for a path that cannot be written, or that has files that are not ours.
+    Raises CaiError for a path that cannot be written, that has files that are not ours, or that another process is
+    writing.
     """
     if is_up_to_date(path, recipe):
         return path
-    require_writable(path, folder)
-    if isinstance(path, StorePath) and folder and not resumable:
-        (path / UNFINISHED).touch()  # first, so that a store that refuses it costs no time
-        with tempfile.TemporaryDirectory() as work:
-            _upload(make(Path(work) / path.name, recipe, write), path)
-        return path
-    if folder and not resumable and path.resolve() == Path.cwd():
-        raise CaiError(f"{path} is the current folder, which cannot be replaced: choose another --output")
     start = time.perf_counter()
+    require_writable(path, folder, in_place=resumable)
     if resumable:
-        path.mkdir(parents=True, exist_ok=True)
-        (path / UNFINISHED).touch()
-        manifest_path(path).unlink(missing_ok=True)
-        if (stats := write(path)) is not None:
-            for leftover in path.glob("*.partial"):  # of attempts that were killed
-                leftover.unlink(missing_ok=True)
-            _finish(path, recipe, stats, start)
-            (path / UNFINISHED).unlink(missing_ok=True)
-        return path
-    partial = path.with_name(f".{path.name}.partial")
-    remove(partial)
-    (partial if folder else partial.parent).mkdir(parents=True, exist_ok=True)
-    try:
-        stats = write(partial)
-        if folder:
-            _finish(partial, recipe, stats or {}, start)
-            remove(path)
-            partial.rename(path)
-        else:
-            manifest_path(path).unlink(missing_ok=True)
-            partial.replace(path)
-            _finish(path, recipe, stats or {}, start)
-    except BaseException:
-        remove(partial)
-        raise
+        _make_in_place(path, recipe, write, names, shared, start)
+    elif isinstance(path, StorePath) and folder:
+        _make_in_store(path, recipe, write)
+    else:
+        _make_aside(path.absolute(), recipe, write, folder, start)
     return path
 
 
-def _finish(path: Path, recipe: Recipe, stats: Stats, start: float) -> None:
-    """Write the manifest, which marks the artifact as complete."""
+def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: float) -> None:
+    """Make a file or folder under a name of its own, and rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial, old = (path.with_name(f".{path.name}{_own_suffix()}") for _ in range(2))
+    with locked(_lock_path(path), path, {}) as lock:
+        try:
+            if is_up_to_date(path, recipe):
+                return  # made by the last holder of the lock
+            _remove_leftovers(path.parent, rf"\.?{re.escape(path.name)}(?:\.manifest\.json)?")
+            if folder:
+                partial.mkdir()
+            stats = write(partial) or {}
+            files = _sizes(partial) if folder else {path.name: partial.stat().st_size}
+            manifest = _manifest(recipe, stats, files, start)
+            if folder:
+                write_text(partial / MANIFEST, manifest)
+                sync(*partial.rglob("*"), partial)
+                require_writable(path)
+                if path.exists():
+                    path.rename(old)  # not deleted yet, as that could be interrupted
+                partial.rename(path)
+            else:
+                sync(partial)
+                require_writable(path, folder)
+                _replace_file(path, partial, manifest)
+            sync(path.parent)
+        finally:
+            remove(partial)
+            remove(old)
+            lock.place.unlink(missing_ok=True)
+
+
+def _replace_file(path: Path, partial: Path, manifest: str) -> None:
+    """Replace a file and its manifest; an interruption leaves both as they were, or neither."""
+    try:
+        with atomic_write(manifest_path(path)) as written:
+            written.write_text(manifest, encoding="utf-8")
+            sync(written)
+            manifest_path(path).unlink(missing_ok=True)
+            partial.replace(path)
+    except BaseException:
+        if not manifest_path(path).exists():
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared: bool, start: float) -> None:
+    """Make a resumable folder."""
+    path.mkdir(parents=True, exist_ok=True)
+    marker, made_from = path / UNFINISHED, digest(recipe)
+    others = _others(path)
+    with locked(marker, path, {"digest": made_from}, {"others": others}, shared) as lock:
+        if lock.alone and not isinstance(path, StorePath):
+            _remove_leftovers(path, r".*")
+            if (old := _read(path)) and old["digest"] != made_from:
+                for name in old.get("files", ()):
+                    (path / name).unlink(missing_ok=True)
+        if not is_up_to_date(path, recipe):
+            (path / MANIFEST).unlink(missing_ok=True)
+            if shared and lock.alone:
+                lock.share()
+            if (stats := write(path)) is None:
+                return
+            if not is_up_to_date(path, recipe):  # another that shares it may have finished it
+                lock.require_held()
+                for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
+                    partial.unlink(missing_ok=True)  # of attempts that were killed
+                sizes = _sizes(path)
+                files = {name: sizes[name] for name in sizes.keys() - others if re.fullmatch(names, name)}
+                if not isinstance(path, StorePath):
+                    sync(*(path / name for name in files), path)
+                write_text(path / MANIFEST, _manifest(recipe, stats, files, start))
+        marker.unlink(missing_ok=True)
+
+
+def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
+    """Make a folder on this machine and upload it; it is complete as soon as its manifest is there."""
+    with (
+        locked(path / UNFINISHED, path, {"token": secrets.token_hex(8)}) as lock,  # first, in case the store refuses it
+        tempfile.TemporaryDirectory() as work,
+    ):
+        folder = make(Path(work) / path.name, recipe, write)
+        require_writable(path)
+        (path / MANIFEST).unlink(missing_ok=True)
+        names = [*_sizes(folder), MANIFEST]
+        for stale in _sizes(path).keys() - names:
+            (path / stale).unlink(missing_ok=True)
+        for name in progress(names, len(names), f"upload {path.name}", "file"):
+            if name == MANIFEST:
+                lock.require_held()
+            (path / name).upload(folder / name)
+        lock.place.unlink(missing_ok=True)
+
+
+def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float) -> str:
+    """The text of a manifest, which marks an artifact as complete."""
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
-    manifest = Manifest(recipe, digest(recipe), stats, _versions(), now())
-    write_text(manifest_path(path), json.dumps(asdict(manifest), indent=1) + "\n")
+    return json.dumps(asdict(Manifest(recipe, digest(recipe), stats, files, _versions(), now())), indent=1) + "\n"
 
 
-def _upload(folder: Path, target: StorePath) -> None:
-    """Replace an artifact in an object store, which is complete as soon as its manifest is there."""
-    manifest = manifest_path(folder)
-    (target / manifest.name).unlink(missing_ok=True)
-    files = [path for path in folder.rglob("*") if path.is_file() and path != manifest]
-    for stale in set(target.rglob("*")) - {target / path.relative_to(folder) for path in files}:
-        if stale.name != UNFINISHED:
-            stale.unlink(missing_ok=True)
-    for path in progress([*files, manifest], len(files) + 1, f"upload {target.name}", "file"):
-        (target / path.relative_to(folder)).upload(path)
-    (target / UNFINISHED).unlink(missing_ok=True)
+def _sizes(path: Path) -> dict[str, int]:
+    """The files of an artifact, without its manifest, locks and partial files: path (of a file, its name) -> bytes."""
+    if path.is_file():
+        return {path.name: path.stat().st_size}
+    if isinstance(path, StorePath):
+        sizes = path.sizes()
+    else:
+        files = (file for file in path.rglob("*") if file.is_file())
+        sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
+    return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED) if not PARTIAL.fullmatch(name)}
+
+
+def _others(folder: Path) -> list[str]:
+    """The files in an artifact's folder that its stage has not made."""
+    if (made := _read(folder)) is not None:
+        return sorted(_sizes(folder).keys() - made.get("files", {}).keys())
+    if (marker := folder / UNFINISHED).exists():
+        return [name for name in read_note(marker).get("others", ()) if (folder / name).exists()]
+    return sorted(_sizes(folder))
+
+
+def _own_suffix() -> str:
+    """The end of the name of a file or folder that is not complete."""
+    return f".{HOST}-{os.getpid()}-{secrets.token_hex(4)}.partial"
+
+
+def _remove_leftovers(folder: Path, name: str) -> None:
+    """Delete what processes of this machine that were killed have left of files and folders whose names match."""
+    own = re.compile(rf"{name}(\.{re.escape(HOST)}-(\d+)-[0-9a-f]{{8}}\.partial)+")
+    for path in [*folder.iterdir()]:
+        if (found := own.fullmatch(path.name)) and not _is_running(int(found[2])):
+            remove(path)
+
+
+def _is_running(process: int) -> bool:
+    with suppress(PermissionError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def _lock_path(path: Path) -> Path:
+    """The lock of what is not written in place."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def download(source: StorePath, folder: Path) -> None:
@@ -167,11 +289,12 @@ def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 def manifest_path(path: Path) -> Path:
     """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file."""
-    return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")
+    return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.{MANIFEST}")
 
 
-def read_manifest(path: Path) -> Manifest | None:
-    """The manifest of a complete artifact; None if it has none, or one in another FORMAT. Raises CaiError if broken."""
+def _read(path: Path) -> dict[str, Any] | None:
+    """What is in the manifest of an artifact, also of another FORMAT; None if there is none. Raises CaiError if it is
+    broken."""
     place = manifest_path(path)
     if not path.exists() or not place.exists():
         return None
@@ -182,25 +305,60 @@ def read_manifest(path: Path) -> Manifest | None:
         raise CaiError(f"{place}:{error.lineno}: not a manifest ({error.msg}); {remedy}") from None
     if not isinstance(data, dict) or not {"recipe", "digest"} <= data.keys():
         raise CaiError(f"{place}: not a manifest (recipe or digest is missing); {remedy}")
-    if data.get("format") != FORMAT:
-        return None
-    if data.keys() != {field.name for field in fields(Manifest)}:
+    if data.get("format") == FORMAT and data.keys() != {field.name for field in fields(Manifest)}:
         raise CaiError(f"{place}: not a manifest (it has been changed); {remedy}")
-    return Manifest(**data)
+    return data
+
+
+def _inspect(path: Path) -> Manifest | str:
+    """The manifest of a complete artifact, or what is wrong with it."""
+    data = _read(path)
+    if data is None:
+        return "is missing or unfinished"
+    if data.get("format") != FORMAT:
+        return "was made by another version of cai_pyserini"
+    manifest, sizes = Manifest(**data), _sizes(path)
+    for name, size in manifest.files.items():
+        if name not in sizes:
+            return f"is damaged ({name} is missing)"
+        if sizes[name] != size and name != EDITED:
+            return f"is damaged ({name} has {sizes[name]:,} bytes, not {size:,})"
+    return manifest
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """The manifest of a complete artifact; None if a file is missing or has another size, if it has no manifest, or one
+    in another FORMAT. Raises CaiError if the manifest is broken."""
+    found = _inspect(path)
+    return found if isinstance(found, Manifest) else None
 
 
 def require(path: Path, *stages: str) -> Manifest:
-    """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, unfinished or of another
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, incomplete or of another
     stage."""
-    command = f"`python -m cai_pyserini.{stages[0]}`"
-    manifest = read_manifest(path)
-    if manifest is None and path.exists() and manifest_path(path).exists():
-        raise CaiError(f"{path} was made by another version of cai_pyserini: make it again with {command}")
-    if manifest is None:
-        raise CaiError(f"{path} is missing or unfinished: make it with {command}")
-    if manifest.recipe["stage"] not in stages:
-        raise CaiError(f"{path} was made by stage {manifest.recipe['stage']!r}, not by {stages[0]!r}")
-    return manifest
+    found = _inspect(path)
+    if isinstance(found, str):
+        again, of_file = " again" * manifest_path(path).exists(), path.is_file()
+        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * bool(again and of_file)
+        raise CaiError(f"{path} {found}: make it{again} with `python -m cai_pyserini.{stages[0]}`{kept}")
+    if found.recipe["stage"] not in stages:
+        raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
+    return found
+
+
+def require_if_ours(path: Path, *stages: str) -> Manifest | None:
+    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made. Raises
+    CaiError for one that is unfinished, damaged or of another version."""
+    if manifest := _read(path):
+        return require(path, *(stages or [manifest["recipe"]["stage"]]))
+    if path.is_dir() and (path / UNFINISHED).exists():
+        raise CaiError(f"{path} is unfinished: run the command that makes it again")
+    return None
+
+
+def is_of_another_version(path: Path) -> bool:
+    """Whether an artifact has a manifest in another FORMAT."""
+    return (made := _read(path)) is not None and made.get("format") != FORMAT
 
 
 def is_up_to_date(path: Path, recipe: Recipe) -> bool:
@@ -209,32 +367,47 @@ def is_up_to_date(path: Path, recipe: Recipe) -> bool:
     return manifest is not None and manifest.digest == digest(recipe)
 
 
-def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED) -> None:
-    """Raise CaiError if an artifact cannot be written, or would replace a folder that is not ours.
+def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, in_place: bool = False) -> None:
+    """Raise CaiError if an artifact cannot be written, or would replace files that are not ours, or another process is
+    writing it.
 
-    A folder is ours if it is empty, complete, unfinished, or has the file `marker`.
+    A folder is ours if it is empty, complete, unfinished, or has the file `marker`; one that is written `in_place` may
+    have further files.
     """
-    markers = (marker, "manifest.json", UNFINISHED)
+    remedy = "choose another --output"
+    inside = in_place or marker != UNFINISHED
     if folder and path.is_file():
         raise CaiError(f"{path} is a file: choose a folder for --output")
     if not folder and path.is_dir():
         raise CaiError(f"{path} is a folder: choose a file for --output")
-    if path.is_dir() and any(path.iterdir()) and not any((path / name).exists() for name in markers):
-        raise CaiError(f"{path} has files that this command has not made: choose another --output, or empty it")
+    if path.is_dir() and any(path.iterdir()):
+        if not any((path / name).exists() for name in (marker, MANIFEST, UNFINISHED)):
+            raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")
+        if not inside and "files" not in (_read(path) or {"files": None}):
+            raise CaiError(f"{path} was made by a version that did not record its files: {remedy}, or delete it")
+        if not inside and (others := _others(path)):
+            some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+            raise CaiError(f"{path} has files that this command has not made ({some}): {remedy}, or move them away")
     if isinstance(path, StorePath):
         return  # the first write there shows it
-    parent = next(p for p in (path, *path.absolute().parents) if p.is_dir())
-    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if folder and not inside and path.resolve() == Path.cwd():
+        raise CaiError(f"{path} is the current folder, which cannot be replaced: {remedy}")
+    path = path.absolute()
+    if path.is_file() and path.stat().st_size and not any(p.exists() for p in (manifest_path(path), _lock_path(path))):
+        raise CaiError(f"{path} is a file that this command has not made: {remedy}, or delete it")
+    require_free(_lock_path(path) if in_place else path / UNFINISHED, path)
+    places = [path, *path.parents] if inside else path.parents
+    existing = next(place for place in places if place.exists())
     if existing != path and existing.is_file():
-        raise CaiError(f"{path} cannot be written: {existing} is a file; choose another --output")
-    if not os.access(parent, os.W_OK):
-        raise CaiError(f"{path} cannot be written: {parent} is read-only; choose another --output")
+        raise CaiError(f"{path} cannot be written: {existing} is a file; {remedy}")
+    if not os.access(existing, os.W_OK):
+        raise CaiError(f"{path} cannot be written: {existing} is read-only; {remedy}")
 
 
 def remove(path: Path) -> None:
     """Delete a file or a folder, if it exists."""
     if path.is_dir():
-        (path / "manifest.json").unlink(missing_ok=True)  # first, so that a half-deleted folder is not used
+        (path / MANIFEST).unlink(missing_ok=True)  # first, so that a half-deleted folder is not used
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
@@ -246,24 +419,33 @@ def now() -> str:
 
 
 @contextmanager
-def atomic_write(path: Path, writer: str = "") -> Iterator[Path]:
-    """Yield a temporary path, which replaces `path` on success and is deleted on failure.
-
-    Where several may write the same file at once, `writer` tells them apart.
-    """
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path of one's own, which replaces `path` on success and is deleted on failure."""
     if isinstance(path, StorePath):
         with tempfile.TemporaryDirectory() as folder:
             yield (partial := Path(folder) / path.name)
             path.upload(partial)
         return
-    partial = path.with_name(f"{path.name}{writer and f'.{writer}'}.partial")
+    partial = path.with_name(path.name + _own_suffix())
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield partial
+        sync(partial)
         partial.replace(path)
+        sync(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def sync(*paths: Path) -> None:
+    """Have the disk hold the contents of files, and the names in folders, so that they survive a power cut."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:

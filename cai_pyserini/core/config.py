@@ -16,6 +16,7 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+JOINT_BITS = 7  # more of them changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
 logger = logging.getLogger(__name__)
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
@@ -30,7 +31,7 @@ class Joint(Settings):
 
     alpha: dict[Literal["splade", "bow"], float]  # by the representation of queries
     range: float = Field(ge=1e-6)  # BM25 weight of the largest impact
-    bits: int = Field(default=7, ge=1, le=16)  # of BM25's impacts; more of them changed no ranking
+    bits: int = Field(default=JOINT_BITS, ge=1, le=16)  # of BM25's impacts
     k1: float
     b: float
     expanded: bool = False  # with words near the documents

@@ -72,6 +72,14 @@ class StorePath(PosixPath):
                 if fnmatch(PurePosixPath(name).name, pattern):
                     yield self / PurePosixPath(name).relative_to(root)
 
+    def sizes(self) -> dict[str, int]:
+        """The files of a folder, and of those in it: relative path -> bytes."""
+        root = self._filesystem._strip_protocol(str(self))
+        with suppress(FileNotFoundError):
+            found = self._call("find", str(self), detail=True)
+            return {str(PurePosixPath(name).relative_to(root)): info["size"] for name, info in found.items()}
+        return {}
+
     def glob(self, pattern: str, **options: Any) -> Generator[Self]:
         return (path for path in self.rglob(pattern) if path.parent == self)
 
@@ -92,7 +100,11 @@ class StorePath(PosixPath):
 
     def touch(self, *more: Any, **options: Any) -> None:
         """Write an empty file."""
-        self._write("pipe_file", str(self), b"")
+        self.put("")
+
+    def put(self, text: str) -> None:
+        """Write a small file."""
+        self._write("pipe_file", str(self), text.encode())
 
     def unlink(self, missing_ok: bool = False) -> None:
         with suppress(*[FileNotFoundError] * missing_ok):

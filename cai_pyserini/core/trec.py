@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from cai_pyserini.core.artifact import atomic_write
+from cai_pyserini.core.artifact import atomic_write, require_if_ours
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 
 Hits = Sequence[tuple[str, float]]  # document id and score
 
-FORMAT = "shortest equal decimals"  # of scores in files; in the recipe of every run
+FORMAT = "shortest equal decimals"  # of scores in files; a constant, so it is in the recipe of every run
 PART = 1 << 18  # hits
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
@@ -166,6 +166,7 @@ def _read(path: Path) -> pd.DataFrame:
 @lru_cache(maxsize=2)  # fusions read the same runs one after the other
 def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
     """The hits of a file in the order of their queries, with documents as plain strings."""
+    require_if_ours(path)
     try:
         run = _parse(path)
     except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns, from another tool; or a broken file

@@ -17,7 +17,7 @@ from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode_shard, finished_stats, recipe
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import SHARD, shard_path, shard_stats, stats_of_shards
+from cai_pyserini.encode.shards import NAMES, SHARD, shard_path, shard_stats, stats_of_shards
 from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
 
 
@@ -79,7 +79,7 @@ def encode_on_cluster(
                     bar.update(slices[number].size)
             return finished_stats(folder, len(slices), digest, opened_encoder)
 
-        return artifact.make(output, made_from, write, resumable=True)
+        return artifact.make(output, made_from, write, resumable=True, names=NAMES)
 
 
 class ShardEncoder:

@@ -19,12 +19,14 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.shards import (
+    NAMES,
     SHARD,
     Matrix,
     Shard,
     read_shard,
     shard_path,
     shard_stats,
+    stale_shards,
     stats_of_shards,
     write_shard,
 )
@@ -67,13 +69,13 @@ def encode(
         _trim_memory()
         return finished_stats(folder, number + 1, digest, encoder)
 
-    return artifact.make(output, made_from, write, resumable=True)
+    return artifact.make(output, made_from, write, resumable=True, names=NAMES, shared=shard_num > 1)
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
     """What the vectors depend on."""
     return {
-        "stage": "encode",
+        **artifact.made_by(__name__, "encode"),
         "role": role,
         "texts": collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split)),
         **encoder.recipe(role),
@@ -96,8 +98,8 @@ def encode_shard(
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0
-    if saved := shard_stats(unfinished, own):
-        pieces.append((np.arange(len(texts)), read_shard(unfinished).vectors))
+    if (saved := shard_stats(unfinished, own)) and (shard := read_shard(unfinished, own)):
+        pieces.append((np.arange(len(texts)), shard.vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
     windows = model.transformer.windows(contents, encoder.max_length(role), encoder.overlap(role), ids)
@@ -127,7 +129,7 @@ def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder) -> a
     shards = [stats for stats in stats_of_shards(paths, digest) if stats]
     if len(shards) < count:
         return None
-    for stale in set(folder.glob("*.npz")) - set(paths):
+    for stale in stale_shards(folder, count):
         stale.unlink()
     return {
         "vectors": sum(shard.rows for shard in shards),

@@ -2,17 +2,19 @@
 
 A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
 int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
-the `digest` of the recipe, so that each shard can be checked by itself, whichever process wrote it.
+`made_from`, its name and the digest of the recipe, so that each shard can be checked by itself, whichever process
+wrote it. One that cannot be read counts as missing, and is made again.
 """
 
-import os
-import socket
+import re
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -22,6 +24,8 @@ from cai_pyserini.core.errors import CaiError
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # that wait for answers of an object store
+NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
+UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
 
 type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
 
@@ -60,42 +64,59 @@ def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: 
             "shape": np.array(vectors.shape, np.int64),
         }
     stats = ShardStats(len(shard.ids), int(np.count_nonzero(vectors.data)), batches, seconds)
-    writer = f"{socket.gethostname()}-{os.getpid()}"  # a machine that is given up, and replaced, may still write
-    with atomic_write(path, writer) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(
             file,
             allow_pickle=False,
             ids=np.array(shard.ids, np.str_),
-            digest=np.array(digest),
+            made_from=np.array(_made_from(path, digest)),
             stats=np.array(stats),
             **arrays,
         )
 
 
-def read_shard(path: Path) -> Shard:
-    """Read a shard."""
-    with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # a store sends it at once
-        if "vectors" in arrays:
-            return Shard(arrays["ids"].tolist(), arrays["vectors"])
-        matrix = csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"]))
-        return Shard(arrays["ids"].tolist(), matrix)
+def read_shard(path: Path, digest: str) -> Shard | None:
+    """Read a shard; None if it is missing or broken, or made by another recipe than that of `digest`."""
+    try:
+        data = BytesIO(path.read_bytes())  # a store sends it at once
+        with np.load(data, allow_pickle=False) as arrays:
+            if arrays["made_from"] != _made_from(path, digest):
+                return None
+            ids = arrays["ids"].tolist()
+            if "vectors" in arrays:
+                return Shard(ids, arrays["vectors"])
+            entries = arrays["data"], arrays["indices"], arrays["indptr"]
+            return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])))
+    except UNREADABLE:
+        return None
 
 
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
-    """The statistics of a shard; None if there is none, or one made by another recipe than that of `digest`."""
-    if not path.is_file():
+    """The statistics of a shard; None if it is missing or broken, or made by another recipe than that of `digest`."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if arrays["made_from"] != _made_from(path, digest):
+                return None
+            rows, nonzeros, batches, seconds = arrays["stats"].tolist()
+            return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
+    except UNREADABLE:
         return None
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        if str(arrays["digest"]) != digest or "stats" not in arrays:
-            return None
-        rows, nonzeros, batches, seconds = arrays["stats"].tolist()
-        return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
 
 
 def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | None]:
     """`shard_stats` of several shards, read by many threads."""
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(partial(shard_stats, digest=digest), paths))
+
+
+def stale_shards(folder: Path, count: int) -> set[Path]:
+    """What a folder of `count` shards has of other shards, and of unfinished ones."""
+    found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
+    return found - {shard_path(folder, number) for number in range(count)}
+
+
+def _made_from(path: Path, digest: str) -> str:
+    return f"{path.stem} {digest}"
 
 
 class Vectors:
@@ -121,13 +142,19 @@ class Vectors:
         return str(self.manifest.stats["vocabulary"])
 
     def __iter__(self) -> Iterator[Shard]:
-        return map(self.shard, range(self.shards))
+        rows = 0
+        for number in range(self.shards):
+            shard = self.shard(number)
+            rows += len(shard.ids)
+            yield shard
+        if rows != len(self):
+            raise CaiError(f"{self.folder} has {rows:,} vectors, its manifest says {len(self):,}: delete it")
 
     def shard(self, number: int) -> Shard:
-        """Read a shard. Raises CaiError where it is missing."""
+        """Read a shard. Raises CaiError where it is missing or broken, or not made by the recipe of the folder."""
         path = shard_path(self.folder, number)
-        if not path.is_file():
+        shard = read_shard(path, self.manifest.digest)
+        if shard is None:
             command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
-            manifest = self.folder / "manifest.json"
-            raise CaiError(f"{path} is missing; delete {manifest} and run {command} again, which restores it")
-        return read_shard(path)
+            raise CaiError(f"{path} is broken or of other vectors: delete it and run {command} again to restore it")
+        return shard

@@ -27,7 +27,7 @@ PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     """Write the measures of every query as JSON, see PerQuery."""
     recipe = {
-        "stage": "beir",
+        **artifact.made_by(__name__, "beir"),
         "result": "evaluation",
         "run": run_digest(run),
         "qrels": artifact.digest(qrels),

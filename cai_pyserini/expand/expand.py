@@ -22,7 +22,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Shard, Vectors, shard_path, shard_stats, write_shard
+from cai_pyserini.encode.shards import NAMES, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
 
 WORDS = 100  # per document
 LEAST = 1.0  # z; what is above it is the weight
@@ -38,11 +38,10 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
     Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words.
     """
     recipe = {
-        "stage": "expand",
+        **artifact.made_by(__name__, "expand"),
         "kind": "words",
         "counts": words.manifest.digest,
         "vectors": dense.manifest.digest,
-        "settings": [WORDS, LEAST],
     }
     digest = artifact.digest(recipe)
 
@@ -67,9 +66,11 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
             weights.sort_indices()
             write_shard(path, Shard(vectors.ids, weights), digest, time.perf_counter() - start, 1)
             nonzeros += weights.nnz
+        for stale in stale_shards(folder, dense.shards):
+            stale.unlink()
         return {"vectors": len(dense), "shards": dense.shards, "nonzeros": nonzeros, "lexicon": len(lexicon)}
 
-    return artifact.make(output, recipe, write, resumable=True)
+    return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 
 
 class Near:

@@ -35,7 +35,7 @@ class Source:
         self.encoder = Encoder(self.config, device)
         if self.manifest.recipe["checkpoint"] != self.encoder.digest:
             raise CaiError(f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again")
-        self._files = sorted(impacts.glob("*.jsonl"))
+        self._files = [impacts / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 
@@ -58,7 +58,7 @@ class Source:
         `write` gets a temporary folder, and returns what the format loses, in sentences.
         """
         recipe = {
-            "stage": "export",
+            **artifact.made_by(__name__, "export"),
             "format": format,
             "settings": settings,
             "impacts": self.manifest.digest,

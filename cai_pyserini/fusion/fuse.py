@@ -12,7 +12,7 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import FORMAT, categories, ranks, read_parts, top, write_parts
+from cai_pyserini.core.trec import categories, ranks, read_parts, top, write_parts
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,7 @@ def fuse(
     Warns of a product's runs with scores below 0.
     """
     recipe = {
-        "stage": "fusion fuse",
-        "format": FORMAT,
+        **artifact.made_by(__name__, "fusion fuse"),
         "runs": [run_digest(run) for run in runs],
         "method": method,
         "depth": depth,
@@ -166,7 +165,7 @@ def run_digest(run: Path) -> str:
     """A digest of a run: of its recipe if this package made it, else of its bytes."""
     if not run.is_file():
         raise CaiError(f"no run {run}")
-    manifest = artifact.read_manifest(run)
+    manifest = artifact.require_if_ours(run)
     return manifest.digest if manifest else artifact.file_digest(run)
 
 

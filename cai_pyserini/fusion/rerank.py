@@ -7,7 +7,7 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import FORMAT, read_run, sorted_run, top, write_run
+from cai_pyserini.core.trec import read_run, sorted_run, top, write_run
 from cai_pyserini.fusion.fuse import add_latency, run_digest
 from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -31,8 +31,7 @@ def rerank(
     Raises CaiError for a query that is not among the topics, and for a document that is not in the collection.
     """
     recipe = {
-        "stage": "fusion rerank",
-        "format": FORMAT,
+        **artifact.made_by(__name__, "fusion rerank"),
         "run": run_digest(run),
         "topics": artifact.digest(topics),
         "checkpoint": checkpoint_digest(checkpoint),

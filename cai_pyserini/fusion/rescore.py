@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import FORMAT, read_run, run_of, scores_by_query, top, write_run
+from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.encode.shards import Matrix, Shard, Vectors
 from cai_pyserini.fusion.fuse import add_latency, run_digest
@@ -37,9 +37,8 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
     `own` is the system's run; `scorer` scores the documents that are missing from it.
     """
     recipe = {
-        "stage": "beir",
+        **artifact.made_by(__name__, "beir"),
         "result": "rescored",
-        "format": FORMAT,
         "runs": [run_digest(run) for run in (own, *others)],
         "depth": depth,
     }

@@ -57,7 +57,7 @@ class Idf:
 def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
     """Write the IDF of a collection under a checkpoint's tokenizer to a folder."""
     recipe = {
-        "stage": "idf",
+        **artifact.made_by(__name__, "idf"),
         "documents": collection.fingerprint("documents"),
         "tokenizer": checkpoint_digest(checkpoint, tokenizer_only=True),
     }

@@ -23,7 +23,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.alpha import estimate_alpha
-from cai_pyserini.impact.bm25 import NEAR, Bm25
+from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import QuantizationLoss
 from cai_pyserini.impact.shards import Impacts, Terms, other_documents
 from cai_pyserini.impact.weighting import weighted
@@ -81,13 +81,13 @@ def write_impacts(
     vectors of another encoder, and for words of other documents.
     """
     recipe = {
-        "stage": "impact",
+        **artifact.made_by(__name__, "impact"),
         "vectors": vectors.manifest.digest,
         "checkpoint": vectors.manifest.recipe["checkpoint"],
         "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
         "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),  # its encoder.yaml
         "bm25": bm25 and [bm25.counts.manifest.digest, bm25.k1, bm25.b, bm25.alpha],
-        "expansion": bm25 and bm25.near and [bm25.near.manifest.digest, NEAR],
+        "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }
 
     def write(folder: Path) -> artifact.Stats:

@@ -37,7 +37,7 @@ def index_bm25(
     one.
     """
     documents = collection.fingerprint("documents")
-    recipe: artifact.Recipe = {"stage": "index", "kind": "bm25", "documents": documents, "raw": raw}
+    recipe = {**artifact.made_by(__name__, "index"), "kind": "bm25", "documents": documents, "raw": raw}
     recipe |= shard_recipe(shard_id, shard_num)
     if generated:
         recipe["generated"] = [generated.fingerprint(part) for part in ("queries", "train")]

@@ -39,4 +39,5 @@ def index_dense(vectors: Vectors, output: Path) -> Path:
             "idf": vectors.manifest.recipe["idf"],
         }
 
-    return artifact.make(output, {"stage": "index", "kind": "dense", "source": vectors.manifest.digest}, write)
+    recipe = {**artifact.made_by(__name__, "index"), "kind": "dense", "source": vectors.manifest.digest}
+    return artifact.make(output, recipe, write)

@@ -48,22 +48,20 @@ def index_impacts(
     With `shard_num`, only the files whose number modulo `shard_num` is `shard_id`. They are divided among at most
     `threads` processes, 0: one per processor; the index does not depend on it. Raises CaiError for a line that is not
     {"id": string, "vector": {term: positive integer, …}}, for a document that the collection does not have, or has in
-    another place, and for shards of too few files, and of files that are not all those of the impact stage.
+    another place, and for shards of too few files, and for an unfinished or damaged folder of the impact stage.
     """
-    files = sorted(impacts.glob("*.jsonl"))
+    ours = artifact.require_if_ours(impacts, "impact")
+    found = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
+    files = sorted(path for path in found if path.suffix == ".jsonl")
     if not files:
         raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `python -m cai_pyserini.impact`")
-    ours = artifact.read_manifest(impacts)
-    if shard_num > 1 and not (ours and ours.stats.get("shards") == len(files)):
-        raise CaiError(
-            f"{impacts} does not have all the files that the impact stage writes of a collection: delete it and make "
-            "it again with `python -m cai_pyserini.impact`, or leave out --shard-num"
-        )
+    if shard_num > 1 and not ours:
+        raise CaiError(f"{impacts} was not made by `python -m cai_pyserini.impact`: leave out --shard-num")
     if len(files) < shard_num:
         raise CaiError(f"{impacts} has {len(files)} files, too few for --shard-num {shard_num}")
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
     recipe = {
-        "stage": "index",
+        **artifact.made_by(__name__, "index"),
         "kind": "impact",
         "source": source,
         "raw": collection and collection.fingerprint("documents"),
@@ -74,6 +72,8 @@ def index_impacts(
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
         documents = _write_index(files[shard_id::shard_num], folder, of_whole.get("vectors"), collection, threads)
+        if documents != (expected := of_whole.get("vectors", documents)):
+            raise CaiError(f"{impacts} has {documents:,} documents, its manifest says {expected:,}: delete it")
         stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))

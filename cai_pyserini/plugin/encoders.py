@@ -60,7 +60,7 @@ class CaiQueryEncoder(QueryEncoder):
 
     def require_same_encoder(self, index: str | Path) -> None:
         """Raise CaiError if one of our indexes was built with another encoder. Other indexes are not checked."""
-        if artifact.read_manifest(Path(index)):
+        if artifact.require_if_ours(Path(index), "index"):
             require_same_encoder(Path(index), self._encoder, self.config if self._words else None)
 
 

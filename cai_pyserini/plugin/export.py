@@ -46,7 +46,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
                 shutil.copy(path, folder / path.name)
         torch.save(state, folder / "pytorch_model.bin")
 
-    recipe = {"stage": "plugin", "checkpoint": checkpoint_digest(checkpoint)}
+    recipe = {**artifact.made_by(__name__, "plugin"), "checkpoint": checkpoint_digest(checkpoint)}
     return artifact.make(output, recipe, write)
 
 
@@ -65,7 +65,7 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
             jsonl.write(folder / name, records)
 
     recipe = {
-        "stage": "plugin",
+        **artifact.made_by(__name__, "plugin"),
         "topics": artifact.digest(topics),
         "encoder": encoder.recipe("queries"),
         "query_scale": config.query_scale,

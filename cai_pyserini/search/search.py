@@ -15,7 +15,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import FORMAT, Hits, fold_passages, run_of, scores_by_query, top, without_query, write_parts
+from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
 from cai_pyserini.index.shards import Index, folders, require_index
@@ -69,8 +69,7 @@ def search(
             f"feedback takes the raw SPLADE vectors that {first} was made from, which {feedback.vectors} is not"
         )
     recipe = {
-        "stage": "search",
-        "format": FORMAT,
+        **artifact.made_by(__name__, "search"),
         "index": manifest.digest,
         "queries": queries.recipe,
         "bm25": [k1, b] if manifest.recipe["kind"] == "bm25" else None,

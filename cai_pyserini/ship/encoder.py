@@ -60,7 +60,7 @@ def ship_encoder(
         (folder / "README.md").write_text(card, encoding="utf-8")
 
     recipe = {
-        "stage": "ship",
+        **artifact.made_by(__name__, "ship"),
         "checkpoint": Encoder(config).digest,
         "idf": config.idf_folder and artifact.require(config.idf_folder, "idf").digest,
         "encoder": config.model_dump(exclude={"checkpoint", "idf", "projection"}),

@@ -82,7 +82,7 @@ def ship_index(
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
     recipe = {
-        "stage": "ship",
+        **artifact.made_by(__name__, "ship"),
         "name": name,
         "index": [manifest.digest, manifest.created],
         "encoder": config and config.model_dump(exclude={"idf", "projection"}),

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags
 from scipy.sparse.linalg import norm
 
-from cai_pyserini.core.artifact import atomic_write
+from cai_pyserini.core.artifact import atomic_write, sync
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.shards import Matrix, Vectors
 
@@ -79,6 +79,7 @@ class Rows:
                 lengths.append(np.diff(matrix.indptr).astype(np.int64))
             np.zeros(1, np.float32).tofile(data)  # an empty file cannot be mapped
             np.zeros(1, np.int32).tofile(indices)
+        sync(folder / "data", folder / "indices")
         with atomic_write(folder / "indptr") as partial:
             np.concatenate(lengths).cumsum().tofile(partial)
 

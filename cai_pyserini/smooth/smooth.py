@@ -23,7 +23,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.rows import largest
-from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, shard_stats, write_shard
+from cai_pyserini.encode.shards import NAMES, Matrix, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
 from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.smooth.documents import TINY, Rows, read_documents
 from cai_pyserini.smooth.neighbours import DIMENSIONS, Neighbours, Positions, build_index, nearest, recall
@@ -57,12 +57,11 @@ def smooth(
         idf = None
     share = WEIGHTS["dense" if dense else "splade"] if weight is None else weight
     recipe = vectors.manifest.recipe | {
-        "stage": "smooth",
+        **artifact.made_by(__name__, "smooth"),
         "vectors": vectors.manifest.digest,
         "near_by": dense.manifest.digest if dense else idf and artifact.require(idf, "idf").digest,
         "neighbours": neighbours,
         "weight": share,
-        "power": POWER,
     }
     digest = artifact.digest(recipe)
 
@@ -105,7 +104,7 @@ def smooth(
             "recall": found,
         }
 
-    return artifact.make(output, recipe, write, resumable=True)
+    return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 
 
 def mix(rows: Rows, numbers: np.ndarray, near: Neighbours, weight: float) -> csr_matrix:
@@ -152,6 +151,5 @@ def _open_index(path: Path, positions: Positions, width: int, size: int) -> fais
 
 def _remove_stale(folder: Path, work: Path, shards: int) -> None:
     """Delete what other recipes have left in the folder."""
-    current = {work, *(shard_path(folder, number) for number in range(shards))}
-    for stale in {*folder.glob("work-*"), *folder.glob("*.npz")} - current:
+    for stale in {*folder.glob("work-*"), *stale_shards(folder, shards)} - {work}:
         artifact.remove(stale)

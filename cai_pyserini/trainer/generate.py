@@ -76,7 +76,7 @@ class Generator:
 def recipe(settings: GenerateSettings) -> artifact.Recipe:
     """What generated queries depend on."""
     return {
-        "stage": STAGE,
+        **artifact.made_by(__name__, STAGE),
         "documents": open_collection(load_index_config(settings.collection)).fingerprint("documents"),
         "checkpoint": checkpoint_digest(checkpoint_folder(load_encoder(settings.generator))),
         "settings": recorded(settings, "collection", "generator", "batch_size"),

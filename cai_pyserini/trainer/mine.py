@@ -24,7 +24,7 @@ def mine(settings: MineSettings) -> Path:
     if missing := [run for run in settings.runs if not run.is_file()]:
         raise CaiError(f"no file {missing[0]}")
     recipe = {
-        "stage": STAGE,
+        **artifact.made_by(__name__, STAGE),
         "inputs": [collection.fingerprint(part) for part in ("documents", "queries", settings.split)],
         "runs": [file_digest(run) for run in settings.runs],
         "settings": recorded(settings, "collection", "runs"),

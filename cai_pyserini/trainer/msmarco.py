@@ -35,7 +35,7 @@ def write_training_file(settings: MsmarcoSettings) -> Path:
     if missing := [path for path in files if not path.is_file()]:
         raise CaiError(f"no file {missing[0]}")
     recipe = {
-        "stage": STAGE,
+        **artifact.made_by(__name__, STAGE),
         "inputs": [collection.fingerprint(part) for part in ("documents", "queries", settings.split)],
         "files": [file_digest(path) for path in files],
         "settings": recorded(settings, "collection", "hard_negatives", "scores"),

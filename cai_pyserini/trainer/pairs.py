@@ -46,7 +46,7 @@ class PairTraining(ABC):
         if not settings.data.is_file():
             raise CaiError(f"no file {settings.data}")
         return {
-            "stage": self.stage,
+            **artifact.made_by(type(self).__module__, self.stage),
             "data": file_digest(settings.data),
             "checkpoint": checkpoint_digest(checkpoint_folder(self.encoder)),
             "encoder": inherited(self.encoder),

@@ -26,7 +26,7 @@ def recipe(settings: ScoreSettings) -> artifact.Recipe:
     if not settings.data.is_file():
         raise CaiError(f"no file {settings.data}")
     return {
-        "stage": STAGE,
+        **artifact.made_by(__name__, STAGE),
         "data": file_digest(settings.data),
         "checkpoint": checkpoint_digest(checkpoint_folder(load_encoder(settings.cross_encoder))),
     }

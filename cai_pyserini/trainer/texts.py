@@ -27,11 +27,11 @@ def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
         raise CaiError(f"no text of at least {max(1, min_words)} words in {', '.join(corpora)}")
 
 
-def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -> Recipe:
-    """What a checkpoint depends on that a stage makes of a base and a corpus."""
+def corpus_recipe(made_by: Recipe, settings: PretrainSettings | VocabularySettings) -> Recipe:
+    """What a checkpoint depends on that is made of a base and a corpus."""
     encoder = load_encoder(settings.base)
     return {
-        "stage": stage,
+        **made_by,
         "corpus": fingerprint(settings.corpus),
         "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
         "encoder": inherited(encoder),

@@ -138,9 +138,9 @@ def make(output: Path, recipe: artifact.Recipe, write: Callable[[Path], artifact
             write(output)
         else:
             artifact.make(output, recipe, write, resumable=True)
-            shutil.rmtree(output / WORK, ignore_errors=True)  # after the manifest, without which it is needed
         if dist.is_initialized():
             dist.barrier()
+    shutil.rmtree(output / WORK, ignore_errors=True)  # after the manifest, without which it is needed
     return output
 
 
@@ -175,8 +175,8 @@ def arguments(settings: TrainingSettings, work: Path) -> Any:
 
 
 def start(arguments: Any, recipe: artifact.Recipe) -> None:
-    """Make the working folder, unless an interrupted run of this recipe has left one. Otherwise the output folder is
-    emptied: what is in it is of another recipe. Raises CaiError if that run had another number of processes."""
+    """Make the working folder, unless an interrupted run of this recipe has left one. Raises CaiError if that run had
+    another number of processes."""
     work = Path(arguments.output_dir)
     started = work / "recipe.txt"
     digest, processes = artifact.digest(recipe), str(arguments.world_size)
@@ -187,9 +187,7 @@ def start(arguments: Any, recipe: artifact.Recipe) -> None:
                 f"{work.parent} was begun with {before} processes, not {processes}: continue with as many, or delete it"
             )
         if known != digest and arguments.process_index == 0:
-            for path in work.parent.iterdir():
-                if path.name != artifact.UNFINISHED:
-                    artifact.remove(path)
+            artifact.remove(work)
             work.mkdir()
             artifact.write_text(started, f"{digest} {processes}")
 

@@ -38,10 +38,9 @@ def count_words(collection: Collection, output: Path) -> Path:
     in the order of the columns; spans.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …,
     "form": …}, the words of most documents, each in its most frequent form."""
     recipe = {
-        "stage": "words",
+        **artifact.made_by(__name__, "words"),
         "kind": "words",
         "documents": collection.fingerprint("documents"),
-        "lexicon": LEXICON,
     }
 
     def write(folder: Path) -> artifact.Stats:

@@ -225,7 +225,8 @@ def test_joint_smooth_feedback_and_three_ways(
     weights = json.loads((copied / "weights.json").read_text())
     assert weights.pop("bm25") in (0.5, 1, 2) and weights == {"splade": 1, "dense": 2}
     assert first[fused] == expected(fused, None)
-    (copied / "weights.json").write_text('{"bm25": 0.25, "splade": 1, "dense": 2}')  # which nothing chooses
+    size = (copied / "weights.json").stat().st_size  # of another, it would be written again
+    (copied / "weights.json").write_text('{"bm25": 0.25, "splade": 1, "dense": 2}'.ljust(size))  # which nothing chooses
     assert run()[three] == expected(three, (0.25, 1, 2)) != first[three]
     found = results(copied)
     (decision,) = found["decision"]
@@ -438,7 +439,7 @@ def test_a_folder_of_another_version_is_made_again(
     for place in (copied / "collection.json.manifest.json", copied / "indexes" / "bm25" / "manifest.json"):
         old = json.loads(place.read_text())
         recipe = old["recipe"] | {"format": 1}
-        facts = {"recipe": recipe, "digest": artifact.digest(recipe), "versions": old["versions"]}
+        facts = {"recipe": recipe, "digest": artifact.digest(recipe), "files": old["files"] | {"of the old version": 0}}
         place.write_text(json.dumps(facts | old["stats"]))
     (copied / "indexes" / "bm25" / "of the old version").touch()
     main([str(tiny), "--output", str(copied), "--systems", "bm25"])

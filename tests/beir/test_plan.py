@@ -1,6 +1,6 @@
 """The order of the stages, and what is refused before the first."""
 
-import fcntl
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,11 @@ from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir import plan, stages
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.inputs import Inputs
-from cai_pyserini.beir.plan import locked, require, run, steps
+from cai_pyserini.beir.plan import require, run, steps
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import locked
 
 
 @pytest.fixture
@@ -300,15 +301,11 @@ def test_a_broken_collection_stops_it_before_anything_is_made(broken: Path, expe
 
 def test_a_second_run_in_the_folder_is_refused(experiment: Experiment) -> None:
     experiment.output.mkdir()
-    with experiment.layout.lock.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(CaiError, match=f"another run is at work in {experiment.output}; wait for it"):
-            run(experiment, ["bm25"])
-        assert [path.name for path in experiment.output.iterdir()] == [".lock"]
-    with locked(experiment.layout.lock), pytest.raises(CaiError), locked(experiment.layout.lock):
-        pass
-    with locked(experiment.layout.lock):  # it was given back
-        pass
+    for _ in range(2):  # it is given back
+        with locked(experiment.layout.lock, experiment.output, {}):
+            with pytest.raises(CaiError, match=f"{experiment.output} is being written by process {os.getpid()} on"):
+                run(experiment, ["bm25"])
+            assert [path.name for path in experiment.output.iterdir()] == [".lock"]
 
 
 def test_shards_of_another_process_are_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,22 @@
 """Artifacts: what is unfinished, out of date or broken is never used."""
 
+import errno
+import fcntl
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import HOST
 
 OLD, NEW = {"stage": "idf", "bits": 8}, {"stage": "idf", "bits": 10}
 FORMS = pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
@@ -84,18 +93,91 @@ def test_a_new_artifact_replaces_the_old_one(tmp_path: Path, folder: bool) -> No
     assert (artifact.is_up_to_date(path, OLD), artifact.is_up_to_date(path, NEW)) == (False, True)
 
 
-@FORMS
-def test_what_a_killed_process_left_is_discarded(tmp_path: Path, folder: bool) -> None:
-    partial = tmp_path / ".a.partial"
-    if folder:
-        partial.mkdir()
-        (partial / "junk").touch()
-    else:
-        partial.write_text("junk")
-    path = make(tmp_path / "a", NEW, "new", folder)
+# A program that makes the artifact sys.argv[1], and stops half way: it prints a line and sleeps.
+STOPS = """
+import sys, time
+from pathlib import Path
+from cai_pyserini.core import artifact
+
+def write(partial):
+    file = partial if "file" in sys.argv else partial / "half"
+    with artifact.atomic_write(file) as path:
+        path.write_text("half")
+        print("half", flush=True)
+        time.sleep(60)
+
+form = {"folder": {}, "file": {"folder": False}, "in place": {"resumable": True}}[sys.argv[2]]
+artifact.make(Path(sys.argv[1]), {"stage": "idf", "bits": 9}, write, **form)
+"""
+
+
+@contextmanager
+def half_way(path: Path, form: str) -> Iterator[subprocess.Popen]:
+    """A process that is making an artifact."""
+    with subprocess.Popen([sys.executable, "-c", STOPS, path, form], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "half\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("form", ["folder", "file", "in place"])
+def test_two_processes_do_not_write_the_same_artifact(tmp_path: Path, form: str) -> None:
+    path, folder, resumable = tmp_path / "a", form != "file", form == "in place"
+    make(path, OLD, "old", folder)
+    with half_way(path, form) as process:
+        during = sorted(tmp_path.rglob("*"))
+        for in_place in {resumable, folder}:  # one that is written in place, and one that is not, exclude each other
+            message = rf"a is being written by process {process.pid} on \S+, since 20.*: wait until it has ended, or"
+            with pytest.raises(CaiError, match=message):
+                artifact.make(path, NEW, lambda place: pytest.fail("it writes"), folder=folder, resumable=in_place)
+        assert sorted(tmp_path.rglob("*")) == during
+        assert artifact.is_up_to_date(path, OLD) != resumable
+
+
+@pytest.mark.parametrize("form", ["folder", "file", "in place"])
+def test_a_killed_process_leaves_no_lock_and_no_partial_files(tmp_path: Path, form: str) -> None:
+    path, folder = tmp_path / "a", form != "file"
+    with half_way(path, form) as process:
+        process.kill()
+        process.wait()
+        assert [name for name in map(str, tmp_path.rglob("*")) if "partial" in name]
+        (tmp_path / ".ab.elsewhere-1-01234567.partial").touch()  # of others, who may be at work
+        (tmp_path / f".a.b.{HOST}-{process.pid}-01234567.partial").touch()
+        make(path, NEW, "new", folder)
     assert content(path) == "new"
-    assert not partial.exists()
-    assert not (path / "junk").exists()
+    others = [".ab.elsewhere-1-01234567.partial", f".a.b.{HOST}-{process.pid}-01234567.partial"]
+    assert names(tmp_path) == sorted([*others, "a", *["a.manifest.json"] * (not folder)])
+    assert not folder or names(path) == ["data", "manifest.json"]
+
+
+def test_several_processes_may_share_what_they_write(tmp_path: Path) -> None:
+    def outer(path: Path) -> artifact.Stats:
+        artifact.make(path, NEW, lambda path: step(path, 2), resumable=True, shared=True)
+        for recipe, shared in ((NEW, False), (OLD, True)):
+            with pytest.raises(CaiError, match="a is being written by process"):
+                artifact.make(path, recipe, lambda path: pytest.fail("it writes"), resumable=True, shared=shared)
+        assert artifact.make(path, NEW, lambda path: step(path, 2), resumable=True, shared=True) == path
+        return {"files": "of another process"}
+
+    path = artifact.make(tmp_path / "a", NEW, outer, resumable=True, shared=True)
+    assert artifact.require(path, "idf").stats["files"] == 2
+    assert names(path) == ["0", "1", "manifest.json"]
+
+
+def test_without_locks_an_artifact_is_not_finished_by_whom_it_was_taken_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    def outer(path: Path) -> artifact.Stats:
+        artifact.make(path, OLD, lambda path: None, resumable=True)
+        return {}
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(CaiError, match=rf"a was begun again by process {os.getpid()} on"):
+        artifact.make(tmp_path / "a", NEW, outer, resumable=True)
+    assert artifact.read_manifest(tmp_path / "a") is None
 
 
 @FORMS
@@ -114,21 +196,97 @@ def test_a_manifest_without_its_file_does_not_count(tmp_path: Path) -> None:
     assert artifact.read_manifest(path) is None
 
 
-def test_a_file_whose_manifest_could_not_be_written_is_unfinished(
+def test_a_file_stays_if_the_manifest_of_another_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make(tmp_path / "a", OLD, "old", folder=False)
+    sync = artifact.sync
 
-    def fail(*_: object) -> None:
-        raise OSError("no space left")
+    def fail(*paths: Path) -> None:
+        if "manifest" in paths[0].name:
+            raise OSError("no space left")
+        sync(*paths)
 
     with monkeypatch.context() as patch:
-        patch.setattr(artifact, "write_text", fail)
+        patch.setattr(artifact, "sync", fail)
         with pytest.raises(OSError, match="no space left"):
             make(path, NEW, "new", folder=False)
-    assert content(path) == "new"
-    assert not artifact.is_up_to_date(path, OLD)
-    assert not artifact.is_up_to_date(path, NEW)
+    assert content(path) == "old"
+    assert artifact.is_up_to_date(path, OLD)
+    assert names(tmp_path) == ["a", "a.manifest.json"]
+
+
+@FORMS
+@pytest.mark.parametrize("damage", ["missing", "shorter", "empty"])
+def test_an_artifact_that_has_lost_something_is_refused_and_remade(tmp_path: Path, folder: bool, damage: str) -> None:
+    path = make(tmp_path / "a", NEW, "data", folder)
+    file = path / "data" if folder else path
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_text("dat" * (damage == "shorter"))
+    reason = {"missing": "is missing", "shorter": "has 3 bytes, not 4", "empty": "has 0 bytes, not 4"}[damage]
+    message = rf"a is damaged \({file.name} {reason}\): make it again with `python -m cai_pyserini\.idf`"
+    with pytest.raises(CaiError, match=message if folder or damage != "missing" else "a is missing or unfinished"):
+        artifact.require(path, "idf")
+    assert artifact.read_manifest(path) is None
+    assert content(make(path, NEW, "data", folder)) == "data"
+    artifact.require(path, "idf")
+
+
+def test_an_encoder_yaml_may_be_edited(tmp_path: Path) -> None:
+    path = artifact.make(tmp_path / "a", NEW, lambda folder: (folder / "encoder.yaml").write_text("old") and None)
+    (path / "encoder.yaml").write_text("another place")
+    artifact.require(path, "idf")
+
+
+@FORMS
+def test_what_another_tool_made_is_told_from_what_is_broken(tmp_path: Path, folder: bool) -> None:
+    path = tmp_path / "a"
+    assert artifact.require_if_ours(path) is None
+    make(path, NEW, "data", folder)
+    manifest = artifact.require_if_ours(path)
+    assert manifest and manifest == artifact.require_if_ours(path, "idf")
+    (path / "data" if folder else path).write_text("dat")
+    with pytest.raises(CaiError, match=r"a is damaged .*: make it again with `python -m cai_pyserini\.idf`"):
+        artifact.require_if_ours(path)
+    artifact.manifest_path(path).unlink()
+    assert artifact.require_if_ours(path, "idf") is None
+    if folder:
+        (path / artifact.UNFINISHED).touch()
+        with pytest.raises(CaiError, match="a is unfinished: run the command that makes it again"):
+            artifact.require_if_ours(path, "idf")
+
+
+@FORMS
+def test_what_counts_as_whole_survives_a_power_cut(
+    tmp_path: Path, folder: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, rename, replace = os.fsync, Path.rename, Path.replace
+
+    def log(event: str, path: Path) -> None:
+        events.append(f"{event} {re.sub(rf'[.]{HOST}.*', '', str(path.relative_to(tmp_path)))}")
+
+    def synced(descriptor: int) -> None:
+        log("sync", Path(f"/proc/self/fd/{descriptor}").resolve())
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        log("rename to", target)
+        return (rename if folder else replace)(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(Path, "replace", renamed)
+    make(tmp_path / "a", NEW, "data", folder)
+    if folder:
+        whole = events.index("rename to a")
+        assert {"sync .a/data", "sync .a/manifest.json", "sync .a"} & {*events[:whole]} >= {"sync .a"}
+        assert events[whole + 1 :] == ["sync ."]
+    else:
+        assert events.index("sync .a") < events.index("rename to a") < events.index("rename to a.manifest.json")
+        assert events[-1] == "sync ."
 
 
 @FORMS
@@ -164,11 +322,17 @@ def test_an_artifact_of_another_version_is_refused_and_remade(tmp_path: Path, fo
     manifest = artifact.manifest_path(path)
     data = json.loads(manifest.read_text())
     del data["format"], data["stats"]
+    if not format and folder:  # nor did it say which files are ours
+        del data["files"]
     manifest.write_text(json.dumps(data | {"length": 3} | ({"format": format} if format else {})))
     message = r"a was made by another version of cai_pyserini: make it again with `python -m cai_pyserini\.idf`"
     with pytest.raises(CaiError, match=message):
         artifact.require(path, "idf")
     assert not artifact.is_up_to_date(path, NEW)
+    if not format and folder:
+        with pytest.raises(CaiError, match="a was made by a version that did not record its files: choose another"):
+            make(path, NEW, "new", folder)
+        return
     make(path, NEW, "new", folder)
     assert content(path) == "new"
     assert artifact.require(path, "idf").recipe == NEW
@@ -219,11 +383,12 @@ def test_a_resumable_artifact_keeps_its_files_but_not_its_manifest(tmp_path: Pat
     def interrupted(folder: Path) -> None:
         raise KeyboardInterrupt
 
+    (path / "0").write_text("longer")
     with pytest.raises(KeyboardInterrupt):
-        artifact.make(path, NEW, interrupted, resumable=True)
+        artifact.make(path, OLD, interrupted, resumable=True)
     assert names(path) == [".unfinished", "0"]
     assert not artifact.is_up_to_date(path, OLD)
-    artifact.make(path, NEW, lambda folder: {}, resumable=True)
+    artifact.make(path, OLD, lambda folder: {}, resumable=True)
     assert names(path) == ["0", "manifest.json"]
 
 
@@ -254,9 +419,9 @@ def test_an_atomic_write_replaces_the_file_or_leaves_it(tmp_path: Path) -> None:
 
 def test_several_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
     path = tmp_path / "f"
-    with artifact.atomic_write(path, "one") as first:
+    with artifact.atomic_write(path) as first:
         first.write_text("half of")
-        with artifact.atomic_write(path, "two") as second:
+        with artifact.atomic_write(path) as second:
             second.write_text("whole")
         assert (path.read_text(), first.read_text()) == ("whole", "half of")
         first.write_text("last")
@@ -279,6 +444,40 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="mine has files that this command has not made: choose another --output"):
         make(tmp_path / "mine", NEW, "new")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "thesis.txt"]
+
+
+@pytest.mark.parametrize("theirs", ["notes.txt", "sub/thesis.txt", "another.npz"])
+def test_files_that_were_put_into_an_artifact_are_not_deleted(tmp_path: Path, theirs: str) -> None:
+    path = make(tmp_path / "a", OLD, "old")
+    (path / theirs).parent.mkdir(exist_ok=True)
+    (path / theirs).write_text("years of work")
+    assert artifact.is_up_to_date(path, OLD)
+    with pytest.raises(CaiError, match=rf"a has files that this command has not made \({theirs}\): choose another"):
+        make(path, NEW, "new")
+    assert (content(path), (path / theirs).read_text()) == ("old", "years of work")
+    assert names(tmp_path) == ["a"]
+    for recipe in (NEW, OLD):  # in place, nothing has to be deleted
+        artifact.make(path, recipe, lambda folder: step(folder, 1), resumable=True)
+        assert artifact.require(path, "idf").files == {"0": 0}
+        assert (path / theirs).read_text() == "years of work" and not (path / "data").exists()
+
+
+def test_files_that_were_put_there_meanwhile_are_not_deleted(tmp_path: Path) -> None:
+    path = make(tmp_path / "a", OLD, "old")
+
+    def write(partial: Path) -> None:
+        (path / "notes.txt").write_text("mine")
+
+    with pytest.raises(CaiError, match=r"a has files that this command has not made \(notes.txt\)"):
+        artifact.make(path, NEW, write)
+    assert names(path) == ["data", "manifest.json", "notes.txt"] and names(tmp_path) == ["a"]
+
+
+def test_a_file_of_others_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+    with pytest.raises(CaiError, match="a is a file that this command has not made: choose another --output, or"):
+        make(tmp_path / "a", NEW, "new", folder=False)
+    assert (tmp_path / "a").read_text() == "mine" and names(tmp_path) == ["a"]
 
 
 def test_an_empty_folder_may_be_replaced(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.constants import constants
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
@@ -251,7 +252,7 @@ def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, output: Path, 
     assert len(list(output.glob("*.npz"))) == 3
     lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
     (broken / "corpus.jsonl").write_text("".join(lines[:4]))
-    (output / "00000.npz.killed-1.partial").touch()
+    (output / "00000.npz.killed-1-01234567.partial").touch()
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert sorted(path.name for path in output.iterdir()) == ["00000.npz", "manifest.json"]
     assert [id for shard in Vectors(output) for id in shard.ids] == ["d1", "d2", "d3", "d4"]
@@ -262,14 +263,67 @@ def test_a_deleted_shard_is_restored_alone(
 ) -> None:
     encode(collection, encoder(), output)
     (output / "00001.npz").unlink()
-    with pytest.raises(CaiError, match=r"00001.npz is missing; delete .*manifest.json and run"):
-        list(Vectors(output))
-    artifact.manifest_path(output).unlink()
-    (output / artifact.UNFINISHED).touch()
+    with pytest.raises(CaiError, match=r"is damaged \(00001.npz is missing\): make it again with `python -m cai_p"):
+        Vectors(output)
     encoded.clear()
     encode(collection, encoder(), output)
     assert sum(encoded) == 5
     assert [id for shard in Vectors(output) for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_empty_shard_is_made_again(
+    finished: bool,
+    collection: BeirFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_shards: None,
+    encoded: list[int],
+) -> None:
+    """A power cut leaves files without contents."""
+    whole, output = encode(collection, encoder(), tmp_path / "whole"), tmp_path / "cut"
+    if not finished:
+        monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+        monkeypatch.setattr(stage, "write_shard", interrupted_after(3))  # in the second shard
+        with pytest.raises(KeyboardInterrupt):
+            encode(collection, encoder(), output, batch_size=2)
+        (output / "00001.unfinished.npz").write_bytes(b"")
+        monkeypatch.setattr(stage, "write_shard", write_shard)
+    encode(collection, encoder(), output, batch_size=2) if finished else None
+    (output / "00000.npz").write_bytes(b"")
+    encoded.clear()
+    encode(collection, encoder(), output)
+    assert sum(encoded) == (5 if finished else 12)
+    for one, other in zip(Vectors(whole), Vectors(output), strict=True):
+        assert one.ids == other.ids
+        np.testing.assert_allclose(one.vectors.toarray(), other.vectors.toarray(), atol=1e-5)
+
+
+def test_new_code_makes_every_shard_again(
+    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
+) -> None:
+    """Also those that an interrupted attempt has left."""
+    monkeypatch.setattr(stage, "write_shard", interrupted_after(1))
+    with pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(), tmp_path / "vectors")
+    monkeypatch.setattr(stage, "write_shard", write_shard)
+    of_encode = constants("cai_pyserini.encode.encode")
+    raised = of_encode | {"core.artifact.FORMAT": f"{artifact.FORMAT + 1}"}
+    monkeypatch.setattr(artifact, "constants", lambda module: raised)
+    encoded.clear()
+    encode(collection, encoder(), tmp_path / "vectors")
+    assert sum(encoded) == 12
+
+
+def test_files_of_others_stay_in_a_folder_of_vectors(broken: Path, tmp_path: Path, small_shards: None) -> None:
+    output = encode(BeirFolder(broken, "tiny"), encoder(), tmp_path / "vectors")
+    for name in ("mine.npz", "notes.txt"):
+        (output / name).write_text("years of work")
+    lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (broken / "corpus.jsonl").write_text("".join(lines[:4]))
+    encode(BeirFolder(broken, "tiny"), encoder(), output)
+    assert sorted(path.name for path in output.iterdir()) == ["00000.npz", "manifest.json", "mine.npz", "notes.txt"]
+    assert Vectors(output).manifest.files.keys() == {"00000.npz"}
 
 
 def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], small_shards: None) -> None:

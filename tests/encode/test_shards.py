@@ -1,5 +1,7 @@
 """Shards of raw vectors: what is written is what is read, and nothing else is."""
 
+import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,8 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     path = shard_path(tmp_path, 12)
     write_shard(path, SHARD, "digest", 1.5, 1)
     assert path.name == "00012.npz"
-    shard = read_shard(path)
+    shard = read_shard(path, "digest")
+    assert shard
     assert shard.ids == SHARD.ids
     assert shard.vectors.dtype == np.float32
     assert shard.vectors.shape == (3, 4)
@@ -36,7 +39,8 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
 
 def test_a_dense_shard_is_read_as_written(tmp_path: Path) -> None:
     write_shard(tmp_path / "s.npz", Shard(SHARD.ids, DENSE), "digest", 1.5, 1)
-    shard = read_shard(tmp_path / "s.npz")
+    shard = read_shard(tmp_path / "s.npz", "digest")
+    assert shard
     assert shard.ids == SHARD.ids and isinstance(shard.vectors, np.ndarray) and shard.vectors.dtype == np.float32
     np.testing.assert_array_equal(shard.vectors, DENSE)
 
@@ -46,7 +50,8 @@ def test_a_dense_shard_is_read_as_written(tmp_path: Path) -> None:
 def test_a_shard_may_have_no_weights(tmp_path: Path, rows: int, dense: bool) -> None:
     empty = np.zeros((rows, 5), np.float32) if dense else csr_matrix((rows, 5), dtype=np.float32)
     write_shard(tmp_path / "s.npz", Shard(["a", "b"][:rows], empty), "digest", 0, 0)
-    shard = read_shard(tmp_path / "s.npz")
+    shard = read_shard(tmp_path / "s.npz", "digest")
+    assert shard
     assert (shard.ids, shard.vectors.shape, (shard.vectors != 0).sum()) == (["a", "b"][:rows], (rows, 5), 0)
 
 
@@ -94,8 +99,62 @@ def test_a_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_shard_is_named(folder: Path) -> None:
+    vectors = Vectors(folder)
     shard_path(folder, 1).unlink()
-    with pytest.raises(
-        CaiError, match=r"00001\.npz is missing; delete .*manifest\.json and run `python -m cai_pyserini\.encode` again"
-    ):
+    with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors: delete it and run `python -m cai_p"):
+        list(vectors)
+    with pytest.raises(CaiError, match=r"vectors is damaged \(00001\.npz is missing\): make it again with"):
+        Vectors(folder)
+
+
+DAMAGES = {
+    "empty": lambda data: b"",  # as after a power cut
+    "truncated": lambda data: data[: len(data) // 2],
+    "garbled": lambda data: data[:100] + b"x" * 40 + data[140:],
+    "zeros": lambda data: bytes(len(data)),
+    "another file": lambda data: b"text",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_broken_shard_counts_as_missing(folder: Path, damage: str) -> None:
+    path, digest = shard_path(folder, 1), Vectors(folder).manifest.digest
+    vectors = Vectors(folder)
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert read_shard(path, digest) is None
+    assert damage == "garbled" or shard_stats(path, digest) is None
+    with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors: delete it and run"):
+        list(vectors)
+
+
+def test_a_garbled_shard_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+    path, draw = tmp_path / "s.npz", random.Random(0)
+    write_shard(path, SHARD, "digest", 1.5, 1)
+    data = path.read_bytes()
+    for _ in range(2000):
+        garbled = bytearray(data)
+        for place in draw.choices(range(len(data)), k=draw.choice([1, 2, 8])):
+            garbled[place] = draw.randrange(256)
+        path.write_bytes(garbled)
+        shard_stats(path, "digest")
+        if shard := read_shard(path, "digest"):
+            assert shard.ids == SHARD.ids and abs(shard.vectors - MATRIX).max() == 0
+
+
+def test_shards_are_those_of_the_manifest(folder: Path, tmp_path: Path) -> None:
+    """Shards of other settings, or of another place in the same folder, have the same size."""
+    ids = [[f"{number}-{id}" for id in SHARD.ids] for number in range(2)]
+    other = stored_vectors(tmp_path / "other", MATRIX, MATRIX * 2, ids=ids, max_length=128).folder
+    for source in (shard_path(other, 1), shard_path(folder, 0)):
+        shutil.copy(source, shard_path(folder, 1))
+        vectors = Vectors(folder)
+        vectors.shard(0)
+        with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors"):
+            vectors.shard(1)
+
+
+def test_vectors_are_as_many_as_the_manifest_says(folder: Path) -> None:
+    manifest = artifact.manifest_path(folder)
+    manifest.write_text(manifest.read_text().replace('"vectors": 6', '"vectors": 7'))
+    with pytest.raises(CaiError, match="vectors has 6 vectors, its manifest says 7"):
         list(Vectors(folder))

@@ -35,10 +35,10 @@ def test_a_folder_without_impacts_is_refused(tiny: Path, tmp_path: Path) -> None
 
 
 def test_a_broken_line_is_named_and_nothing_is_left(impacts_by_hand: Path, tmp_path: Path) -> None:
-    with (impacts_by_hand / "00001.jsonl").open("a") as file:
-        file.write('{"id": "d6", "vector": {"fever": 0}}\n')
+    file = impacts_by_hand / "00001.jsonl"
+    file.write_text(file.read_text().replace("300", "  0"))
     for format in ("ciff", "opensearch", "seismic"):
-        with pytest.raises(CaiError, match=r"00001.jsonl:2: the impact of 'fever' is 0"):
+        with pytest.raises(CaiError, match=r"00001.jsonl:1: the impact of 'é' is 0"):
             main([format, "--impacts", str(impacts_by_hand), "--output", str(tmp_path / format)])
     assert {path.name for path in tmp_path.iterdir()} == {"impacts"}
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -191,10 +192,10 @@ def test_made_again_only_where_the_vectors_change(write, tmp_path: Path) -> None
     def make(vectors: dict[str, dict[str, int]]) -> Path:
         return index_impacts(write(vectors), tmp_path / "index")
 
-    (make({"a": {"x": 1}}) / "made before").touch()
-    assert (make({"a": {"x": 1}}) / "made before").exists()
+    before = make({"a": {"x": 1}}).stat().st_ino
+    assert make({"a": {"x": 1}}).stat().st_ino == before
     index = make({"a": {"x": 1}, "b": {"x": 2}})
-    assert not (index / "made before").exists()
+    assert index.stat().st_ino != before
     assert postings(index, "x") == {"a": 1, "b": 2}
 
 
@@ -304,6 +305,51 @@ def test_an_index_says_how_its_queries_are_encoded(run_folder: Path) -> None:
         stats, made = artifact.require(index, "index").stats, artifact.require(impacts, "impact")
         assert stats["checkpoint"] == made.recipe["checkpoint"] and stats["query_scale"] == 100
         assert (stats["document_scale"], stats["nonzeros"]) == (made.stats["document_scale"], made.stats["nonzeros"])
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (
+            "a file is missing",
+            r"impacts is damaged \(00001\.jsonl is missing\): make it again with `python -m cai_pyse",
+        ),
+        ("a file is cut off", r"impacts is damaged \(00001\.jsonl has 9 bytes, not \d+\): make it again with"),
+        ("unfinished", "impacts is unfinished: run the command that makes it again"),
+        ("of an older version", "impacts was made by another version of cai_pyserini: make it again with"),
+        ("of another stage", "impacts was made by stage 'words', not by 'impact'"),
+        ("of fewer documents", "impacts has 4 documents, its manifest says 5"),
+    ],
+)
+def test_impacts_that_are_not_whole_are_refused(write, tmp_path: Path, damage: str, message: str) -> None:
+    recipe = {"stage": "words" if "stage" in damage else "impact", "checkpoint": ""}
+
+    def make(folder: Path) -> artifact.Stats:
+        for number, ids in enumerate((["d1", "d2"], ["d3", "d4"])):
+            lines = [vector_line(id, VECTORS[id]) for id in ids]
+            (folder / f"{number:05d}.jsonl").write_text("\n".join([*lines, ""]))
+        (folder / "encoder.yaml").write_text("checkpoint: splade-tiny\n")
+        return {"vectors": 5 if "fewer" in damage else 4, "shards": 2, "document_scale": 1.0, "nonzeros": 7}
+
+    impacts = artifact.make(tmp_path / "impacts", recipe, make)
+    manifest = impacts / "manifest.json"
+    if damage == "a file is missing":
+        (impacts / "00001.jsonl").unlink()
+    elif damage == "a file is cut off":
+        (impacts / "00001.jsonl").write_text('{"id": "d')
+    elif damage == "unfinished":
+        manifest.rename(impacts / artifact.UNFINISHED)
+    elif damage == "of an older version":
+        manifest.write_text(manifest.read_text().replace(f'"format": {artifact.FORMAT}', '"format": 1'))
+    with pytest.raises(CaiError, match=message):
+        index_impacts(impacts, tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_files_of_others_in_a_folder_of_impacts_are_not_indexed(run_folder: Path, tmp_path: Path) -> None:
+    impacts = Path(shutil.copytree(run_folder / "impacts" / "splade", tmp_path / "impacts"))
+    (impacts / "more.jsonl").write_text(vector_line("mine", {"fever": 1}))
+    assert "mine" not in [id for id, _, _ in everything(index_impacts(impacts, tmp_path / "index"))]
 
 
 def test_command(write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode.__main__ import main as encode
-from cai_pyserini.encode.shards import read_shard
+from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.__main__ import main as idf
 from cai_pyserini.impact.__main__ import main as impact
 from cai_pyserini.impact.impacts import write_impacts
@@ -57,7 +57,7 @@ def test_all_stages_in_a_store(
         assert artifact.read_manifest(bucket / stage).digest == artifact.read_manifest(tmp_path / stage).digest
     assert load_encoder(f"{bucket}/impacts").idf == f"{bucket}/idf"
 
-    smoothed, expected = (read_shard(run.with_suffix("") / "00000.npz") for run in runs)
+    smoothed, expected = (Vectors(run.with_suffix("")).shard(0) for run in runs)
     assert smoothed.ids == expected.ids and (smoothed.vectors != expected.vectors).nnz == 0
 
     (downloaded,) = (tmp_path / "cache" / "indexes").glob("*/index")

@@ -1,0 +1,122 @@
+"""Locks: files that say who is at work. The system frees the lock of a process that ends, however it ends.
+
+An object store has no locks: there, such a file only tells whether somebody else has begun meanwhile.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.store import StorePath
+
+HOST = socket.gethostname()
+
+Note = dict[str, Any]  # what is written into a lock, JSON
+
+
+@dataclass
+class Lock:
+    """A lock that is held on `place`, by all whose notes contain `note`."""
+
+    place: Path
+    what: Path
+    note: Note
+    before: Note  # the note of its last holder, or of those that share it
+    alone: bool = True
+    file: IO[str] | None = None
+
+    def share(self) -> None:
+        """Let others join."""
+        if self.file and not _flock(self.file, fcntl.LOCK_SH):
+            raise _busy(self.what, read_note(self.place))
+
+    def require_held(self) -> None:
+        """Raise CaiError if somebody else has begun, where locks could not prevent it."""
+        if not self.note.items() <= (now := read_note(self.place)).items():
+            raise CaiError(f"{self.what} was begun again by {_holder(now)}: run the command again when that has ended")
+
+
+@contextmanager
+def locked(place: Path, what: Path, note: Note, more: Note | None = None, shared: bool = False) -> Iterator[Lock]:
+    """Hold the lock file `place`, into which `note` and `more` are written, and who holds it.
+
+    Several processes hold it together if their notes are equal and all are `shared`. Raises CaiError, which names the
+    holder, if another process is at work on `what`. The file remains unless it is deleted while the lock is held.
+    """
+    text = json.dumps(note | (more or {}) | {"host": HOST, "process": os.getpid(), "since": _now()}) + "\n"
+    if isinstance(place, StorePath):
+        before = read_note(place)
+        place.put(text)
+        yield Lock(place, what, note, before)
+        return
+    while True:
+        with place.open("a+", encoding="utf-8") as file:
+            alone = _flock(file, fcntl.LOCK_EX)
+            before = read_note(place)
+            if not alone and not (shared and note.items() <= before.items() and _flock(file, fcntl.LOCK_SH)):
+                raise _busy(what, before)
+            if not _is_at(file, place):
+                continue  # its holder has deleted it
+            if alone:
+                file.truncate(0)
+                file.write(text)
+                file.flush()
+            yield Lock(place, what, note, before, alone, file)
+            return
+
+
+def require_free(place: Path, what: Path) -> None:
+    """Raise CaiError, which names the holder, if a lock is held."""
+    if place.is_file() and not isinstance(place, StorePath):
+        with place.open(encoding="utf-8") as file:
+            if not _flock(file, fcntl.LOCK_SH):
+                raise _busy(what, read_note(place))
+
+
+def read_note(place: Path) -> Note:
+    """The note in a lock file; empty where there is none."""
+    try:
+        note = json.loads(place.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _flock(file: IO[str], kind: int) -> bool:
+    """Whether a lock could be had; some network file systems have none, and give it to all."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    return True
+
+
+def _is_at(file: IO[str], place: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), place.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _busy(what: Path, note: Note) -> CaiError:
+    return CaiError(f"{what} is being written by {_holder(note)}: wait until it has ended, or choose another --output")
+
+
+def _holder(note: Note) -> str:
+    return "process {process} on {host}, since {since}".format(**note) if "process" in note else "another process"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z")
