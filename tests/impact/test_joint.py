@@ -119,7 +119,8 @@ def test_processes_get_the_path_of_the_words_not_the_words(checkpoint: Path, tmp
     words = [f"word{number}" for number in range(50_000)]
     bm25 = Bm25(counted(tmp_path / "words", np.ones((1, len(words))), words), alpha=1.0)
     config = EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow")
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix((1, 30522), dtype=np.float32))
+    empty, digest = csr_matrix((1, 30522), dtype=np.float32), checkpoint_digest(checkpoint)
+    vectors = stored_vectors(tmp_path / "vectors", empty, checkpoint=digest)
     impacts = open_impacts(vectors, config, bm25)
     pickled = pickle.dumps(impacts)
     assert b"word49999" not in pickled and len(pickled) < 1_000_000

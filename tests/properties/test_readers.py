@@ -53,7 +53,9 @@ def result(path: Path, read: Callable[[], Any]) -> Any:
 
 characters = st.characters(exclude_categories=["Cs"])
 texts = st.text(characters, max_size=20)
-ids = st.text(characters, min_size=1, max_size=8).filter(lambda id: id.split() == [id] and not id.startswith("\ufeff"))
+ids = st.text(characters, min_size=1, max_size=8).filter(
+    lambda id: id.split() == [id] and not id.startswith("\ufeff") and "\0" not in id
+)
 
 
 def joined(*tokens: str) -> st.SearchStrategy[bytes]:
