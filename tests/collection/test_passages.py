@@ -100,7 +100,7 @@ def test_qrels_name_documents(folder: Path, caplog: pytest.LogCaptureFixture, as
     collection = passages(folder)
     getattr(collection, ask)("test")
     assert collection.qrels("test")["q1"].keys() == {"d1", "d2", "long"}
-    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (message,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "document 'long#0', judged for query 'q1', is not in the collection (1 such documents)" in message
     strict = Passages(BeirFolder(folder, "made", strict=True), 3, 1)
     with pytest.raises(CaiError, match="'long#0'"):

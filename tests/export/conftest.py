@@ -1,5 +1,6 @@
 """Impacts of the tiny collection, and what Lucene finds in their indexes."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,18 +51,25 @@ BY_HAND = {"d1": {"fever": 3, "cold": 5}, "d2": {"fever": 1}, "d3": {"cold": 2, 
 @pytest.fixture
 def impacts_by_hand(checkpoint: Path, tmp_path: Path) -> Path:
     """Impacts as that stage leaves them, of two shards, one document without any."""
+    return stored_impacts(checkpoint, tmp_path / "impacts", (BY_HAND, {"d5": {"é": 300}}))
+
+
+def stored_impacts(checkpoint: Path, output: Path, shards: Sequence[Mapping[str, Mapping[str, int]]]) -> Path:
+    """Impacts of documents, by their ids, as that stage leaves them."""
     config = load_encoder("splade-tiny").replace(range=10.0)
 
     def write(folder: Path) -> artifact.Stats:
-        for number, shard in enumerate((BY_HAND, {"d5": {"é": 300}})):
+        for number, shard in enumerate(shards):
             records = ({"id": id, "contents": "", "vector": vector} for id, vector in shard.items())
             jsonl.write(folder / f"{number:05d}.jsonl", records)
         artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
         loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
-        return {"vectors": 5, "nonzeros": 7, "document_scale": 102.3, "loss": loss, "settings": {}}
+        vectors = [vector for shard in shards for vector in shard.values()]
+        counts = {"vectors": len(vectors), "nonzeros": sum(map(len, vectors))}
+        return {**counts, "document_scale": 102.3, "loss": loss, "settings": {}}
 
     made_from = {"stage": "impact", "checkpoint": checkpoint_digest(checkpoint)}
-    return artifact.make(tmp_path / "impacts", made_from, write)
+    return artifact.make(output, made_from, write)
 
 
 def impacts_of_bits(bits: int, run_folder: Path, output: Path) -> Path:

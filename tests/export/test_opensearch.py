@@ -15,7 +15,7 @@ from cai_pyserini.export.opensearch import ENGINES, export_opensearch, represent
 from cai_pyserini.export.source import Source
 from cai_pyserini.index.impact import index_impacts
 from tests.conftest import json_lines
-from tests.export.conftest import Found, assert_same, impacts_of_bits, search_lucene
+from tests.export.conftest import Found, assert_same, impacts_of_bits, search_lucene, stored_impacts
 
 WEIGHTS = {
     "type": "object",
@@ -205,11 +205,10 @@ def test_bulk_requests_are_small_enough_for_a_server(
     assert read_bulk(tmp_path / "many") == read_bulk(tmp_path / "one")
 
 
-def test_an_id_that_no_server_takes_is_refused(impacts_by_hand: Path, tmp_path: Path) -> None:
-    path = impacts_by_hand / "00001.jsonl"
-    path.write_text(path.read_text().replace("d5", "é" * 257))
+def test_an_id_that_no_server_takes_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    impacts = stored_impacts(checkpoint, tmp_path / "impacts", [{"é" * 257: {"é": 300}}])
     with pytest.raises(CaiError, match=r"the id é{20}… has 514 bytes; elasticsearch takes 512"):
-        export_opensearch(Source(impacts_by_hand), tmp_path / "export", "elasticsearch")
+        export_opensearch(Source(impacts), tmp_path / "export", "elasticsearch")
 
 
 def test_nine_significant_bits() -> None:
