@@ -85,9 +85,9 @@ def gather(
     rows: dict[str, dict[str, float]] = {}
     for system in systems if "queries" in check.stats else []:
         rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
-        manifest = artifact.read_manifest(layout.run(system))
         rows[system.name]["queries"] = check.stats["queries"]
-        rows[system.name]["ms_per_query"] = manifest.stats["ms_per_query"] if manifest else float("nan")
+        run = artifact.require(layout.run(system), "search", "fusion fuse", "fusion rerank")
+        rows[system.name]["ms_per_query"] = run.stats["ms_per_query"]
     main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
     feedback = {
         name: _feedback(measured, main_measure[plain], qrels or {})

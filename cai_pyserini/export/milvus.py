@@ -32,8 +32,8 @@ def connect(uri: str) -> Any:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they log what they raise
     try:
         return MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""))
-    except MilvusException as error:
-        raise CaiError(f"{shown}: Milvus cannot be reached or opened ({error.message})") from None
+    except (MilvusException, ValueError) as error:  # ValueError for an address that is none
+        raise CaiError(f"{shown}: Milvus cannot be reached or opened ({getattr(error, 'message', error)})") from None
 
 
 def without_password(uri: str) -> str:

@@ -95,9 +95,12 @@ def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
                 ids, values = row["corpus_id"], row["score"]
                 positive, negatives = chosen[query]
                 kept = {positive, *negatives}
-                for id, score in zip(ids, values, strict=True) if isinstance(ids, list) else ((ids, values),):
-                    if str(id) in kept:
-                        scores[query, str(id)] = float(score)
+                try:
+                    for id, score in zip(ids, values, strict=True) if isinstance(ids, list) else ((ids, values),):
+                        if str(id) in kept:
+                            scores[query, str(id)] = float(score)
+                except (TypeError, ValueError):
+                    raise CaiError(f"{path}: query {query!r} has not one number as score for each passage") from None
     margins = {
         query: {id: scores[query, positive] - scores[query, id] for id in negatives if (query, id) in scores}
         for query, (positive, negatives) in chosen.items()

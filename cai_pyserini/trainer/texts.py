@@ -65,8 +65,11 @@ def _texts(corpus: str) -> Iterator[str]:
         for document in open_collection(load_index_config(corpus)).documents():
             yield document.contents
     elif ".jsonl" in path.suffixes:
-        for _, data in jsonl.read(path, ("text",)):
-            yield " ".join(part for part in (data.get("title"), data["text"]) if part)
+        for where, data in jsonl.read(path, ("text",)):
+            title = "" if data.get("title") is None else data["title"]
+            if not isinstance(title, str):
+                raise CaiError(f"{where}: title and text must be strings")
+            yield f"{title} {data['text']}".strip()
     else:
         for _, line in jsonl.read_lines(path):
             yield line.rstrip("\r\n")

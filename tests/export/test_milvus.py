@@ -82,6 +82,12 @@ def test_no_other_collection_is_dropped(impacts: Path, uri: str, tmp_path: Path)
     client.close()
 
 
+@pytest.mark.parametrize("uri", ["http://localhost:port", "http://localhost:99999", "http://[::1"])
+def test_an_address_that_is_none_is_refused(uri: str) -> None:
+    with pytest.raises(CaiError, match=r"^http://\S+: Milvus cannot be reached or opened"):
+        connect(uri)
+
+
 def test_a_password_is_neither_stored_nor_shown(
     impacts: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,13 @@ def test_msmarco_scores_can_be_rows_of_jsonl(marco: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("row", [{"score": None}, {"corpus_id": ["0", "4"], "score": [9.0]}, {"score": [9.0]}])
+def test_scores_that_are_missing_are_refused(marco: Path, row: dict[str, object]) -> None:
+    (marco / "rows.jsonl").write_text(json.dumps({"query_id": "0", "corpus_id": "0"} | row) + "\n")
+    with pytest.raises(CaiError, match=r"rows\.jsonl: query '0' has not one number as score for each passage"):
+        write_training_file(settings(marco, scores=[marco / "rows.jsonl"]))
+
+
 def test_pickled_scores_are_refused(marco: Path) -> None:
     (marco / "scores.pkl.gz").write_bytes(b"")
     with pytest.raises(CaiError, match=r"scores.pkl.gz: scores must be Parquet or JSONL"):

@@ -24,3 +24,6 @@ def test_collections_text_files_and_jsonl_files(tiny: Path, tmp_path: Path) -> N
     (tmp_path / "d.jsonl").write_text('{"text": "x"}\n{"title": "y"}\n')
     with pytest.raises(CaiError, match=r"d.jsonl:2: expected an object with text as strings"):
         list(texts([str(tmp_path / "d.jsonl")]))
+    (tmp_path / "e.jsonl").write_text('{"title": null, "text": "x"}\n{"title": 7, "text": "x"}\n')
+    with pytest.raises(CaiError, match=r"e.jsonl:2: title and text must be strings"):
+        list(texts([str(tmp_path / "e.jsonl")]))
