@@ -123,26 +123,15 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
             else:
                 sync(partial)
                 require_writable(path, folder)
-                _replace_file(path, partial, manifest)
+                with atomic_write(manifest_path(path)) as written:
+                    written.write_text(manifest, encoding="utf-8")  # first, in case the disk is full
+                    write_text(manifest_path(path), _manifest(recipe, stats, {}, start))  # of no file: unfinished
+                    partial.replace(path)
             sync(path.parent)
         finally:
             remove(partial)
             remove(old)
             lock.place.unlink(missing_ok=True)
-
-
-def _replace_file(path: Path, partial: Path, manifest: str) -> None:
-    """Replace a file and its manifest; an interruption leaves both as they were, or neither."""
-    try:
-        with atomic_write(manifest_path(path)) as written:
-            written.write_text(manifest, encoding="utf-8")
-            sync(written)
-            manifest_path(path).unlink(missing_ok=True)
-            partial.replace(path)
-    except BaseException:
-        if not manifest_path(path).exists():
-            path.unlink(missing_ok=True)
-        raise
 
 
 def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared: bool, start: float) -> None:
@@ -318,6 +307,8 @@ def _inspect(path: Path) -> Manifest | str:
     if data.get("format") != FORMAT:
         return "was made by another version of cai_pyserini"
     manifest, sizes = Manifest(**data), _sizes(path)
+    if path.is_file() and not manifest.files:
+        return "is missing or unfinished"
     for name, size in manifest.files.items():
         if name not in sizes:
             return f"is damaged ({name} is missing)"
@@ -338,8 +329,8 @@ def require(path: Path, *stages: str) -> Manifest:
     stage."""
     found = _inspect(path)
     if isinstance(found, str):
-        again, of_file = " again" * manifest_path(path).exists(), path.is_file()
-        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * bool(again and of_file)
+        again, damaged = " again" * manifest_path(path).exists(), found.startswith("is damaged")
+        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * (damaged and path.is_file())
         raise CaiError(f"{path} {found}: make it{again} with `python -m cai_pyserini.{stages[0]}`{kept}")
     if found.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
@@ -393,7 +384,7 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
     if folder and not inside and path.resolve() == Path.cwd():
         raise CaiError(f"{path} is the current folder, which cannot be replaced: {remedy}")
     path = path.absolute()
-    if path.is_file() and path.stat().st_size and not any(p.exists() for p in (manifest_path(path), _lock_path(path))):
+    if path.is_file() and path.stat().st_size and not manifest_path(path).exists():
         raise CaiError(f"{path} is a file that this command has not made: {remedy}, or delete it")
     require_free(_lock_path(path) if in_place else path / UNFINISHED, path)
     places = [path, *path.parents] if inside else path.parents

@@ -3,9 +3,10 @@
 Clients search two indexes of a collection in turn, BM25 and joint, over connections that stay open, with all of its
 queries again and again, while the indexes are reopened once a minute. In the first sixth of the time, the JVM compiles
 and caches fill; from then on, the server's threads, file handles and memory may not grow: the medians of the last sixth
-are compared with those of the second, with a tolerance for memory alone, which is freed but not returned. The 99th percentile of the last sixth may exceed that of the first by a fifth.
-A 5xx, or no answer within 10 seconds, is an error, and none is allowed. Exits with 1 if a target is missed. Needs
-Linux. The clients run on the same machine and take their share of it.
+are compared with those of the second, with a tolerance for memory alone, which is freed but not returned. The 99th
+percentile of the last sixth may exceed that of the first by a fifth. A 5xx, or no answer within 10 seconds, is an
+error, and none is allowed. Exits with 1 if a target is missed. Needs Linux. The clients run on the same machine and
+take their share of it.
 """
 
 import asyncio

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -196,6 +197,61 @@ def test_a_manifest_without_its_file_does_not_count(tmp_path: Path) -> None:
     assert artifact.read_manifest(path) is None
 
 
+# A program that makes the file sys.argv[1], and is killed as it renames something for the sys.argv[2]-th time.
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from cai_pyserini.core import artifact
+
+left = int(sys.argv[2])
+
+def count(event, arguments):
+    global left
+    left -= event == "os.rename"
+    if event == "os.rename" and not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(count)
+recipe = {"stage": "idf", "bits": 9}
+artifact.make(Path(sys.argv[1]), recipe, lambda partial: partial.write_text("new") and {}, folder=False)
+"""
+
+
+@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize("rename", [1, 2, 3])
+def test_a_file_that_was_killed_half_way_and_then_interrupted_is_made_again(
+    tmp_path: Path, rename: int, old: bool
+) -> None:
+    """It has no lock any more, and without a manifest it would pass for the file of another tool."""
+    path = tmp_path / "a"
+    if old:
+        make(path, OLD, "old", folder=False)
+    killed = subprocess.run([sys.executable, "-c", DIES, path, str(rename)])
+    assert killed.returncode == -signal.SIGKILL
+
+    def interrupted(partial: Path) -> artifact.Stats:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        artifact.make(path, NEW, interrupted, folder=False)
+    if path.exists() and not (old and rename == 1):
+        with pytest.raises(CaiError, match=r"a is missing or unfinished: make it again with `[^`]*`$"):
+            artifact.require_if_ours(path)
+    assert content(make(path, NEW, "new", folder=False)) == "new"
+    assert names(tmp_path) == ["a", "a.manifest.json"]
+
+
+def test_a_file_of_others_is_not_replaced_because_of_the_lock_of_a_killed_process(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with half_way(path, "file") as process:
+        process.kill()
+        process.wait()
+        path.write_text("theirs")
+        with pytest.raises(CaiError, match="a is a file that this command has not made"):
+            make(path, NEW, "new", folder=False)
+    assert content(path) == "theirs"
+
+
 def test_a_file_stays_if_the_manifest_of_another_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,8 +341,9 @@ def test_what_counts_as_whole_survives_a_power_cut(
         assert {"sync .a/data", "sync .a/manifest.json", "sync .a"} & {*events[:whole]} >= {"sync .a"}
         assert events[whole + 1 :] == ["sync ."]
     else:
-        assert events.index("sync .a") < events.index("rename to a") < events.index("rename to a.manifest.json")
-        assert events[-1] == "sync ."
+        assert events.index("sync .a") < events.index("rename to a")
+        complete = [event for event in events if event.startswith("rename")][-1]
+        assert (complete, events[-1]) == ("rename to a.manifest.json", "sync .")
 
 
 @FORMS
