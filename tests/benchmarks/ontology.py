@@ -2,7 +2,8 @@
 
 A document is a term that is not obsolete and has a definition (title: its name, text: the definition); a query is a
 synonym that is no term's name; relevant are the terms that bear it. Of the queries a sample is taken. UBERON's terms
-are of anatomy, MONDO's of diseases. Unlike the demo's, the synonyms are of all kinds: Latin, abbreviations, spellings.
+are of anatomy, MONDO's of diseases, CL's of cells. Unlike the demo's, the synonyms are of all kinds: Latin,
+abbreviations, spellings.
 """
 
 import random
@@ -44,7 +45,7 @@ def main() -> None:
         "Write an ontology as a BEIR folder: terms as documents, synonyms as queries.",
         "UBERON --output data/uberon",
     )
-    parser.add_argument("ontology", choices=["UBERON", "MONDO"])
+    parser.add_argument("ontology", choices=["UBERON", "MONDO", "CL"])
     args = parser.parse_args()
     documents, queries = write(args.ontology, args.output)
     print(f"{args.output}: {documents:,} documents, {queries:,} queries")
