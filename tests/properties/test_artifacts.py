@@ -100,7 +100,7 @@ class Artifacts(RuleBasedStateMachine):
         try:
             make(path, setting)
         except CaiError as error:
-            assert "has files that this command has not made (" in str(error) and self.others(path)
+            assert "has files that this command has not made" in str(error) and self.others(path)
             return
         self.was_made(path, setting)
 
