@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.core.artifact import manifest_path, read_manifest
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.gpl.__main__ import main
@@ -34,10 +35,10 @@ def test_killed_between_its_steps_it_continues(
 ) -> None:
     steps = tmp_path / "gpl.steps"
     done = [
-        steps / "generated" / "manifest.json",
-        steps / "runs" / "splade-tiny" / "runs" / "splade.trec.manifest.json",
-        steps / "negatives.jsonl.manifest.json",
-        steps / "train.jsonl.manifest.json",
+        steps / "generated",
+        steps / "runs" / "splade-tiny" / "runs" / "splade.trec",
+        steps / "negatives.jsonl",
+        steps / "train.jsonl",
     ]
     for step in (done[1], done[3]):  # before the second retriever, and before training
         process = subprocess.Popen(
@@ -46,14 +47,14 @@ def test_killed_between_its_steps_it_continues(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        while not step.exists():
+        while read_manifest(step) is None:
             assert process.poll() is None, process.communicate()[0].decode()
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    made = {step: step.stat().st_mtime_ns for step in done}
+    made = [manifest_path(step).stat().st_mtime_ns for step in done]
     main(flags)
-    assert {step: step.stat().st_mtime_ns for step in done} == made  # nothing was done twice
+    assert [manifest_path(step).stat().st_mtime_ns for step in done] == made  # nothing was done twice
     log = json.loads((tmp_path / "gpl" / "log.json").read_text())
     assert [entry["step"] for entry in log] == [1, 2, 3]
     assert load_encoder(str(tmp_path / "gpl")).max_document_length == 350
