@@ -42,14 +42,14 @@ class IrDataset(Collection):
                 where = f"{dataset}: document {number}"
                 title = getattr(document, "title", None) or ""
                 rest = document._replace(title="") if title else document  # the library's text begins with the title
-                yield Record(where, checked_id(document.doc_id, where), title, rest.default_text().strip())
+                yield Record(where, checked_id(document.doc_id, where), title, _text(rest).strip())
 
     def _queries(self, split: str) -> Iterator[Record]:
         dataset = self.id.replace("{split}", split)
         with _download_errors(dataset):
             for number, query in enumerate(self._load(dataset).queries_iter(), 1):
                 where = f"{dataset}: query {number}"
-                yield Record(where, checked_id(query.query_id, where), "", query.default_text())
+                yield Record(where, checked_id(query.query_id, where), "", _text(query))
 
     def _qrels(self, split: str) -> Iterator[Judgment]:
         dataset = self.id.replace("{split}", split)
@@ -66,6 +66,11 @@ class IrDataset(Collection):
             return ir_datasets.load(dataset)
         except KeyError:
             raise CaiError(f"ir_datasets has no dataset {dataset!r}") from None
+
+
+def _text(entry: Any) -> str:
+    """The text of a document or a query; the library would write a field without a value as "None"."""
+    return str(entry._replace(**{key: "" for key, value in entry._asdict().items() if value is None}).default_text())
 
 
 @contextmanager

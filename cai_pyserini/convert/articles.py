@@ -21,7 +21,7 @@ def parse_article(line: str, where: str, id_keys: Sequence[str], abstract_key: s
 
     Raises CaiError, which begins with `where`, for a line without an id or an abstract; both texts may be null.
     """
-    data = jsonl.parse(line, where, halves=True)
+    data = jsonl.parse(line, where, surrogates=True)
     id = next((data[key] for key in id_keys if key in data), None)
     title, abstract = data.get("title"), data.get(abstract_key, 0)
     if id is None or not isinstance(title, str | None) or not isinstance(abstract, str | None):

@@ -35,6 +35,7 @@ UNRECORDED = {  # buffers, batches, numbers of processes and intervals; messages
     "core.trec": ("PART",),
     "encode.encode": ("SAVE_SECONDS",),
     "encode.shards": ("NAMES", "THREADS", "UNREADABLE"),
+    "fusion.fuse": ("BELOW_0",),
     "fusion.fusions": ("DEFAULT", "DEPTH"),
     "fusion.rescore": ("PAIRS",),
     "impact.impacts": ("LEAST_SHARDS",),

@@ -61,20 +61,20 @@ def read(path: Path, strings: Sequence[str] = (), start: Start | None = None) ->
         yield where, parse(line, where, strings)
 
 
-def parse(text: str, where: str, strings: Sequence[str] = (), halves: bool = False) -> dict[str, Any]:
+def parse(text: str, where: str, strings: Sequence[str] = (), surrogates: bool = False) -> dict[str, Any]:
     """Parse a line as a JSON object. Raises CaiError for anything else; its message begins with `where`.
 
-    With `halves`, strings may have surrogates without their other half, which UTF-8 cannot hold.
+    With `surrogates`, strings may have unpaired surrogates, which UTF-8 cannot hold.
     """
     try:
         data = json.loads(text, object_pairs_hook=_unique)
-        if not halves and ("\\ud" in text or "\\uD" in text):
+        if not surrogates and ("\\ud" in text or "\\uD" in text):
             json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise CaiError(f"{where}: not JSON ({error.msg} at column {error.colno}); correct or remove it") from None
-    except UnicodeEncodeError as error:  # an escape from \ud800 to \udfff without its other half
-        half = ascii(error.object[error.start])[1:-1]
-        raise CaiError(f"{where}: {half} is half a character; correct or remove it") from None
+    except UnicodeEncodeError as error:
+        escape = ascii(error.object[error.start])[1:-1]
+        raise CaiError(f"{where}: {escape} is an unpaired surrogate; correct or remove it") from None
     except KeyError as error:
         raise CaiError(f"{where}: the key {error.args[0]!r} occurs twice in an object; correct or remove it") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of nested lists

@@ -64,10 +64,24 @@ def _message(kind: type[Settings], error: ErrorDetails) -> str:
     return f"{key}: {error['input']!r} {message}"
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML would take the last value of a key that occurs twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value} occurs twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The `key: value` pairs of a YAML file. Raises CaiError for a missing or broken file."""
+    """The `key: value` pairs of a YAML file. Raises CaiError for a missing or broken file, or a repeated key."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        data = _Loader(path.read_text(encoding="utf-8-sig")).get_single_data()
     except FileNotFoundError:
         raise CaiError(f"no file {path}") from None
     except yaml.MarkedYAMLError as error:

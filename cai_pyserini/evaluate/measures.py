@@ -52,14 +52,18 @@ def _parsed(name: str) -> Measure:
     with suppress(Exception):  # of many kinds, such as SyntaxError and AssertionError
         if _is_computable(measure := ir_measures.parse_measure(name)):
             return measure
-    known = (
-        measure(**{key: EXAMPLES[of.dtype] for key, of in measure.SUPPORTED_PARAMS.items() if of.required})
-        for measure in registry.values()
-    )
     raise CaiError(
         f"cannot compute {name} with ir_measures; it computes here: "
-        + ", ".join(dict.fromkeys(str(measure) for measure in known if _is_computable(measure)))
+        + ", ".join(dict.fromkeys(str(found) for kind in registry.values() if (found := _example(kind))))
     )
+
+
+def _example(measure: Measure) -> Measure | None:
+    """A measure with the parameters that it requires; if it then cannot be computed, with a cutoff too, as ERR."""
+    required = {key for key, of in measure.SUPPORTED_PARAMS.items() if of.required}
+    ways = (required, required | measure.SUPPORTED_PARAMS.keys() & {"cutoff"})
+    examples = (measure(**{key: EXAMPLES[measure.SUPPORTED_PARAMS[key].dtype] for key in keys}) for keys in ways)
+    return next(filter(_is_computable, examples), None)
 
 
 def _is_computable(measure: Measure) -> bool:

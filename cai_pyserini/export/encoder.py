@@ -6,9 +6,10 @@ from pathlib import Path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.export.source import LOSES
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 
 Write = Callable[[EncoderConfig, Representation, Path], list[str]]
 
@@ -18,7 +19,8 @@ def export_encoder(
 ) -> artifact.Manifest:
     """Make the artifact `output`. `write` gets a temporary folder, and returns what the format loses, in sentences.
 
-    Raises CaiError for a dense encoder, and for that of a joint index, whose words have no place in a vocabulary.
+    Raises CaiError for a dense encoder, for that of a joint index, whose words have no place in a vocabulary, and for
+    lengths beyond the checkpoint's positions.
     """
     if config.kind == "dense":
         raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
@@ -29,7 +31,7 @@ def export_encoder(
             "`python -m cai_pyserini.plugin export-topics`"
         )
     checkpoint = checkpoint_folder(config)
-    require_safetensors(checkpoint)
+    Encoder(config, "cpu").require_loadable("documents", "queries")
     representation = query or config.query
     recipe = {
         **artifact.made_by(__name__, "export"),

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,11 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import categories, ranks, read_parts, top, write_parts
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
+
+BELOW_0 = {  # what scores below 0 do, by the method that adds or multiplies scores as they are
+    "sum": "documents that it lacks count 0, which is more; minmax and zscore have them last",
+    "product": "a product takes the lowest of a query from its scores",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +35,7 @@ def fuse(
 ) -> Path:
     """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
 
-    Warns of a product's runs with scores below 0.
+    Warns of runs with scores below 0 where these do not count as they are, or where documents of other runs pass them.
     """
     recipe = {
         **artifact.made_by(__name__, "fusion fuse"),
@@ -42,36 +48,38 @@ def fuse(
 
     def write(path: Path) -> artifact.Stats:
         seconds, queries = 0.0, 0
-        negative: Counter[Path] = Counter()  # run -> queries with scores below 0
+        negative: Counter[Path] = Counter()  # run -> queries
 
         def parts() -> Iterator[pd.DataFrame]:
             nonlocal seconds, queries
             for read in read_parts(runs):
                 start = time.perf_counter()
-                fused = fuse_runs(read, method, depth, hits, weights)
+                fused = fuse_runs(read, method, depth, sys.maxsize, weights)
+                best = top(fused, hits)
                 seconds += time.perf_counter() - start
                 queries += fused["query_id"].nunique()
-                if FUSIONS[method].combine == "product":
-                    negative.update({path: _negative(run, depth) for path, run in zip(runs, read, strict=True)})
-                yield fused
+                if method in BELOW_0:
+                    found = None if FUSIONS[method].combine == "product" else fused
+                    negative.update({path: _negative(run, depth, found) for path, run in zip(runs, read, strict=True)})
+                yield best
 
         write_parts(parts(), path, tag)
         for run, count in (+negative).items():
-            logger.warning(
-                "%s has scores below 0 for %d of %d queries; a product takes the lowest of a query from its scores",
-                run,
-                count,
-                queries,
-            )
+            logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, BELOW_0[method])
         return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs)}
 
     return artifact.make(output, recipe, write, folder=False)
 
 
-def _negative(run: pd.DataFrame, depth: int) -> int:
-    """The number of queries with scores below 0 among their best `depth`."""
+def _negative(run: pd.DataFrame, depth: int, fused: pd.DataFrame | None) -> int:
+    """The number of queries with scores below 0 among their best `depth`. With `fused`, only of those for which it has
+    documents that are not among these."""
     best = top(run, depth)
-    return best.loc[best["score"] < 0, "query_id"].nunique()
+    queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
+    if fused is None:
+        return len(queries)
+    found, all_found = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
+    return int((found[queries] < all_found[queries]).sum())
 
 
 def fuse_runs(

@@ -37,7 +37,7 @@ from cai_pyserini.search.batch import (
 HITS = 1 << 16  # at most per batch
 CHARACTERS = 1 << 23  # of queries that are given to Java at a time; they are on its heap several times
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
-HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":\d,"length":(\d+)')  # score and id, as JSON
+HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
 
 
 class LuceneSearcher:

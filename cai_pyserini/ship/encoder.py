@@ -24,11 +24,13 @@ def ship_encoder(
     """Write the checkpoint, encoder.yaml, IDF and projection of an encoder, and a model card, to a folder.
 
     `spec` is what load_encoder takes, `base` the hub id of the model that it was made from (default: that of its
-    run folder, if it has one), and `repository` where it will be. Raises CaiError for the encoder of a joint index.
+    run folder, if it has one), and `repository` where it will be. Raises CaiError for the encoder of a joint index,
+    and for lengths beyond the checkpoint's positions.
     """
     config = load_encoder(spec)
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
+    Encoder(config, "cpu").require_loadable("documents", "queries")
     folder = Path(spec) if Path(spec).is_dir() else None
     found = scores.of_encoder(folder) if folder else None
     made = _adaptation(folder) if folder else None

@@ -13,11 +13,11 @@ from cai_pyserini.core.errors import CaiError
 
 @pytest.fixture
 def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Make a dataset of ir_datasets from TSV texts, in a registry of this test's own."""
+    """Make a dataset of ir_datasets from TSV texts, or documents in JSONL, in a registry of this test's own."""
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
     import ir_datasets
     from ir_datasets.datasets.beir import BeirTitleDoc
-    from ir_datasets.formats import TrecQrels, TsvDocs, TsvQueries
+    from ir_datasets.formats import JsonlDocs, TrecQrels, TsvDocs, TsvQueries
     from ir_datasets.util import LocalDownload
 
     monkeypatch.setattr(ir_datasets, "registry", ir_datasets.util.Registry())
@@ -28,7 +28,8 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         return LocalDownload(path)
 
     def make(id: str, docs: str, queries: str, qrels: str | None = None, kind: type = BeirTitleDoc) -> None:
-        parts = [TsvDocs(local(docs), kind), TsvQueries(local(queries))]
+        reader = JsonlDocs if docs.startswith("{") else TsvDocs
+        parts = [reader(local(docs), kind), TsvQueries(local(queries))]
         if qrels is not None:
             parts.append(TrecQrels(local(qrels), {0: "not", 1: "relevant"}))
         ir_datasets.registry.register(id, ir_datasets.datasets.base.Dataset(*parts))
@@ -65,6 +66,19 @@ def test_the_title_is_no_part_of_the_text_whatever_the_fields_are_called(registe
         assert document.contents.split() == ["Colds", "Zinc."]
         (text,) = open_collection(config.replace(fields=["text"])).documents()
         assert text.contents.split() == ["Colds", "Zinc."][name != "news" :]
+
+
+def test_a_field_without_a_value_is_empty(register) -> None:
+    """ir_datasets makes the word None of it."""
+    from ir_datasets.datasets.nfcorpus import NfCorpusDoc
+
+    lines = (
+        '{"doc_id": "d1", "url": null, "title": null, "abstract": "Zinc."}\n',
+        '{"doc_id": "d2", "url": "x", "title": "Colds", "abstract": null}\n',
+    )
+    register("made", "".join(lines), TSV_QUERIES, kind=NfCorpusDoc)
+    documents = open_collection(IndexConfig(name="made", source="ir_datasets:made")).documents()
+    assert [document.contents for document in documents] == [" Zinc.", "Colds "]
 
 
 def test_an_ir_dataset_without_splits(register) -> None:

@@ -40,8 +40,8 @@ def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('{"a": "\\ud83d"}', "f:2: \\ud83d is half a character; correct or remove it"),
-        ('{"\\uDC00": ""}', "f:2: \\udc00 is half a character; correct or remove it"),
+        ('{"a": "\\ud83d"}', "f:2: \\ud83d is an unpaired surrogate; correct or remove it"),
+        ('{"\\uDC00": ""}', "f:2: \\udc00 is an unpaired surrogate; correct or remove it"),
         (
             '{"a": ' + "1" * 5000 + "}",
             "f:2: JSON too large to read (Exceeds the limit (4300 digits) for integer string",

@@ -217,6 +217,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         (b"a: [8\n", r"mine\.yaml:2: not YAML \(.+\)$"),
         (b"a: 1\n  b: 8\n", r"mine\.yaml:2: not YAML \(.+\)$"),
+        (b"a: 1\nb: 8\na: 1\n", r"mine\.yaml:3: not YAML \(a occurs twice\)$"),
+        (b"a:\n  b: 8\n  b: 9\n", r"mine\.yaml:3: not YAML \(b occurs twice\)$"),
         (b"just words", r"mine\.yaml: expected `key: value` lines$"),
         (b"", r"mine\.yaml: expected `key: value` lines$"),
         (b"- a\n", r"mine\.yaml: expected `key: value` lines$"),

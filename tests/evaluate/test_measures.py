@@ -126,7 +126,7 @@ def test_every_measure_is_computed_as_ir_measures_does_or_refused(monkeypatch: p
     qrels = {str(q): {d: draw.choice([0, 0, 1, 1, 2]) for d in draw.sample(documents, 12)} for q in graded}
     qrels["9"] = {"nowhere": 1}
     run = run_of({str(q): [(d, draw.randrange(30) / 8) for d in draw.sample(documents, 30)] for q in (*graded, 77)})
-    computed, refused = [], []
+    computed, refused, named = [], [], set()
     for name in spellings():
         try:
             parse_measures([name])
@@ -134,9 +134,11 @@ def test_every_measure_is_computed_as_ir_measures_does_or_refused(monkeypatch: p
         except CaiError as error:
             assert re.match(rf"cannot compute {re.escape(name)} .*: AP, .*P@10", str(error))
             refused.append(name)
+            named = {ir_measures.parse_measure(known).NAME for known in str(error).split("here: ")[1].split(", ")}
     assert {"AP", "MAP", "R@10", "IPrec@.5", "Judged", "nDCG(judged_only=True)@3"} <= {*computed}
     assert {"P", "INST", "Accuracy", "NumQ", "NumRet", "ERR", "RBP", "P@.5", "P@True", "α_nDCG"} <= {*refused}
     assert ("ERR@10" in computed) == bool(which("perl"))
+    assert named == {ir_measures.parse_measure(name).NAME for name in computed}
     found = measure(qrels, run, computed)
     hits = scores_by_query(run)
     for name in computed:

@@ -143,3 +143,10 @@ def test_the_encoder_of_a_joint_index_is_refused(format: str, run_folder: Path, 
 def test_a_dense_encoder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="is a dense encoder: only SPLADE encoders are exported"):
         export_encoder(load_encoder("minilm"), tmp_path / "x", "anserini", lambda *_: [])
+
+
+def test_lengths_beyond_the_positions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="has 512 positions, too few for max_document_length 1024"):
+        config = load_encoder("splade-tiny").replace(max_document_length=1024)
+        export_encoder(config, tmp_path / "x", "sentence-transformers", lambda *_: [])
+    assert not (tmp_path / "x").exists()

@@ -177,11 +177,27 @@ def test_a_folder_is_not_overwritten(runs: list[Path], tmp_path: Path) -> None:
         fuse(runs, tmp_path / "folder")
 
 
+def test_a_sum_warns_of_scores_below_those_of_missing_documents(
+    runs: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of 0, which passes -1 of "a"; the hits of the output do not matter, nor scores of runs that lack nothing."""
+    for path, text in zip(runs, (LONG, OTHER), strict=True):
+        path.write_text(text)
+    fuse(runs, Path("cut.trec"), depth=2)
+    fuse(runs, Path("minmax.trec"), "minmax")
+    fuse([runs[1], runs[1]], Path("whole.trec"))
+    assert not caplog.messages
+    fuse(runs, Path("sum.trec"), hits=1)
+    assert caplog.messages == [
+        "b.trec has scores below 0 for 1 of 3 queries; documents that it lacks count 0, which is more; minmax and "
+        "zscore have them last"
+    ]
+
+
 def test_a_product_of_negative_scores_warns_of_the_run(runs: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     for path, text in zip(runs, (LONG, OTHER), strict=True):
         path.write_text(text)
     fuse(runs, Path("cut.trec"), "product", depth=2)
-    fuse(runs, Path("sum.trec"), "sum")
     assert not caplog.messages
     fuse(runs, Path("out.trec"), "product")
     assert caplog.messages == [

@@ -93,6 +93,9 @@ def test_what_cannot_be_shipped(run_folder: Path, adapted_run: Path, checkpoint:
     assert (source / "model.safetensors").is_file()
     with pytest.raises(CaiError, match=r"no config\.json"):
         ship_encoder(str(run_folder), tmp_path / "x", "mit")
+    (tmp_path / "long.yaml").write_text(f"checkpoint: {checkpoint}\nmax_query_length: 513\n")
+    with pytest.raises(CaiError, match="has 512 positions, too few for max_query_length 513"):
+        ship_encoder(str(tmp_path / "long.yaml"), tmp_path / "x", "mit")
     assert not (tmp_path / "x").exists()
     with pytest.raises(SystemExit, match="2"):
         main(["encoder", "splade-tiny", "--output", str(tmp_path / "x")])
