@@ -27,7 +27,7 @@ def connect(uri: str) -> Any:
     """A client of the server or of the file `uri`; MILVUS_TOKEN in the environment is the token of the server."""
     shown = without_password(uri)
     if "://" not in uri and not uri.endswith(".db"):
-        raise CaiError(f"the URI is neither the address of a server, http://HOST:19530, nor a file NAME.db")
+        raise CaiError("the URI is neither the address of a server, http://HOST:19530, nor a file NAME.db")
     for name in ("pymilvus", "grpc"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they log what they raise
     try:

@@ -107,7 +107,7 @@ def test_a_collection_that_others_make_meanwhile_is_not_replaced(impacts: Path, 
         yield from documents
 
     source.documents = slow  # type: ignore[method-assign]
-    with pytest.raises(CaiError, match="cai.* already exists"):
+    with pytest.raises(CaiError, match=r"cai.* already exists"):
         export_milvus(source, tmp_path / "milvus", uri, "cai")
 
 

@@ -138,12 +138,12 @@ def test_only_https_and_files_are_read(source: str) -> None:
 
 def test_a_url_that_is_none_is_an_error(index: Path, tmp_path: Path) -> None:
     wrong = "https://[x/y.tar.gz"
-    with pytest.raises(CaiError, match="cannot be read .*Invalid IPv6"):
+    with pytest.raises(CaiError, match=r"cannot be read .*Invalid IPv6"):
         registry.add(wrong)
     with pytest.raises(CaiError, match=r"entry\.json: cannot be read .*Invalid IPv6"):
         registry.add(str(write_entry(tmp_path / "shipped", index, urls=[wrong])))
     (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index)))
-    with pytest.raises(CaiError, match="cannot be downloaded .*Invalid IPv6"):
+    with pytest.raises(CaiError, match=r"cannot be downloaded .*Invalid IPv6"):
         registry.fetch(entry.replace(urls=[wrong]))
 
 
