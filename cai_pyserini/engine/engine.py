@@ -41,7 +41,7 @@ class Engine:
 
     Of each, the best `depth` documents are fused, as in `fusion.fuse_runs`; `hits` are those of a whole run, which some
     methods need. With `passages`, the documents of the indexes are passages, and a document has the score of its best.
-    `texts` stores the documents where no index of the retrievers does.
+    `texts` stores the documents where no index of the retrievers does. Threads can share engines like retrievers.
     """
 
     def __init__(

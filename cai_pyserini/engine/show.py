@@ -21,14 +21,12 @@ class Described(NamedTuple):
     shown: Shown
 
 
-def describe(engine: Engine, query: str, hits: int) -> list[Described]:
-    """The hits of a query."""
-    described = []
+def describe(engine: Engine, query: str, hits: int) -> Iterator[Described]:
+    """Yield the hits of a query."""
     for hit, explanation in engine.describe(query, hits):
         document = engine.document(hit.stored)
         shown = engine.show(document, explanation) if document else Shown([], [])
-        described.append(Described(hit, explanation, shown))
-    return described
+        yield Described(hit, explanation, shown)
 
 
 def as_text(engine: Engine, query: str, hits: int, bold: bool) -> Iterator[str]:

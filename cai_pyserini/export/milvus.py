@@ -27,18 +27,19 @@ def connect(uri: str) -> Any:
     """A client of the server or of the file `uri`; MILVUS_TOKEN in the environment is the token of the server."""
     shown = without_password(uri)
     if "://" not in uri and not uri.endswith(".db"):
-        raise CaiError(f"{shown} is neither the address of a server, http://HOST:19530, nor a file NAME.db")
+        raise CaiError("the URI is neither the address of a server, http://HOST:19530, nor a file NAME.db")
     for name in ("pymilvus", "grpc"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they log what they raise
     try:
         return MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""))
-    except (MilvusException, ValueError) as error:  # ValueError for an address that is none
-        raise CaiError(f"{shown}: Milvus cannot be reached or opened ({getattr(error, 'message', error)})") from None
+    except (MilvusException, ValueError) as error:
+        reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
+        raise CaiError(f"{shown}: Milvus cannot be reached or opened ({reason})") from None
 
 
 def without_password(uri: str) -> str:
     """A URI as it may be shown and stored: without a user and a password."""
-    return re.sub(r"(?<=://)[^/]*@", "", uri)
+    return re.sub(r"(?<=://).*@", "", uri)
 
 
 def export_milvus(source: Source, output: Path, uri: str, collection: str) -> artifact.Manifest:
@@ -62,7 +63,8 @@ def export_milvus(source: Source, output: Path, uri: str, collection: str) -> ar
     def write(folder: Path) -> list[str]:
         keys = Keys(source.encoder.tokenizer.terms)
         empty = _insert(client, unfinished, source, keys)
-        client.drop_collection(collection)
+        if ours:  # one that others have made meanwhile refuses the name
+            client.drop_collection(collection)
         client.rename_collection(unfinished, collection)
         client.load_collection(collection)
         keys.write(folder / "terms.txt")

@@ -22,9 +22,7 @@ from cai_pyserini.serve import answers
 from cai_pyserini.serve.guard import Guard, require
 from cai_pyserini.serve.metrics import Metrics
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, Page, render
-from cai_pyserini.serve.service import LONGEST_QUERY, Busy, Service, UnknownIndex
-
-MOST_HITS = 1000
+from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Busy, Service, UnknownIndex
 
 
 class Css(Response):

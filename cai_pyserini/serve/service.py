@@ -2,17 +2,18 @@
 
 Waiting searches of one system are batched: encoded together and searched in parallel. One thread runs all batches, so
 that models, tokenizers and indexes are never used by two requests at a time. A batch costs no more than the largest
-request allowed, a request that has timed out is skipped, and one that fails does so alone. So the thread is free soon
-after the last request it works for has been given up.
+request allowed, work for a request that has timed out stops, and one that fails does so alone. So the thread is free
+soon after the last request it works for has been given up.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from cai_pyserini.core.errors import CaiError
@@ -21,6 +22,7 @@ from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.lucene_index import Stored
 
 LONGEST_QUERY = 10_000  # characters; also of all queries of a batch together
+MOST_HITS = 1000  # of a search; also of all searches of a batch together
 BATCH = 64  # queries at most
 PROBE = "ready"  # what readiness searches for
 
@@ -83,7 +85,8 @@ class Service:
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
-        """Run `function` on a system in the worker thread and return its result."""
+        """Run `function` on a system in the worker thread and return its result; a list of what it yields, which stops
+        where the request times out."""
         return await self._answer(Job(index, call=function))
 
     @property
@@ -154,7 +157,10 @@ class Service:
         if engine is None:
             raise UnknownIndex(first.index)
         if first.call:
-            return [first.call(engine)]
+            result = first.call(engine)
+            if isinstance(result, Iterator):
+                result = list(takewhile(lambda _: not first.answer.done(), result))
+            return [result]
         self.batches(len(jobs))
         rankings = engine.search([job.text for job in jobs], first.hits, self._threads)
         return [
@@ -187,7 +193,8 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
         batches = groups.setdefault(id(job) if job.call else (job.index, job.hits), [[]])
-        if sum(len(other.text) for other in batches[-1]) + len(job.text) > LONGEST_QUERY:
+        batch = [*batches[-1], job]
+        if sum(len(one.text) for one in batch) > LONGEST_QUERY or job.hits * len(batch) > MOST_HITS:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]

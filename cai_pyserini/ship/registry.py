@@ -98,14 +98,14 @@ def add(source: str) -> list[Entry]:
 
     Raises CaiError for an entry with a URL that is not https, or, in a file, a file's.
     """
-    url = source if source.startswith((REMOTE, LOCAL)) else Path(source).absolute().as_uri()
+    url = source if "://" in source else Path(source).absolute().as_uri()
     allowed = (REMOTE,) if url.startswith(REMOTE) else (REMOTE, LOCAL)
     try:
         with _open(url) as response:
-            text = response.read(LARGEST)
-    except (OSError, HTTPException) as error:
+            found = parse_entries(response.read(LARGEST), source)
+        added = [entry.replace(urls=[urljoin(url, place) for place in entry.urls]) for entry in found]
+    except (OSError, HTTPException, ValueError) as error:  # ValueError for a URL that is none
         raise CaiError(f"{source}: cannot be read ({error})") from None
-    added = [entry.replace(urls=[urljoin(url, place) for place in entry.urls]) for entry in parse_entries(text, source)]
     if wrong := [place for entry in added for place in entry.urls if not place.startswith(allowed)]:
         raise CaiError(f"{source}: expected a URL that begins with {' or '.join(allowed)}, not {wrong[0]}")
     merged = entries() | {entry.name: entry for entry in added}
@@ -148,7 +148,7 @@ def _download(entry: Entry, output: Path) -> None:
     for url in entry.urls:
         try:
             _copy(url, output, entry)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:
             errors.append(f"{url}: cannot be downloaded ({error})")
             continue
         size = output.stat().st_size

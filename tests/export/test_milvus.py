@@ -84,8 +84,31 @@ def test_no_other_collection_is_dropped(impacts: Path, uri: str, tmp_path: Path)
 
 @pytest.mark.parametrize("uri", ["http://localhost:port", "http://localhost:99999", "http://[::1"])
 def test_an_address_that_is_none_is_refused(uri: str) -> None:
-    with pytest.raises(CaiError, match=r"^http://\S+: Milvus cannot be reached or opened"):
+    with pytest.raises(CaiError, match=r"^http://\S+: Milvus cannot be reached or opened \(no address of a server\)"):
         connect(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://me:pa/ss@db.example:19530", "https://me:pa/ss@db.example:port", "me:pa/ss@db.example:19530"]
+)
+def test_a_password_in_a_wrong_address_is_not_shown(uri: str) -> None:
+    with pytest.raises(CaiError) as error:
+        connect(uri)
+    assert "pa" not in str(error.value)
+
+
+def test_a_collection_that_others_make_meanwhile_is_not_replaced(impacts: Path, uri: str, tmp_path: Path) -> None:
+    source = Source(impacts)
+    documents = source.documents()
+
+    def slow() -> Iterator[tuple[str, dict[str, int]]]:
+        yield next(documents)
+        export_milvus(Source(impacts), tmp_path / "other", uri, "cai")
+        yield from documents
+
+    source.documents = slow  # type: ignore[method-assign]
+    with pytest.raises(CaiError, match=r"cai.* already exists"):
+        export_milvus(source, tmp_path / "milvus", uri, "cai")
 
 
 def test_a_password_is_neither_stored_nor_shown(

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.engine import Engine
-from cai_pyserini.serve.service import LONGEST_QUERY, Busy, Service
+from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Busy, Service
 from tests.serve.conftest import engines
 
 pytestmark = pytest.mark.slow
@@ -69,6 +69,15 @@ def test_a_batch_costs_no_more_than_the_longest_query(service: Service) -> None:
     assert sizes == [1, 2, 2]
 
 
+def test_a_batch_has_no_more_hits_than_the_largest_search(service: Service) -> None:
+    sizes: list[float] = []
+    service.batches = sizes.append
+    searches = [service.search("bm25", "cancer", hits) for hits in (MOST_HITS, 400, MOST_HITS, 400, 400)]
+    answers = run(service, lambda: together(service, *searches))
+    assert [found[0][0].id for found in answers] == ["d3"] * 5
+    assert sizes == [1, 1, 2, 1]
+
+
 @pytest.mark.parametrize("index", ["bm25", "joint-splade-idf"])
 def test_a_request_fails_alone(service: Service, index: str) -> None:
     texts = ["bladder", "\x1c", "bladder infection"]
@@ -99,6 +108,26 @@ def test_a_full_queue_and_late_answers(run_folder: Path) -> None:
 
     run(service, crowd)
     assert called == []  # nobody waited for it any more
+
+
+def test_work_stops_where_nobody_waits_for_it(run_folder: Path) -> None:
+    service = Service(lambda: engines(run_folder), timeout=0.5)
+    described: list[int] = []
+
+    def describe(engine: Engine) -> Iterator[int]:
+        for number in range(50):
+            time.sleep(0.1)
+            described.append(number)
+            yield number
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await service.call("bm25", describe)
+        (((hit, _),)) = await service.search("bm25", "bladder", 1)
+        assert hit.id == "d4"
+
+    run(service, give_up)
+    assert len(described) < 10
 
 
 def test_a_service_has_a_system() -> None:

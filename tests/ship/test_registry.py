@@ -128,6 +128,25 @@ def test_an_entry_that_is_not_there_is_named(tmp_path: Path) -> None:
         registry.add(str(tmp_path / "nothing.json"))
 
 
+@pytest.mark.parametrize(
+    "source", ["http://example.org/e.json", "ftp://example.org/e.json", "HTTPS://example.org/e.json"]
+)
+def test_only_https_and_files_are_read(source: str) -> None:
+    with pytest.raises(CaiError, match=f"{source}: cannot be read .*neither with https:// nor with file://"):
+        registry.add(source)
+
+
+def test_a_url_that_is_none_is_an_error(index: Path, tmp_path: Path) -> None:
+    wrong = "https://[x/y.tar.gz"
+    with pytest.raises(CaiError, match=r"cannot be read .*Invalid IPv6"):
+        registry.add(wrong)
+    with pytest.raises(CaiError, match=r"entry\.json: cannot be read .*Invalid IPv6"):
+        registry.add(str(write_entry(tmp_path / "shipped", index, urls=[wrong])))
+    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index)))
+    with pytest.raises(CaiError, match=r"cannot be downloaded .*Invalid IPv6"):
+        registry.fetch(entry.replace(urls=[wrong]))
+
+
 def broken(archive: Path, entry: Entry) -> Entry:
     archive.write_bytes(archive.read_bytes()[:-1] + b"?")
     return entry
