@@ -23,7 +23,7 @@ from cai_pyserini.trainer.settings import inherited
 
 STAGE = "adapt: pseudo queries"
 DEPTH = 50  # a negative is among this many best documents of one of the systems
-NEGATIVES = 4  # per pseudo query; each makes an example of its own
+NEGATIVES = 4  # per pseudo query
 TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 

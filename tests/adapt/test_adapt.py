@@ -188,12 +188,14 @@ def test_the_plan_and_the_estimate_come_before_the_work(
         raise InterruptedError
 
     monkeypatch.setattr(Examples, "write", interrupt)
-    (tmp_path / "splade.yaml").write_text("batch_size: 4\n")
+    (tmp_path / "splade.yaml").write_text("batch_size: 4\nepochs: 2\n")
     flags = ["--collection", str(tiny), "--base", "splade-tiny", "--splade", str(tmp_path / "splade.yaml")]
     with pytest.raises(InterruptedError):
         main([*flags, "--output", str(tmp_path / "model")])
     plan = capsys.readouterr().out
-    assert "2. contrast: 200 steps with 4 queries each\n3. mean of weights, at most 0.6 new, as held-out" in plan
+    assert (
+        "2. contrast: at most 2,500 steps with 4 queries each\n3. mean of weights, at most 0.6 new, as held-out" in plan
+    )
     assert "about " in plan.splitlines()[-1] and plan.endswith(" contrast\n")
 
 

@@ -85,6 +85,14 @@ def test_a_short_training_reaches_its_learning_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_training_of_one_step_trains(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    """A warm-up would have only its first step, with a learning rate of 0."""
+    SpladeTraining(splade_settings(tmp_path / "model", max_steps=1, log_steps=1)).run()
+    log = json.loads((tmp_path / "model" / "log.json").read_text())
+    assert [entry["learning_rate"] for entry in log] == [1e-4]
+
+
+@pytest.mark.slow
 def test_a_training_that_diverges_is_stopped(splade_settings: MakeSettings, tmp_path: Path) -> None:
     settings = splade_settings(tmp_path / "model", learning_rate=1e30, loss="in-batch", warmup=0.0)
     with pytest.raises(CaiError, match=r"loss is nan at step 3: training has diverged. Lower --learning-rate"):
