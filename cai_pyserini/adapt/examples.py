@@ -57,7 +57,10 @@ class Examples:
         """Write the training file. Raises CaiError for a collection that makes no example."""
 
         def write(path: Path) -> artifact.Stats:
-            return {"examples": jsonl.write(path, self._examples())}
+            count = jsonl.write(path, self._examples())
+            if not count:
+                raise self.material.too_small()
+            return {"examples": count}
 
         return artifact.make(self.output, self.recipe(), write, folder=False)
 
