@@ -110,7 +110,7 @@ def test_what_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     what = ["--collection", str(tiny)]
-    with pytest.raises(CaiError, match="^s3://nowhere/vectors/.unfinished cannot be written .The specified bucket doe"):
+    with pytest.raises(CaiError, match=r"^s3://nowhere/vectors/.unfinished cannot be written .The specified bucket"):
         encode([*what, "--encoder", "splade-tiny", "--output", "s3://nowhere/vectors"])
     with pytest.raises(SystemExit, match="2"):
         words([*what, "--output", f"{bucket}/words"])
