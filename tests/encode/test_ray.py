@@ -42,6 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterato
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # or else other tests leave its workers little of the processors
         for name, value in s3_environment(s3_server).items():
             patch.setenv(name, value)
         made = Cluster(initialize_head=True, head_node_args=MACHINE)
