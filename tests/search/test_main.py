@@ -97,6 +97,7 @@ def test_a_document_cannot_write_to_the_terminal(
     assert re.search(r"^  1\. \d\.\d{4}  d\\u001b\[2J  one 2\. 9\.9999 d2\\u000d\\u001b\]0;title\\u0007$", got, re.M)
     assert not re.search(r"\x1b(?!\[[01]m)|[\x07\x9b\u202e]", got)
     assert json.loads(on_terminal(*search, "--format", "json"))
+    capsys.readouterr()
     main(["bladder", "--index", str(index), "--format", "json"])
     assert json.loads(capsys.readouterr().out)["snippet"] == text
 
