@@ -2,8 +2,6 @@
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "short", deadline=None, max_examples=40, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("long", settings.get_profile("short"), max_examples=5_000, stateful_step_count=50)
+settings.register_profile("short", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("short"), max_examples=5_000)
 settings.load_profile("short")
