@@ -237,7 +237,8 @@ class Adaptation:
             measured = SpladeTraining(settings.replace(base=self.settings.base))  # its own base may not exist yet
             return steps * measured.step_seconds(self._pool(settings))
 
-        work = f"{steps:,} steps with {settings.batch_size} queries each"
+        most = "" if self.settings.data or settings.max_steps else "at most "
+        work = f"{most}{steps:,} steps with {settings.batch_size} queries each"
         return Step(label, work, lambda: SpladeTraining(settings).run(label), is_done, seconds)
 
     def _count(self, settings: SpladeSettings) -> int:

@@ -23,7 +23,7 @@ from cai_pyserini.trainer.settings import inherited
 
 STAGE = "adapt: pseudo queries"
 DEPTH = 50  # a negative is among this many best documents of one of the systems
-NEGATIVES = 4  # per pseudo query; each makes an example of its own
+NEGATIVES = 4  # per pseudo query
 TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 
@@ -57,7 +57,10 @@ class Examples:
         """Write the training file. Raises CaiError for a collection that makes no example."""
 
         def write(path: Path) -> artifact.Stats:
-            return {"examples": jsonl.write(path, self._examples())}
+            count = jsonl.write(path, self._examples())
+            if not count:
+                raise self.material.too_small()
+            return {"examples": count}
 
         return artifact.make(self.output, self.recipe(), write, folder=False)
 

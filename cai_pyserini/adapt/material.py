@@ -130,7 +130,7 @@ class Material:
         """BM25, SPLADE with IDF, and dense retrieval if there is a dense encoder, for all pseudo queries."""
         texts = [query.text for query in self.pseudo_queries]
         if not texts:
-            raise self._too_small()
+            raise self.too_small()
         bm25 = Bm25(self.contents)
         systems: list[Scorer] = [Products(bm25.queries(texts), bm25.documents), *self.products]
         weights = [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values())
@@ -212,9 +212,10 @@ class Material:
         """The numbers of the pseudo queries that train."""
         numbers = self._drawn[1] + np.flatnonzero(self.found[self._drawn[1] :])
         if not len(numbers):
-            raise self._too_small()
+            raise self.too_small()
         return numbers
 
-    def _too_small(self) -> CaiError:
+    def too_small(self) -> CaiError:
+        """What to raise if there is nothing to train on."""
         name = self.collection.name
         return CaiError(f"collection {name} makes no training examples: its documents are too few or too short")

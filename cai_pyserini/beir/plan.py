@@ -101,6 +101,10 @@ def _require_adaptation(experiment: Experiment, system: System) -> None:
     if experiment.adapt is None:
         raise CaiError(f"{system.name} needs --adapt; --help says more")
     require_modules(PACKAGES, "trainer")
+
+    from cai_pyserini.trainer.training import require_one_gpu
+
+    require_one_gpu(experiment.adapt.device)
     if load_index_config(experiment.adapt.collection).passages != experiment.collection.passages:
         raise CaiError(
             "--passages with --adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "

@@ -253,12 +253,15 @@ def load_step[S: Settings](
 ) -> S:
     """The settings of a step that an adaptation runs: `fixed` overrides the YAML file, which overrides `usual`.
 
-    Raises CaiError if the file sets a fixed value.
+    A file's number of epochs overrides a usual number of steps. Raises CaiError if the file sets a fixed value.
     """
     values = read_yaml(path) if path else {}
     if clash := sorted(values.keys() & fixed.keys()):
         raise CaiError(f"{path}: {', '.join(clash)} cannot be set here")
-    return build(kind, {**(usual or {}), **values, **fixed}, str(path or kind.__name__))
+    usual = dict(usual or {})
+    if "epochs" in values:
+        usual.pop("max_steps", None)
+    return build(kind, usual | values | dict(fixed), str(path or kind.__name__))
 
 
 def recorded(settings: Settings, *without: str) -> dict[str, Any]:

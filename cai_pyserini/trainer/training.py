@@ -221,6 +221,8 @@ def run(
     trainer = build()
     arguments, data, output = trainer.args, trainer.train_dataset, settings.output
     steps = arguments.max_steps = total_steps(settings, len(data), arguments.world_size)
+    if steps == 1:
+        arguments.warmup_steps = 0  # a warm-up begins at a learning rate of 0
     checkpoint, done = _last_checkpoint(Path(arguments.output_dir), arguments.world_size)
     if announce:
         line = f"{label}: {len(data):,} examples, {steps:,} steps"

@@ -1,5 +1,6 @@
 """Examples and what they are made from, with real encoders."""
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,17 @@ def test_vectors_of_a_sample_are_those_of_the_collection(
     assert splade.documents.shape[0] == len(sample.contents) == 7
     np.testing.assert_array_equal(dense.documents, [vectors[text] for text in sample.contents])
     assert {path.name for path in folder.iterdir()} == {"documents", "dense-documents", "sample"}
+
+
+@pytest.mark.slow
+def test_too_few_documents_for_negatives_are_refused(tiny: Path, tmp_path: Path) -> None:
+    """An empty file stopped the training after it, when the projection had been learned."""
+    with (tiny / "corpus.jsonl").open() as corpus:
+        (tmp_path / "corpus.jsonl").write_text("".join(islice(corpus, 4)))
+    made = material(IndexConfig(name="four", source=str(tmp_path)), tmp_path / "vectors")
+    assert len(made.train)
+    with pytest.raises(CaiError, match="collection four makes no training examples: its documents are too few"):
+        Examples(made, tmp_path / "x.jsonl").write()
 
 
 def test_a_collection_without_queries_is_refused(tmp_path: Path) -> None:

@@ -184,6 +184,12 @@ def test_passages_that_adaptation_does_not_know_are_refused(adapting: Experiment
     assert_refused(changed, ["adapted-splade"], "--passages with --adapt: write `passages` to a YAML file of the")
 
 
+def test_several_gpus_are_refused_before_any_stage(adapting: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    changed = replace(adapting, adapt=adapting.adapt and adapting.adapt.replace(device="auto"))
+    assert_refused(changed, ["adapted-splade"], "one process trains on one GPU, and this one sees 4: choose one")
+
+
 def test_a_missing_extra_is_named_before_any_stage(adapting: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "PACKAGES", ("no_such_module",))
     assert_refused(adapting, ["adapted-splade"], r"no_such_module not installed: .*\[trainer\]")

@@ -14,6 +14,7 @@ from cai_pyserini.core.artifact import manifest_path, read_manifest
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.gpl.__main__ import main
+from cai_pyserini.trainer.pairs import PairTraining
 from tests.conftest import json_lines
 
 TRAIN = "max_steps: 3\nbatch_size: 4\nwarmup: 0.3\nlog_steps: 1\n"
@@ -31,8 +32,9 @@ def flags(tiny: Path, generator: Path, cross_encoder: Path, tmp_path: Path) -> l
 
 @pytest.mark.slow
 def test_killed_between_its_steps_it_continues(
-    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Killed before the second retriever, and interrupted before the training."""
     steps = tmp_path / "gpl.steps"
     done = [
         steps / "generated",
@@ -40,18 +42,26 @@ def test_killed_between_its_steps_it_continues(
         steps / "negatives.jsonl",
         steps / "train.jsonl",
     ]
-    for step in (done[1], done[3]):  # before the second retriever, and before training
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cai_pyserini.gpl", *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        while read_manifest(step) is None:
-            assert process.poll() is None, process.communicate()[0].decode()
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cai_pyserini.gpl", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    while read_manifest(done[1]) is None:
+        assert process.poll() is None, process.communicate()[0].decode()
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = [manifest_path(step).stat().st_mtime_ns for step in done[:2]]
+
+    def interrupt(self: PairTraining) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+        patch.setattr(PairTraining, "run", interrupt)
+        main(flags)
+    assert [manifest_path(step).stat().st_mtime_ns for step in done[:2]] == before
     made = [manifest_path(step).stat().st_mtime_ns for step in done]
     main(flags)
     assert [manifest_path(step).stat().st_mtime_ns for step in done] == made  # nothing was done twice

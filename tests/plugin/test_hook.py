@@ -42,14 +42,12 @@ def test_a_module_of_pyserini_in_a_process_of_its_own(
     assert ranking(run) == ranking(run_folder / "runs" / "splade-idf.trec")
 
 
-def test_a_joint_index_in_a_process_of_its_own(
-    joint: tuple[Path, float], run_folder: Path, topics: Path, tmp_path: Path, command: Command
+def test_a_joint_index_names_the_encoder_that_it_needs(
+    joint: tuple[Path, float], run_folder: Path, topics: Path, tmp_path: Path
 ) -> None:
     index, scale = joint
     run, ours = tmp_path / "run.trec", run_folder / "runs" / "joint-splade-idf.trec"
-    arguments = search_arguments(index, topics, index, run)
-    done = command("cai_pyserini", "-m", "pyserini.search.lucene", *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_module("pyserini.search.lucene", *search_arguments(index, topics, index, run))
     assert ranking(run) == ranking(ours) and scores(run, scale) == pytest.approx(scores(ours), abs=2e-6)
 
 

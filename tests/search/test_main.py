@@ -4,13 +4,14 @@ import io
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.index.__main__ import main as make_index
 from cai_pyserini.search.__main__ import main
-from tests.conftest import Command
 
 Output = pytest.CaptureFixture[str]
 
@@ -58,7 +59,7 @@ def test_queries_come_from_a_file_or_the_standard_input(
 
 
 @pytest.mark.slow
-def test_one_types_queries_on_a_terminal(run_folder: Path, command: Command) -> None:
+def test_one_types_queries_on_a_terminal(run_folder: Path) -> None:
     pty = pytest.importorskip("pty")
     import os
     import subprocess
@@ -81,20 +82,24 @@ def test_one_types_queries_on_a_terminal(run_folder: Path, command: Command) -> 
 
 
 @pytest.mark.slow
-def test_a_document_cannot_write_to_the_terminal(tmp_path: Path, command: Command, on_terminal) -> None:
+def test_a_document_cannot_write_to_the_terminal(
+    java: None, tmp_path: Path, on_terminal: Callable[..., str], capsys: Output
+) -> None:
     text = "bladder \x1b[31mred\x1b[0m \x1b[1mbold\x1b[0m \x9b2J \u202eright to left"
     record = {"_id": "d\x1b[2J", "title": "one\n  2. 9.9999  d2\r\x1b]0;title\x07", "text": text}
     (tmp_path / "corpus.jsonl").write_text(json.dumps(record))
     index = tmp_path / "index"
-    command("cai_pyserini.index", "bm25", "--collection", tmp_path / "corpus.jsonl", "--output", index)
+    make_index(["bm25", "--collection", str(tmp_path / "corpus.jsonl"), "--output", str(index)])
     search = (sys.executable, "-m", "cai_pyserini.search", "bladder", "--index", index)
     got = on_terminal(*search)
     assert "\x1b[1mbladder\x1b[0m" in got  # ours
     assert r"\u001b[31mred\u001b[0m \u001b[1mbold\u001b[0m \u009b2J \u202eright to left" in got
     assert re.search(r"^  1\. \d\.\d{4}  d\\u001b\[2J  one 2\. 9\.9999 d2\\u000d\\u001b\]0;title\\u0007$", got, re.M)
     assert not re.search(r"\x1b(?!\[[01]m)|[\x07\x9b\u202e]", got)
-    piped = command("cai_pyserini.search", "bladder", "--index", index, "--format", "json").stdout
-    assert json.loads(piped)["snippet"] == text and json.loads(on_terminal(*search, "--format", "json"))
+    assert json.loads(on_terminal(*search, "--format", "json"))
+    capsys.readouterr()
+    main(["bladder", "--index", str(index), "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["snippet"] == text
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode.__main__ import main as encode
 from cai_pyserini.encode.shards import Vectors
@@ -19,7 +20,8 @@ from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.search.__main__ import main as search
 from cai_pyserini.smooth.__main__ import main as smooth
-from tests.conftest import Command, stored_vectors
+from cai_pyserini.words.__main__ import main as words
+from tests.conftest import stored_vectors
 
 pytestmark = pytest.mark.slow
 
@@ -103,16 +105,19 @@ def test_a_dense_index_in_a_store(
     assert (tmp_path / "run.trec").read_text().startswith("d8 Q0 d9 1 ")
 
 
-def test_what_is_refused(tiny: Path, bucket: StorePath, tmp_path: Path, command: Command) -> None:
-    what = ("--collection", tiny, "--encoder", "splade-tiny")
-    done = command("cai_pyserini.encode", *what, "--output", "s3://nowhere/vectors", cwd=tmp_path)
-    assert done.returncode == 1 and done.stdout == ""
-    assert "error: s3://nowhere/vectors/.unfinished cannot be written (The specified bucket does" in done.stderr
-    done = command("cai_pyserini.words", "--collection", tiny, "--output", f"{bucket}/words", cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"--output: '{bucket}/words' is in an object store, which this does not use" in done.stderr
-    done = command("cai_pyserini.index", "impact", "--input", f"{bucket}/impacts", "--output", "index", cwd=tmp_path)
-    assert done.returncode == 1 and done.stderr.startswith(f"error: {bucket}/impacts: no *.jsonl; make JSON vectors")
-    done = command("cai_pyserini.search", "fingers", "--index", f"{bucket}/index", cwd=tmp_path)
-    assert done.returncode == 1 and f"{bucket}/index is missing or unfinished" in done.stderr
+def test_what_is_refused(
+    tiny: Path, bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    what = ["--collection", str(tiny)]
+    with pytest.raises(CaiError, match=r"^s3://nowhere/vectors/.unfinished cannot be written .The specified bucket"):
+        encode([*what, "--encoder", "splade-tiny", "--output", "s3://nowhere/vectors"])
+    with pytest.raises(SystemExit, match="2"):
+        words([*what, "--output", f"{bucket}/words"])
+    out, err = capsys.readouterr()
+    assert out == "" and f"--output: '{bucket}/words' is in an object store, which this does not use" in err
+    with pytest.raises(CaiError, match=rf"^{bucket}/impacts: no \*.jsonl; make JSON vectors"):
+        index(["impact", "--input", f"{bucket}/impacts", "--output", "index"])
+    with pytest.raises(CaiError, match=f"{bucket}/index is missing or unfinished"):
+        search(["fingers", "--index", f"{bucket}/index"])
     assert not list(tmp_path.iterdir())

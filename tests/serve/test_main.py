@@ -1,6 +1,7 @@
 """The command: who is served, and where."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -35,17 +36,21 @@ def test_a_key_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         main([str(tmp_path), "--host", host, "--proxy-authenticates"])
 
 
-def test_ipv6(run_folder: Path) -> None:
+@pytest.fixture(scope="module")
+def address(run_folder: Path) -> Iterator[str]:
+    """That of a server of BM25 alone: an index of impacts beside it would lift Lucene's limit of clauses."""
     with serve(run_folder, "bm25", "--host", "::1") as (_, address):
-        assert address.startswith("http://[::1]:")
-        with urlopen(f"{address}health") as answer:
-            assert json.load(answer)["status"] == "ok"
+        yield address
 
 
-def test_queries_up_to_the_limit_are_answered(run_folder: Path) -> None:
-    different = " ".join(f"w{number}" for number in range(1, 1_850))
-    with serve(run_folder, "bm25") as (_, address):  # no index of impacts beside it, which would lift Lucene's limit
-        for query in (different, "🧬" * LONGEST_QUERY):
-            assert LONGEST_QUERY - 1_000 < len(query) <= LONGEST_QUERY
-            with urlopen(f"{address}v1/bm25/search?query={quote(query)}") as answer:
-                assert json.load(answer)["candidates"] == []
+def test_ipv6(address: str) -> None:
+    assert address.startswith("http://[::1]:")
+    with urlopen(f"{address}health") as answer:
+        assert json.load(answer)["status"] == "ok"
+
+
+def test_queries_up_to_the_limit_are_answered(address: str) -> None:
+    for query in (" ".join(f"w{number}" for number in range(1, 1_850)), "🧬" * LONGEST_QUERY):
+        assert LONGEST_QUERY - 1_000 < len(query) <= LONGEST_QUERY
+        with urlopen(f"{address}v1/bm25/search?query={quote(query)}") as answer:
+            assert json.load(answer)["candidates"] == []

@@ -1,12 +1,15 @@
 """Uploads to a stand-in of a hub, by huggingface_hub itself."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.ship.__main__ import main
 from cai_pyserini.ship.hub import file_url
 from tests.conftest import Command
 from tests.ship.conftest import TOKEN
@@ -14,19 +17,29 @@ from tests.ship.conftest import TOKEN
 pytestmark = pytest.mark.slow
 
 
-def environment(hub: Any, token: str = TOKEN) -> dict[str, str]:
-    return {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": str(int(hub.lfs))}
+Upload = Callable[..., None]
 
 
-def upload(folder: Path) -> list[str]:
-    """What uploads an encoder that is written to `folder`/tiny."""
-    return ["encoder", "splade-tiny", "--license", "apache-2.0", "--output", str(folder / "tiny"), "--push", "me/tiny"]
+@pytest.fixture
+def upload(hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upload:
+    """Upload an encoder, from this process, which has read the variables of the environment long ago."""
+
+    def run(*more: str, token: str = TOKEN, **changes: object) -> None:
+        values = {"ENDPOINT": hub.url, "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": hub.lfs} | changes
+        for name, value in values.items():
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setenv("HF_TOKEN", token)
+        output = ["--output", str(tmp_path / "tiny"), "--push", "me/tiny"]
+        main(["encoder", "splade-tiny", "--license", "apache-2.0", *output, *more])
+
+    return run
 
 
 def test_an_index_is_uploaded(hub: Any, run_folder: Path, tmp_path: Path, command: Command) -> None:
     index = run_folder / "indexes" / "splade-idf"
     arguments = ["index", index, "--output", tmp_path / "shipped", "--push", "me/indexes"]
-    done = command("cai_pyserini.ship", *arguments, **environment(hub))
+    environment = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    done = command("cai_pyserini.ship", *arguments, **environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{hub.url}/datasets/me/indexes/commit/{'0' * 40}"
     (created,) = hub.repositories
@@ -39,11 +52,10 @@ def test_an_index_is_uploaded(hub: Any, run_folder: Path, tmp_path: Path, comman
 
 
 @pytest.mark.parametrize("lfs", [True, False])
-def test_an_encoder_is_uploaded(lfs: bool, hub: Any, tmp_path: Path, command: Command) -> None:
+def test_an_encoder_is_uploaded(lfs: bool, hub: Any, tmp_path: Path, upload: Upload) -> None:
     """With large files by LFS, and with the client's default, which asks the hub first."""
     hub.lfs = lfs
-    done = command("cai_pyserini.ship", *upload(tmp_path), "--public", **environment(hub))
-    assert done.returncode == 0, done.stderr
+    upload("--public")
     (created,) = hub.repositories
     assert created["name"] == "tiny" and created.get("visibility") == "public"
     folder = tmp_path / "tiny"
@@ -55,21 +67,20 @@ def test_an_encoder_is_uploaded(lfs: bool, hub: Any, tmp_path: Path, command: Co
     assert set(hub.cards) == {local["README.md"].decode()}
 
 
-def test_a_refused_upload_can_be_tried_again(hub: Any, tmp_path: Path, command: Command) -> None:
-    done = command("cai_pyserini.ship", *upload(tmp_path), **environment(hub, "wrong"))
-    assert done.returncode == 1 and "could not be uploaded to me/tiny at http://127.0.0.1" in done.stderr
-    assert "401" in done.stderr and "hf auth login" in done.stderr and not hub.files
+def test_a_refused_upload_can_be_tried_again(hub: Any, tmp_path: Path, upload: Upload) -> None:
+    with pytest.raises(CaiError, match=r"could not be uploaded to me/tiny at http://127\.0\.0\.1.*401.*hf auth login"):
+        upload(token="wrong")
+    assert not hub.files
     written = (tmp_path / "tiny" / "model.safetensors").stat().st_mtime_ns
-    done = command("cai_pyserini.ship", *upload(tmp_path), **environment(hub))
-    assert done.returncode == 0 and len(hub.files) > 3
+    upload()
+    assert len(hub.files) > 3
     assert (tmp_path / "tiny" / "model.safetensors").stat().st_mtime_ns == written
 
 
-@pytest.mark.parametrize("changes", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
-def test_a_hub_that_cannot_be_reached(hub: Any, changes: dict[str, str], tmp_path: Path, command: Command) -> None:
-    done = command("cai_pyserini.ship", *upload(tmp_path), **environment(hub) | changes)
-    assert done.returncode == 1 and "error: " in done.stderr and "could not be uploaded" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("changes", [{"HF_HUB_OFFLINE": True}, {"ENDPOINT": "http://127.0.0.1:9"}])
+def test_a_hub_that_cannot_be_reached(changes: dict[str, object], upload: Upload) -> None:
+    with pytest.raises(CaiError, match="could not be uploaded"):
+        upload(**changes)
 
 
 def test_an_id_that_no_repository_can_have() -> None:

@@ -45,6 +45,8 @@ def test_a_step_gets_the_usual_values_then_those_of_its_file_then_the_fixed_ones
     settings = load_step(SpladeSettings, file, PAIRS | {"seed": 3}, {"max_steps": 5, "batch_size": 2})
     assert (settings.max_steps, settings.learning_rate, settings.batch_size, settings.seed) == (7, 1e-3, 2, 3)
     assert load_step(SpladeSettings, None, PAIRS, {"max_steps": 5}).max_steps == 5
+    file.write_text("epochs: 2\n")
+    assert load_step(SpladeSettings, file, PAIRS, {"max_steps": 5}).max_steps == 0  # 5 steps would make epochs void
     file.write_text("base: other\noutput: other\n")
     with pytest.raises(CaiError, match=r"splade\.yaml: base, output cannot be set here"):
         load_step(SpladeSettings, file, PAIRS)

@@ -85,6 +85,14 @@ def test_a_short_training_reaches_its_learning_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_training_of_one_step_trains(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    """A warm-up would have only its first step, with a learning rate of 0."""
+    SpladeTraining(splade_settings(tmp_path / "model", max_steps=1, log_steps=1)).run()
+    log = json.loads((tmp_path / "model" / "log.json").read_text())
+    assert [entry["learning_rate"] for entry in log] == [1e-4]
+
+
+@pytest.mark.slow
 def test_a_training_that_diverges_is_stopped(splade_settings: MakeSettings, tmp_path: Path) -> None:
     settings = splade_settings(tmp_path / "model", learning_rate=1e30, loss="in-batch", warmup=0.0)
     with pytest.raises(CaiError, match=r"loss is nan at step 3: training has diverged. Lower --learning-rate"):
@@ -176,15 +184,18 @@ def test_pretraining_in_two_processes_or_batches_is_as_in_one(tmp_path: Path) ->
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     losses = []
-    for name, launcher, more in (
-        ("one", [sys.executable], {"batch_size": 8}),
-        ("batches", [sys.executable], {"batch_size": 4, "accumulate": 2}),
-        ("processes", torchrun, {"batch_size": 4}),
+    for name, more in (
+        ("one", {"batch_size": 8}),
+        ("batches", {"batch_size": 4, "accumulate": 2}),
+        ("processes", {"batch_size": 4}),
     ):
         (tmp_path / f"{name}.yaml").write_text(json.dumps(values | more | {"output": str(tmp_path / name)}))
-        call = [*launcher, "-m", "cai_pyserini.trainer", "pretrain", "--config", str(tmp_path / f"{name}.yaml")]
-        done = subprocess.run(call, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
+        call = ["pretrain", "--config", str(tmp_path / f"{name}.yaml")]
+        if name == "processes":
+            done = subprocess.run([*torchrun, "-m", "cai_pyserini.trainer", *call], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-3000:]
+        else:
+            main(call)
         log = json.loads((tmp_path / name / "log.json").read_text())
         losses.append([entry["loss"] for entry in log if "loss" in entry])
     assert losses[1] == pytest.approx(losses[0], rel=0.02)  # batches of 4 have unequal numbers of masks
