@@ -1,5 +1,6 @@
-"""`python -m cai_pyserini`, and what all commands have in common."""
+"""`cai-pyserini`, `python -m cai_pyserini`, and what all commands have in common."""
 
+import configparser
 import importlib
 import re
 import subprocess
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import cai_pyserini
-from cai_pyserini.__main__ import USAGE, main
+from cai_pyserini.__main__ import COMMANDS as DESCRIBED
+from cai_pyserini.__main__ import USAGE, cli, main
 from cai_pyserini.core.errors import CaiError
+from tests.conftest import Command
 
 ROOT = Path(cai_pyserini.__file__).parent
 COMMANDS = sorted(
@@ -46,11 +49,46 @@ def test_arguments_that_are_refused(argv, arguments: tuple[str, ...], capsys: py
     assert printed.err == USAGE + "\n" and not printed.out
 
 
-def test_the_usage_names_every_command() -> None:
-    names = {name.removeprefix("cai_pyserini.") for name in COMMANDS}
-    assert len(names) > 12
-    last = USAGE[USAGE.index("The stages") :]
-    assert {name for name in names if name in last.replace(",", " ").replace("(", " ").split()} == names
+def test_the_usage_describes_every_command() -> None:
+    assert {name.removeprefix("cai_pyserini.") for name in COMMANDS} == set(DESCRIBED)
+    assert all(re.search(rf"^  {name} +{re.escape(text)}$", USAGE, re.MULTILINE) for name, text in DESCRIBED.items())
+
+
+def test_the_console_script_is_this_module() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT.parent / "setup.cfg")
+    assert setup["options.entry_points"]["console_scripts"].split() == [
+        "cai-pyserini",
+        "=",
+        "cai_pyserini.__main__:cli",
+    ]
+    assert callable(cli)
+
+
+@pytest.mark.parametrize("stage", DESCRIBED)
+def test_a_stage_is_run_as_its_module_is(
+    stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (f"cai_pyserini.{stage}", f"cai_pyserini.{stage}.__main__"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # runpy warns of a module that is imported already
+    monkeypatch.setattr(sys, "argv", ["cai-pyserini", stage, "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        cli()
+    name = "run_beir.sh" if stage == "beir" else f"python -m cai_pyserini.{stage}"
+    assert capsys.readouterr().out.startswith(f"usage: {name} ")
+
+
+def test_the_list_of_stages_imports_nothing_heavy() -> None:
+    code = "import sys\nsys.argv = ['cai-pyserini', '--help']\nimport cai_pyserini.__main__ as script\n"
+    code += "script.main()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not (HEAVY | {"pydantic", "yaml", "numpy"}) & set(done.stdout.splitlines()[-1].split())
+
+
+def test_stages_fail_as_their_modules_do(command: Command, tmp_path: Path) -> None:
+    arguments = ("idf", "--collection", tmp_path / "nowhere", "--encoder", "splade-tiny", "--output", tmp_path / "idf")
+    done = command("cai_pyserini", *arguments)
+    assert done.returncode == 1 and done.stderr.startswith("error: no collection ") and not done.stdout
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 From a released SPLADE checkpoint, with nothing but documents: training on pseudo queries with in-batch and hard
 negatives (contrast); with a teacher, a second training from the same checkpoint that distils it; then the mean of the
-old and the new weights (Wortsman et al. 2022), which keeps what the checkpoint knew. docs/adaptation.md has what was
-tried.
+old and the new weights (Wortsman et al. 2022), which keeps what the checkpoint knew.
+docs/experiments/adaptation.md has what was tried.
 
 From a plain language model, with a training file of MS MARCO (`--data`), the paper's recipe: vocabulary expansion,
 pretraining on the collection, SPLADE training with Margin-MSE.

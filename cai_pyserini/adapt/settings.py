@@ -16,7 +16,7 @@ OUTPUT = flag(help="output folder, the checkpoint; the results of the steps are 
 class AdaptSettings(Settings):
     """Adapt SPLADE to a collection, from nothing but its documents.
 
-    If interrupted, run the same command again to continue. docs/adaptation.md explains the steps.
+    If interrupted, run the same command again to continue. docs/how-to/adapt.md explains the steps.
     """
 
     example: ClassVar[str] = "python -m cai_pyserini.adapt --collection hpo --base splade-tiny --output models/hpo"

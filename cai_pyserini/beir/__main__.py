@@ -22,8 +22,9 @@ from cai_pyserini.fusion.fusions import DEPTH
 class BeirSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
-    Without qrels, nothing is evaluated; without queries, indexes are built. docs/corpora.md says which files are read.
-    If interrupted, run the same command again to continue. Change a setting, and only the affected stages run again.
+    Without qrels, nothing is evaluated; without queries, indexes are built. docs/how-to/collections.md says which files
+    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected stages run
+    again.
     """
 
     example: ClassVar[str] = "./run_beir.sh scifact --encoder splade-v3 --verify"

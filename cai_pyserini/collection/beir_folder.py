@@ -19,7 +19,8 @@ SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # of documents, in a folder withou
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # in the name of a file without a role
 GRADE = re.compile(r"([+-]?\d{1,9})(\.0*)?", re.ASCII)
 REMEDY = (
-    "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/corpora.md has other forms"
+    "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/how-to/collections.md has "
+    "other forms"
 )
 logger = logging.getLogger(__name__)
 

@@ -95,7 +95,7 @@ class IndexConfig(Settings):
     """A collection: what to index and search, and scores to compare with."""
 
     name: str
-    source: str  # a folder or file (see docs/corpora.md), ir_datasets:ID with {split} in it, or hpo
+    source: str  # a folder or file (see docs/how-to/collections.md), ir_datasets:ID with {split} in it, or hpo
     split: str = "test"
     fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
     columns: ColumnNames = Field(default_factory=dict)  # what they are called in the files of the documents

@@ -27,7 +27,7 @@ from cai_pyserini.models.int8 import Int8Head
 from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
 from cai_pyserini.models.windows import NAME, Windows
 
-POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/long-documents.md)
+POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/experiments/long-documents.md)
 
 
 class Splade:

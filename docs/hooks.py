@@ -1,0 +1,84 @@
+"""What mkdocs does not do by itself: a page per command, from its --help, and links that leave docs/."""
+
+import contextlib
+import importlib
+import io
+import os
+import posixpath
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from cai_pyserini.__main__ import OTHERS, STAGES  # noqa: E402
+
+COMMAND_PAGE = "reference/commands/cai-pyserini-{}.md"  # a page called index would be that of the folder
+LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(((?:\.\./)+[^()\s]*)\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of commands before the experiments."""
+    pages = [{name: COMMAND_PAGE.format(name)} for name in STAGES | OTHERS]
+    at = next(i for i, entry in enumerate(config.nav or []) if "Experiments" in entry)
+    config.nav = [*config.nav[:at], {"Commands": pages}, *config.nav[at:]]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for name, description in (STAGES | OTHERS).items():
+        files.append(File.generated(config, COMMAND_PAGE.format(name), content=command_page(name, description)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links to files outside of docs/ lead to the repository, if `repo_url` says where it is; else they are text."""
+
+    def elsewhere(found: re.Match[str]) -> str:
+        path = posixpath.normpath(
+            posixpath.join("docs", posixpath.dirname(page.file.src_uri), found[2].partition("#")[0])
+        )
+        if path.startswith("docs/"):
+            return found[0]
+        if not (ROOT / path).exists():
+            raise FileNotFoundError(f"{page.file.src_uri}: {found[2]}")
+        return f"{found[1]}({config.repo_url}/blob/main/{path})" if config.repo_url else found[1][1:-1]
+
+    return LINK.sub(elsewhere, markdown)
+
+
+def command_page(name: str, description: str) -> str:
+    """What `cai-pyserini NAME --help` prints, of its subcommands too."""
+    module = importlib.import_module(f"cai_pyserini.{name}" + ".__main__" * (name != "doctor"))
+    text = printed_help(module)
+    parts = [f"# {name}\n\n{description[0].upper()}{description[1:]}.\n", fenced(text)]
+    parts += [f"## {command}\n\n{fenced(printed_help(module, command))}" for command in subcommands(text)]
+    return "\n".join(parts)
+
+
+def printed_help(module: Any, *arguments: str) -> str:
+    out = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, COLUMNS="100", NO_COLOR="1"),
+        contextlib.redirect_stdout(out),
+        contextlib.suppress(SystemExit),
+    ):
+        module.main([*arguments, "--help"])
+    return out.getvalue()
+
+
+def subcommands(text: str) -> Iterator[str]:
+    """The names below COMMAND in a help text."""
+    yield from re.findall(r"^    ([a-z][\w-]*)", text.partition("  COMMAND\n")[2], re.MULTILINE)
+
+
+def fenced(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```\n"

@@ -1,0 +1,230 @@
+"""The documentation: its links lead somewhere, its command lines are understood, its tutorial works."""
+
+import ast
+import importlib
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cai_pyserini.__main__ import COMMANDS
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint
+from cai_pyserini.core.settings import Settings, parse
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+PUNCTUATION = set("();<>|&")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in a language."""
+    return [code for found, code in FENCE.findall(page.read_text(encoding="utf-8")) if found == language]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line) for line in re.findall(r"^#+ (.+)$", prose, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match("[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            yield target
+
+
+def shell_words(code: str) -> Iterator[list[str]]:
+    """The simple commands of a bash block, each as its words. Variables are 1, here-documents are left out."""
+    end = None
+    for line in code.replace("\\\n", " ").splitlines():
+        if end:
+            end = None if line == end else end
+            continue
+        if found := re.search(r"<<(\w+)", line):
+            end = found[1]
+        reader = shlex.shlex(re.sub(r"\$\w+|\$!", "1", line), posix=True, punctuation_chars=True)
+        reader.whitespace_split = True
+        words: list[str] = []
+        for word in [*reader, ";"]:
+            if set(word) <= PUNCTUATION:
+                yield words
+                words = []
+            elif words or word not in ("do", "then", "until"):
+                words.append(word)
+
+
+def our_command(words: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The stage and the arguments of one of our commands; None for any other."""
+    words = [word for i, word in enumerate(words) if i or "=" not in word]
+    if not words:
+        return None
+    program = Path(words[0]).name
+    if program == "run_beir.sh":
+        return "beir", words[1:]
+    if program == "cai-pyserini":
+        module, arguments = "cai_pyserini", words[1:]
+    elif program in ("python", "torchrun") and "-m" in words:
+        at = words.index("-m")
+        module, arguments = words[at + 1], words[at + 2 :]
+    else:
+        return None
+    if module == "cai_pyserini" and arguments[:1] != ["-m"]:
+        return arguments[0], arguments[1:]
+    package, _, stage = module.partition(".")
+    return (stage, arguments) if package == "cai_pyserini" and stage else None
+
+
+class Parsed(Exception):
+    """A command line has been parsed."""
+
+
+def parses(stage: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse a command line as the command does, and go no further. Raises SystemExit if it is refused."""
+    assert stage in COMMANDS
+    module = importlib.import_module(f"cai_pyserini.{stage}" + ".__main__" * (stage != "doctor"))
+
+    def parse_only(*given: object) -> None:
+        parse(*given)  # type: ignore[call-overload]
+        raise Parsed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "parse", parse_only)
+        patch.setattr(Path, "exists", lambda path: True)  # the inputs of an example
+        with pytest.raises(Parsed):
+            module.main(arguments)
+
+
+def test_there_are_pages_of_every_kind() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+    assert all(list((ROOT / "docs" / kind).glob("*.md")) for kind in ("how-to", "reference", "experiments", "design"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not list(broken_links(page))
+
+
+def test_links_of_every_form_are_checked(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = "# A `b`: c\n[1](page.md) ![2](no.png) [3](#a-b-c) [4](#a)\n"
+    text += "```bash\n# D\n[5](no.md)\n```\n[[6]](no.md#d) [7](#d)"
+    page.write_text(text, encoding="utf-8")
+    assert list(broken_links(page)) == ["no.png", "#a", "no.md#d", "#d"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code in blocks(page, "bash"):
+        for words in shell_words(code):
+            if command := our_command(words):
+                try:
+                    parses(*command, monkeypatch)
+                except SystemExit:
+                    pytest.fail(f"refused: {shlex.join(words)}")
+            elif scripts := [word for word in words if word.startswith("tests/") and word.endswith((".py", ".sh"))]:
+                assert all((ROOT / script).is_file() for script in scripts), words
+
+
+def test_commands_are_found_in_bash() -> None:
+    code = """\
+A=1 ./run_beir.sh hpo --adapt  # why
+for i in 0 1; do
+  python -m cai_pyserini.index impact --shard-id $i
+done
+cat > x <<END
+python -m cai_pyserini.nothing
+END
+cd x && .venv/bin/python -m cai_pyserini idf \\
+  --output 'a b' | tee
+torchrun --nproc-per-node 8 -m cai_pyserini.trainer pretrain
+python -m cai_pyserini -m pyserini.search
+pip install x
+"""
+    assert [command for words in shell_words(code) if (command := our_command(words))] == [
+        ("beir", ["hpo", "--adapt"]),
+        ("index", ["impact", "--shard-id", "1"]),
+        ("idf", ["--output", "a b"]),
+        ("trainer", ["pretrain"]),
+    ]
+
+
+def test_wrong_command_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments in (["--no-such-flag"], ["--bits", "99"], []):
+        with pytest.raises(SystemExit):
+            parses("impact", arguments, monkeypatch)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_examples_are_python_and_yaml(page: Path) -> None:
+    for code in blocks(page, "python"):
+        ast.parse(code)
+    for code in blocks(page, "yaml"):
+        kind = EncoderConfig if "checkpoint" in (values := yaml.safe_load(code)) else IndexConfig
+        kind(name="example", **values)
+
+
+@pytest.mark.parametrize(
+    ("page", "kinds"), [("encoder-yaml", [EncoderConfig, Joint]), ("index-configs", [IndexConfig])]
+)
+def test_the_reference_of_yaml_files_has_every_key(page: str, kinds: list[type[Settings]]) -> None:
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    for kind, table in zip(kinds, text.split("| key | default | meaning |")[1:], strict=True):
+        rows = re.findall(r"^\| (`.+?) \| (.+?) \|", table, re.MULTILINE)
+        documented = {key: default for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
+        assert documented.keys() == kind.model_fields.keys()
+        for key, field in kind.model_fields.items():
+            if isinstance(field.default, bool | int | float | str):
+                assert str(field.default) in re.split(", ", documented[key].strip("`").replace("false", "False"))
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    files = [ROOT / "run_beir.sh", *(ROOT / "index_configs").glob("*.yaml"), *(ROOT / "encoders").glob("*.yaml")]
+    files += [*(ROOT / "cai_pyserini").rglob("*.py"), *(ROOT / "tests" / "benchmarks").glob("*.py")]
+    named = {found for file in files for found in re.findall(r"docs/[\w/-]+\.md", file.read_text(encoding="utf-8"))}
+    assert len(named) > 2 and not {page for page in named if not (ROOT / page).is_file()}
+
+
+@pytest.mark.slow
+def test_the_tutorial_works(java: None, tmp_path: Path) -> None:
+    if not shutil.which("curl"):
+        pytest.skip("there is no curl")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    done = subprocess.run(
+        [
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            "".join(blocks(ROOT / "docs" / "tutorial.md", "bash")).replace("8765", port),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"},
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nhybrid-splade-idf-dense-zscore " in done.stdout and '"candidates"' in done.stdout
