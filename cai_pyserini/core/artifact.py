@@ -138,7 +138,7 @@ def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared:
     """Make a resumable folder."""
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
-    others = _others(path)
+    others = files_of_others(path)
     with locked(marker, path, {"digest": made_from}, {"others": others}, shared) as lock:
         if lock.alone and not isinstance(path, StorePath):
             _remove_leftovers(path, r".*")
@@ -200,8 +200,8 @@ def _sizes(path: Path) -> dict[str, int]:
     return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED) if not PARTIAL.fullmatch(name)}
 
 
-def _others(folder: Path) -> list[str]:
-    """The files in an artifact's folder that its stage has not made."""
+def files_of_others(folder: Path) -> list[str]:
+    """The files in an artifact's folder that its stage has not made, also while it writes there."""
     if (made := _read(folder)) is not None:
         return sorted(_sizes(folder).keys() - made.get("files", {}).keys())
     if (marker := folder / UNFINISHED).exists():
@@ -337,6 +337,12 @@ def require(path: Path, *stages: str) -> Manifest:
     return found
 
 
+def require_count(path: Path, found: int, expected: int) -> None:
+    """Raise CaiError if an artifact has another number of documents than its manifest says."""
+    if found != expected:
+        raise CaiError(f"{path} has {found:,} documents, its manifest says {expected:,}: delete it")
+
+
 def require_if_ours(path: Path, *stages: str) -> Manifest | None:
     """The manifest of an artifact of one of these stages, or of any; None for what another tool has made. Raises
     CaiError for one that is unfinished, damaged or of another version."""
@@ -376,7 +382,7 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
             raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")
         if not inside and "files" not in (_read(path) or {"files": None}):
             raise CaiError(f"{path} was made by a version that did not record its files: {remedy}, or delete it")
-        if not inside and (others := _others(path)):
+        if not inside and (others := files_of_others(path)):
             some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
             raise CaiError(f"{path} has files that this command has not made ({some}): {remedy}, or move them away")
     if isinstance(path, StorePath):
