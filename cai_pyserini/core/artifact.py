@@ -15,7 +15,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -265,7 +265,8 @@ def digest(recipe: Any) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one of ours that is damaged."""
+    require_if_ours(path)
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)
 
@@ -281,9 +282,9 @@ def manifest_path(path: Path) -> Path:
     return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.{MANIFEST}")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, of_others: bool = False) -> dict[str, Any] | None:
     """What is in the manifest of an artifact, also of another FORMAT; None if there is none. Raises CaiError if it is
-    broken."""
+    broken. With `of_others`, JSON of something else is none."""
     place = manifest_path(path)
     if not path.exists() or not place.exists():
         return None
@@ -292,6 +293,10 @@ def _read(path: Path) -> dict[str, Any] | None:
         data = json.loads(place.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise CaiError(f"{place}:{error.lineno}: not a manifest ({error.msg}); {remedy}") from None
+    except UnicodeDecodeError as error:
+        raise CaiError(f"{place}: not a manifest ({error.reason}); {remedy}") from None
+    if of_others and (not isinstance(data, dict) or data.keys().isdisjoint({"recipe", "digest"})):
+        return None
     if not isinstance(data, dict) or not {"recipe", "digest"} <= data.keys():
         raise CaiError(f"{place}: not a manifest (recipe or digest is missing); {remedy}")
     if data.get("format") == FORMAT and data.keys() != {field.name for field in fields(Manifest)}:
@@ -327,10 +332,15 @@ def read_manifest(path: Path) -> Manifest | None:
 def require(path: Path, *stages: str) -> Manifest:
     """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, incomplete or of another
     stage."""
+    return _require(path, stages, path.is_file())
+
+
+def _require(path: Path, stages: Sequence[str], optional: bool) -> Manifest:
+    """As `require`; the manifest may be `optional`, as where another tool could have made this."""
     found = _inspect(path)
     if isinstance(found, str):
         again, damaged = " again" * manifest_path(path).exists(), found.startswith("is damaged")
-        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * (damaged and path.is_file())
+        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * (damaged and optional)
         raise CaiError(f"{path} {found}: make it{again} with `python -m cai_pyserini.{stages[0]}`{kept}")
     if found.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
@@ -344,10 +354,10 @@ def require_count(path: Path, found: int, expected: int) -> None:
 
 
 def require_if_ours(path: Path, *stages: str) -> Manifest | None:
-    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made. Raises
-    CaiError for one that is unfinished, damaged or of another version."""
-    if manifest := _read(path):
-        return require(path, *(stages or [manifest["recipe"]["stage"]]))
+    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made, which may have
+    a manifest.json of its own. Raises CaiError for one that is unfinished, damaged or of another version."""
+    if manifest := _read(path, of_others=True):
+        return _require(path, stages or [manifest["recipe"]["stage"]], optional=True)
     if path.is_dir() and (path / UNFINISHED).exists():
         raise CaiError(f"{path} is unfinished: run the command that makes it again")
     return None
