@@ -69,6 +69,7 @@ def make(
     folder: bool = True,
     resumable: bool = False,
     names: str = "[^/]*",
+    result: str | None = None,
     shared: bool = False,
 ) -> Path:
     """Make the artifact at `path` unless it is up to date, and return `path`.
@@ -79,7 +80,8 @@ def make(
 
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, must recognize what an
     earlier attempt left there, and returns None as long as something is missing. Its files are those at the top of the
-    folder whose names match the regular expression `names`. If it is `shared`, several processes can write it together.
+    folder whose names match the regular expression `names`; or, where any name is possible, those that `write` leaves
+    in the subfolder `result`, which go to the top. If it is `shared`, several processes can write it together.
 
     Any other folder in an object store is written on this machine, and then uploaded.
 
@@ -91,7 +93,7 @@ def make(
     start = time.perf_counter()
     require_writable(path, folder, in_place=resumable)
     if resumable:
-        _make_in_place(path, recipe, write, names, shared, start)
+        _make_in_place(path, recipe, write, names, result, shared, start)
     elif isinstance(path, StorePath) and folder:
         _make_in_store(path, recipe, write)
     else:
@@ -134,7 +136,9 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
             lock.place.unlink(missing_ok=True)
 
 
-def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared: bool, start: float) -> None:
+def _make_in_place(
+    path: Path, recipe: Recipe, write: Write, names: str, result: str | None, shared: bool, start: float
+) -> None:
     """Make a resumable folder."""
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
@@ -155,8 +159,10 @@ def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared:
                 lock.require_held()
                 for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
                     partial.unlink(missing_ok=True)  # of attempts that were killed
+                moved = {each.replace(path / each.name).name for each in (path / result).iterdir()} if result else set()
                 sizes = _sizes(path)
-                files = {name: sizes[name] for name in sizes.keys() - others if re.fullmatch(names, name)}
+                own = moved or {name for name in sizes.keys() - others if re.fullmatch(names, name)}
+                files = {name: sizes[name] for name in own}
                 if not isinstance(path, StorePath):
                     sync(*(path / name for name in files), path)
                 write_text(path / MANIFEST, _manifest(recipe, stats, files, start))
@@ -354,8 +360,8 @@ def require_count(path: Path, found: int, expected: int) -> None:
 
 
 def require_if_ours(path: Path, *stages: str) -> Manifest | None:
-    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made, which may have
-    a manifest.json of its own. Raises CaiError for one that is unfinished, damaged or of another version."""
+    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made, also with a
+    manifest.json of its own. Raises CaiError for one that is unfinished, damaged or of another version."""
     if manifest := _read(path, of_others=True):
         return _require(path, stages or [manifest["recipe"]["stage"]], optional=True)
     if path.is_dir() and (path / UNFINISHED).exists():

@@ -15,7 +15,7 @@ def cache_home() -> Path:
 
 
 def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
-    """The index at `name` in the cache. If it is not there, or damaged, `get` makes it, as a folder in a temporary one."""
+    """The index at `name` in the cache. If it is missing or damaged, `get` makes it, as a folder in a temporary one."""
     target = cache_home() / "indexes" / name
     if artifact.read_manifest(target):
         return target

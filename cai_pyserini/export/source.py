@@ -44,7 +44,8 @@ class Source:
         """Yield the id and the impacts of every document. Raises CaiError where they are not as many as there were."""
         lines = (line for file in self._files for line in jsonl.read_lines(file))
         expected, documents = self.manifest.stats["vectors"], 0
-        for documents, (where, line) in enumerate(progress(lines, expected, "export"), 1):
+        for where, line in progress(lines, expected, "export"):
+            documents += 1
             yield parse_vector(line, where)
         artifact.require_count(self._impacts, documents, expected)
 

@@ -371,7 +371,9 @@ def test_a_broken_manifest_is_named(tmp_path: Path, folder: bool, text: str, rea
 def test_a_manifest_that_is_no_text_is_named(tmp_path: Path, folder: bool) -> None:
     path = make(tmp_path / "a", NEW, "new", folder)
     artifact.manifest_path(path).write_bytes(b"\xff{}")
-    with pytest.raises(CaiError, match=r"manifest.json: not a manifest \(invalid start byte\); delete .*a and make it ag"):
+    with pytest.raises(
+        CaiError, match=r"manifest.json: not a manifest \(invalid start byte\); delete .*a and make it ag"
+    ):
         artifact.require_if_ours(path)
 
 
@@ -472,6 +474,26 @@ def test_a_resumable_artifact_keeps_its_files_but_not_its_manifest(tmp_path: Pat
     assert not artifact.is_up_to_date(path, OLD)
     artifact.make(path, OLD, lambda folder: {}, resumable=True)
     assert names(path) == ["0", "manifest.json"]
+
+
+def test_what_others_put_into_an_unfinished_folder_stays(tmp_path: Path) -> None:
+    def write(folder: Path) -> artifact.Stats:
+        (folder / "work" / "done").mkdir(parents=True, exist_ok=True)
+        (folder / "work" / "done" / "model").write_text("new")
+        return {}
+
+    def interrupted(folder: Path) -> artifact.Stats:
+        write(folder)
+        raise KeyboardInterrupt
+
+    path = tmp_path / "a"
+    with pytest.raises(KeyboardInterrupt):
+        artifact.make(path, OLD, interrupted, resumable=True, result="work/done")
+    (path / "notes.txt").write_text("mine")
+    for recipe in (OLD, NEW):
+        artifact.make(path, recipe, write, resumable=True, result="work/done")
+        assert artifact.require(path, "idf").files == {"model": 3}
+        assert (path / "notes.txt").read_text() == "mine"
 
 
 def test_equal_values_have_equal_digests_and_others_do_not() -> None:
