@@ -221,9 +221,10 @@ def stored_vectors(
 def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabulary: str = "made by hand") -> Path:
     """An IDF as the idf stage leaves it."""
 
-    def write(path: Path) -> None:
+    def write(path: Path) -> artifact.Stats:
         arrays = {"documents": documents, "frequencies": frequencies, "vocabulary": vocabulary}
         np.savez(path / "idf.npz", allow_pickle=False, **{key: np.array(value) for key, value in arrays.items()})
+        return {"documents": documents}
 
     return artifact.make(folder, {"stage": "idf"}, write)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cai_pyserini.collection.contract import Collection, Judgment, Record, checked_id
 from cai_pyserini.collection.records import SUFFIXES, Columns, count_records, kind, read_records
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.artifact import file_digest
+from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 
@@ -44,6 +44,7 @@ class BeirFolder(Collection):
         super().__init__(name, fields, strict)
         if not path.exists():
             raise CaiError(f"no collection file or folder {path}")
+        require_if_ours(path)
         if path.is_file():
             kind(path)  # or an error
         self.path = path

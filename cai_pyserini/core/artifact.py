@@ -15,7 +15,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -69,6 +69,7 @@ def make(
     folder: bool = True,
     resumable: bool = False,
     names: str = "[^/]*",
+    result: str | None = None,
     shared: bool = False,
 ) -> Path:
     """Make the artifact at `path` unless it is up to date, and return `path`.
@@ -79,7 +80,8 @@ def make(
 
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, must recognize what an
     earlier attempt left there, and returns None as long as something is missing. Its files are those at the top of the
-    folder whose names match the regular expression `names`. If it is `shared`, several processes can write it together.
+    folder whose names match the regular expression `names`; or, where any name is possible, those that `write` leaves
+    in the subfolder `result`, which go to the top. If it is `shared`, several processes can write it together.
 
     Any other folder in an object store is written on this machine, and then uploaded.
 
@@ -91,7 +93,7 @@ def make(
     start = time.perf_counter()
     require_writable(path, folder, in_place=resumable)
     if resumable:
-        _make_in_place(path, recipe, write, names, shared, start)
+        _make_in_place(path, recipe, write, names, result, shared, start)
     elif isinstance(path, StorePath) and folder:
         _make_in_store(path, recipe, write)
     else:
@@ -134,11 +136,13 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
             lock.place.unlink(missing_ok=True)
 
 
-def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared: bool, start: float) -> None:
+def _make_in_place(
+    path: Path, recipe: Recipe, write: Write, names: str, result: str | None, shared: bool, start: float
+) -> None:
     """Make a resumable folder."""
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
-    others = _others(path)
+    others = files_of_others(path)
     with locked(marker, path, {"digest": made_from}, {"others": others}, shared) as lock:
         if lock.alone and not isinstance(path, StorePath):
             _remove_leftovers(path, r".*")
@@ -155,8 +159,10 @@ def _make_in_place(path: Path, recipe: Recipe, write: Write, names: str, shared:
                 lock.require_held()
                 for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
                     partial.unlink(missing_ok=True)  # of attempts that were killed
+                moved = {each.replace(path / each.name).name for each in (path / result).iterdir()} if result else set()
                 sizes = _sizes(path)
-                files = {name: sizes[name] for name in sizes.keys() - others if re.fullmatch(names, name)}
+                own = moved or {name for name in sizes.keys() - others if re.fullmatch(names, name)}
+                files = {name: sizes[name] for name in own}
                 if not isinstance(path, StorePath):
                     sync(*(path / name for name in files), path)
                 write_text(path / MANIFEST, _manifest(recipe, stats, files, start))
@@ -200,8 +206,8 @@ def _sizes(path: Path) -> dict[str, int]:
     return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED) if not PARTIAL.fullmatch(name)}
 
 
-def _others(folder: Path) -> list[str]:
-    """The files in an artifact's folder that its stage has not made."""
+def files_of_others(folder: Path) -> list[str]:
+    """The files in an artifact's folder that its stage has not made, also while it writes there."""
     if (made := _read(folder)) is not None:
         return sorted(_sizes(folder).keys() - made.get("files", {}).keys())
     if (marker := folder / UNFINISHED).exists():
@@ -265,7 +271,8 @@ def digest(recipe: Any) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one of ours that is damaged."""
+    require_if_ours(path)
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)
 
@@ -281,9 +288,9 @@ def manifest_path(path: Path) -> Path:
     return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.{MANIFEST}")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, of_others: bool = False) -> dict[str, Any] | None:
     """What is in the manifest of an artifact, also of another FORMAT; None if there is none. Raises CaiError if it is
-    broken."""
+    broken. With `of_others`, JSON of something else is none."""
     place = manifest_path(path)
     if not path.exists() or not place.exists():
         return None
@@ -292,6 +299,10 @@ def _read(path: Path) -> dict[str, Any] | None:
         data = json.loads(place.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise CaiError(f"{place}:{error.lineno}: not a manifest ({error.msg}); {remedy}") from None
+    except UnicodeDecodeError as error:
+        raise CaiError(f"{place}: not a manifest ({error.reason}); {remedy}") from None
+    if of_others and (not isinstance(data, dict) or data.keys().isdisjoint({"recipe", "digest"})):
+        return None
     if not isinstance(data, dict) or not {"recipe", "digest"} <= data.keys():
         raise CaiError(f"{place}: not a manifest (recipe or digest is missing); {remedy}")
     if data.get("format") == FORMAT and data.keys() != {field.name for field in fields(Manifest)}:
@@ -327,21 +338,32 @@ def read_manifest(path: Path) -> Manifest | None:
 def require(path: Path, *stages: str) -> Manifest:
     """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, incomplete or of another
     stage."""
+    return _require(path, stages, path.is_file())
+
+
+def _require(path: Path, stages: Sequence[str], optional: bool) -> Manifest:
+    """As `require`; the manifest may be `optional`, as where another tool could have made this."""
     found = _inspect(path)
     if isinstance(found, str):
         again, damaged = " again" * manifest_path(path).exists(), found.startswith("is damaged")
-        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * (damaged and path.is_file())
+        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * (damaged and optional)
         raise CaiError(f"{path} {found}: make it{again} with `python -m cai_pyserini.{stages[0]}`{kept}")
     if found.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
     return found
 
 
+def require_count(path: Path, found: int, expected: int) -> None:
+    """Raise CaiError if an artifact has another number of documents than its manifest says."""
+    if found != expected:
+        raise CaiError(f"{path} has {found:,} documents, its manifest says {expected:,}: delete it")
+
+
 def require_if_ours(path: Path, *stages: str) -> Manifest | None:
-    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made. Raises
-    CaiError for one that is unfinished, damaged or of another version."""
-    if manifest := _read(path):
-        return require(path, *(stages or [manifest["recipe"]["stage"]]))
+    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made, also with a
+    manifest.json of its own. Raises CaiError for one that is unfinished, damaged or of another version."""
+    if manifest := _read(path, of_others=True):
+        return _require(path, stages or [manifest["recipe"]["stage"]], optional=True)
     if path.is_dir() and (path / UNFINISHED).exists():
         raise CaiError(f"{path} is unfinished: run the command that makes it again")
     return None
@@ -376,7 +398,7 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
             raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")
         if not inside and "files" not in (_read(path) or {"files": None}):
             raise CaiError(f"{path} was made by a version that did not record its files: {remedy}, or delete it")
-        if not inside and (others := _others(path)):
+        if not inside and (others := files_of_others(path)):
             some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
             raise CaiError(f"{path} has files that this command has not made ({some}): {remedy}, or move them away")
     if isinstance(path, StorePath):

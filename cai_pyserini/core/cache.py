@@ -15,14 +15,17 @@ def cache_home() -> Path:
 
 
 def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
-    """The index at `name` in the cache. If it is not there, `get` makes it, as a folder in a temporary one."""
+    """The index at `name` in the cache. If it is missing or damaged, `get` makes it, as a folder in a temporary one."""
     target = cache_home() / "indexes" / name
-    if target.is_dir():
+    if artifact.read_manifest(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as work:
         folder = get(Path(work))
         artifact.require(folder, "index")
+        artifact.sync(*folder.rglob("*"), folder)
+        if not artifact.read_manifest(target):
+            artifact.remove(target)
         try:
             folder.rename(target)
         except OSError:

@@ -54,7 +54,7 @@ UNRECORDED = {  # buffers, batches, numbers of processes and intervals; messages
     "smooth.smooth": ("BATCH",),
     "trainer.callbacks": ("BAR_SECONDS", "LINE_SECONDS", "SAVE_SHARE", "WARM_UP"),
     "trainer.settings": ("PAPER_WARMUP", "UNRECORDED", "WARMUP"),
-    "trainer.training": ("CHECKPOINT_FILES", "MEASURED", "WORK", "WORTH_MEASURING"),
+    "trainer.training": ("CHECKPOINT_FILES", "MEASURED", "RESULT", "WORK", "WORTH_MEASURING"),
     "trainer.wordpiece": ("BATCH",),
 }
 

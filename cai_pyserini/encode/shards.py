@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.artifact import atomic_write, require
+from cai_pyserini.core.artifact import atomic_write, files_of_others, require, require_count
 from cai_pyserini.core.errors import CaiError
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
@@ -110,9 +110,10 @@ def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | Non
 
 
 def stale_shards(folder: Path, count: int) -> set[Path]:
-    """What a folder of `count` shards has of other shards, and of unfinished ones."""
+    """What the stage that makes a folder of `count` shards has left there of other shards, and of unfinished ones."""
     found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
-    return found - {shard_path(folder, number) for number in range(count)}
+    of_others = {folder / name for name in files_of_others(folder)}
+    return found - of_others - {shard_path(folder, number) for number in range(count)}
 
 
 def _made_from(path: Path, digest: str) -> str:
@@ -147,8 +148,7 @@ class Vectors:
             shard = self.shard(number)
             rows += len(shard.ids)
             yield shard
-        if rows != len(self):
-            raise CaiError(f"{self.folder} has {rows:,} vectors, its manifest says {len(self):,}: delete it")
+        require_count(self.folder, rows, len(self))
 
     def shard(self, number: int) -> Shard:
         """Read a shard. Raises CaiError where it is missing or broken, or not made by the recipe of the folder."""

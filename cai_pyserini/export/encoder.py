@@ -34,7 +34,7 @@ def export_encoder(
     Encoder(config, "cpu").require_loadable("documents", "queries")
     representation = query or config.query
     recipe = {
-        **artifact.made_by(__name__, "export"),
+        **artifact.made_by(write.__module__, "export"),
         "format": format,
         "checkpoint": checkpoint_digest(checkpoint),
         "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),

@@ -96,7 +96,7 @@ def export_opensearch(
             "the order of documents with equal scores",
         ]
 
-    return source.export(output, write, engine, request=REQUEST)
+    return source.export(output, write, engine)
 
 
 def representable(impacts: np.ndarray) -> np.ndarray:

@@ -30,6 +30,7 @@ class Source:
         query: Representation | None = None,
         device: str = "auto",
     ):
+        self._impacts = impacts
         self.manifest = artifact.require(impacts, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
@@ -40,10 +41,13 @@ class Source:
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 
     def documents(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Yield the id and the impacts of every document."""
+        """Yield the id and the impacts of every document. Raises CaiError where they are not as many as there were."""
         lines = (line for file in self._files for line in jsonl.read_lines(file))
-        for where, line in progress(lines, self.manifest.stats["vectors"], "export"):
+        expected, documents = self.manifest.stats["vectors"], 0
+        for where, line in progress(lines, expected, "export"):
+            documents += 1
             yield parse_vector(line, where)
+        artifact.require_count(self._impacts, documents, expected)
 
     def queries(self) -> dict[str, dict[str, int]]:
         """Query weights by id of the topic; empty without topics."""
@@ -58,7 +62,7 @@ class Source:
         `write` gets a temporary folder, and returns what the format loses, in sentences.
         """
         recipe = {
-            **artifact.made_by(__name__, "export"),
+            **artifact.made_by(write.__module__, "export"),
             "format": format,
             "settings": settings,
             "impacts": self.manifest.digest,

@@ -49,9 +49,11 @@ class Idf:
     @classmethod
     def load(cls, folder: Path) -> "Idf":
         """Read what the idf stage wrote."""
-        artifact.require(folder, "idf")
+        manifest = artifact.require(folder, "idf")
         with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return cls(int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"]))
+            idf = cls(int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"]))
+        artifact.require_count(folder, idf.documents, manifest.stats["documents"])
+        return idf
 
 
 def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:

@@ -110,6 +110,7 @@ def write_impacts(
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
             written = sorted(progress(shards, vectors.shards, f"impacts {output.name}", "shard"))
+        artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
         loss = QuantizationLoss(impacts.quantizer)
         for shard in written:
             loss.update(shard.loss)

@@ -25,6 +25,7 @@ class Written(NamedTuple):
     """A shard that has been written."""
 
     number: int
+    documents: int
     nonzeros: int
     loss: QuantizationLoss
 
@@ -105,7 +106,7 @@ class Impacts:
             shard, loss = self.shard(number)
             with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
                 file.writelines(json_vectors(shard.ids, shard.vectors, self.terms))
-            yield Written(number, int(np.count_nonzero(shard.vectors.data)), loss)
+            yield Written(number, len(shard.ids), int(np.count_nonzero(shard.vectors.data)), loss)
 
 
 def other_documents(vectors: Vectors, bm25: Bm25) -> CaiError:

@@ -72,8 +72,7 @@ def index_impacts(
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
         documents = _write_index(files[shard_id::shard_num], folder, of_whole.get("vectors"), collection, threads)
-        if documents != (expected := of_whole.get("vectors", documents)):
-            raise CaiError(f"{impacts} has {documents:,} documents, its manifest says {expected:,}: delete it")
+        artifact.require_count(impacts, documents, of_whole.get("vectors", documents))
         stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))

@@ -16,7 +16,7 @@ FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # of 
 
 def read_vectors(files: list[Path]) -> Iterator[tuple[str, str, str, str]]:
     """Yield (`file:line`, line, id, delimited contents) of every JSON vector in the files of a folder."""
-    manifest = artifact.read_manifest(files[0].parent)
+    manifest = artifact.require_if_ours(files[0].parent)
     ours = manifest is not None and manifest.recipe["stage"] == "impact"
     for file in files:
         for where, line in jsonl.read_lines(file):

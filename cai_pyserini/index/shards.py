@@ -55,12 +55,14 @@ def require_index(index: Index) -> artifact.Manifest:
 
 
 def open_reader(index: Index) -> Any:
-    """A Lucene reader of an index; of shards, one of all of them."""
+    """A Lucene reader of an index; of shards, one of all of them. Raises CaiError where documents are missing."""
     with jvm.using_java("opening an index"):
         open_one = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader
         readers = []
         for folder in folders(index):
             with jvm.using_java(f"opening {folder}"):
                 readers.append(open_one(str(folder)))
+            documents = artifact.require(folder, "index").stats["documents"]
+            artifact.require_count(folder, readers[-1].numDocs(), documents)
         reader = jvm.java_class("org.apache.lucene.index.MultiReader")(*readers)
         return jvm.start().cast("org.apache.lucene.index.IndexReader", reader)  # or pyjnius takes the wrong methods

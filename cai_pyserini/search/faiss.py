@@ -7,6 +7,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
+from cai_pyserini.core import artifact
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
 
@@ -21,6 +22,8 @@ class FaissSearcher:
     def __init__(self, index: Path):
         self._index = faiss.read_index(str(index / "index"), faiss.IO_FLAG_MMAP_IFC)
         self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
+        for found in (self._index.ntotal, len(self._ids)):
+            artifact.require_count(index, found, artifact.require(index, "index").stats["documents"])
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
         """Yield the best documents for many queries, vectors (width,), by query id, batch by batch, in the order of the

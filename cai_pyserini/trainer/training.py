@@ -35,6 +35,7 @@ from cai_pyserini.trainer.callbacks import Progress, TimedCheckpoints, duration
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
 WORK = "training"  # the folder for checkpoints, in the output
+RESULT = "result"  # the folder for what belongs to the output, in that
 CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # beside trainer_state.json, which is written last
 MEASURED = 3  # batches, for an estimate, each twice
 WORTH_MEASURING = 60  # batches: the estimate of a shorter training would take too large a share of it
@@ -137,7 +138,7 @@ def make(output: Path, recipe: artifact.Recipe, write: Callable[[Path], artifact
         if int(os.environ.get("RANK", "0")):
             write(output)
         else:
-            artifact.make(output, recipe, write, resumable=True)
+            artifact.make(output, recipe, write, resumable=True, result=f"{WORK}/{RESULT}")
         if dist.is_initialized():
             dist.barrier()
     shutil.rmtree(output / WORK, ignore_errors=True)  # after the manifest, without which it is needed
@@ -213,13 +214,13 @@ def run(
     encoder: EncoderConfig,
     tokenizer: Any,
 ) -> artifact.Stats | None:
-    """Train, from the last complete checkpoint on if there is one, and write the result to the output: model,
+    """Train, from the last complete checkpoint on if there is one, and write the result to its folder: model,
     tokenizer, encoder.yaml, log.json and its plots. With `announce`, first say how many steps it takes and how long.
 
     Returns statistics in the first process, None in the others.
     """
     trainer = build()
-    arguments, data, output = trainer.args, trainer.train_dataset, settings.output
+    arguments, data = trainer.args, trainer.train_dataset
     steps = arguments.max_steps = total_steps(settings, len(data), arguments.world_size)
     if steps == 1:
         arguments.warmup_steps = 0  # a warm-up begins at a learning rate of 0
@@ -239,16 +240,17 @@ def run(
     stats: artifact.Stats = {}
     if evaluates:
         stats["held_out_loss_before"] = trainer.evaluate()["eval_loss"]
-    result = trainer.train(resume_from_checkpoint=checkpoint)
+    loss = trainer.train(resume_from_checkpoint=checkpoint).training_loss
     if evaluates:
         stats["held_out_loss_after"] = trainer.evaluate()["eval_loss"]
     if not trainer.is_world_process_zero():
         return None
-    trainer.model.save_pretrained(output)
-    tokenizer.save_pretrained(output)
-    write_encoder(encoder, output)
-    _write_log([entry for entry in trainer.state.log_history if "train_runtime" not in entry], output)
-    return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": result.training_loss}
+    result = Path(arguments.output_dir) / RESULT
+    trainer.model.save_pretrained(result)
+    tokenizer.save_pretrained(result)
+    write_encoder(encoder, result)
+    _write_log([entry for entry in trainer.state.log_history if "train_runtime" not in entry], result)
+    return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
 
 
 def _last_checkpoint(work: Path, processes: int) -> tuple[str | None, int]:
@@ -265,6 +267,8 @@ def _is_complete(checkpoint: Path, processes: int) -> bool:
     try:
         json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    if not all(path.stat().st_size for path in checkpoint.iterdir()):  # after a power cut
         return False
     states = len(list(checkpoint.glob("rng_state*.pth")))  # each process writes its own, perhaps last
     return states == processes and all((checkpoint / name).is_file() for name in CHECKPOINT_FILES)

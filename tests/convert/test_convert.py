@@ -360,6 +360,20 @@ def test_refuses_questions(tmp_path: Path, text: str, message: str) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_damaged_corpus_is_no_collection(tmp_path: Path) -> None:
+    (tmp_path / "in.xml").write_text(pubmed(("1", "one"), ("2", "two")))
+    output = convert("pubmed", [tmp_path / "in.xml"], tmp_path / "out", 0)
+    (output / "queries.jsonl").write_text('{"_id": "q", "text": "one"}\n')  # may be put there
+    assert len(list(BeirFolder(output, "out").documents())) == 2
+    lines = (output / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (output / "corpus.jsonl").write_text(lines[0])
+    kept = r"or delete .*manifest\.json if it was changed on purpose"
+    with pytest.raises(CaiError, match=rf"out is damaged \(corpus\.jsonl has .* again with .*convert`, {kept}"):
+        BeirFolder(output, "out")
+    (output / "manifest.json").unlink()
+    assert len(list(BeirFolder(output, "out").documents())) == 1
+
+
 def test_refuses_a_folder_of_other_files(tmp_path: Path) -> None:
     file = write(tmp_path / "a.xml", PUBMED)
     with pytest.raises(CaiError, match="has files that this command has not made"):

@@ -367,6 +367,33 @@ def test_a_broken_manifest_is_named(tmp_path: Path, folder: bool, text: str, rea
         assert str(error.value) == f"{manifest}{reason}; delete {path} and make it again"
 
 
+@FORMS
+def test_a_manifest_that_is_no_text_is_named(tmp_path: Path, folder: bool) -> None:
+    path = make(tmp_path / "a", NEW, "new", folder)
+    artifact.manifest_path(path).write_bytes(b"\xff{}")
+    with pytest.raises(
+        CaiError, match=r"manifest.json: not a manifest \(invalid start byte\); delete .*a and make it ag"
+    ):
+        artifact.require_if_ours(path)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"version": 3, "files": []}'])
+def test_another_tool_may_have_a_manifest_json_of_its_own(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    assert artifact.require_if_ours(tmp_path) is None
+
+
+def test_a_file_that_is_damaged_is_no_input(tmp_path: Path) -> None:
+    path = make(tmp_path / "a", NEW, "line 1\nline 2\n", folder=False)
+    artifact.file_digest(path)
+    path.write_text("line 1\n")
+    kept = r"or delete .*a\.manifest\.json if it was changed on purpose"
+    with pytest.raises(CaiError, match=rf"a is damaged \(a has 7 bytes, not 14\): make it again with .*, {kept}"):
+        artifact.file_digest(path)
+    artifact.manifest_path(path).unlink()
+    assert artifact.file_digest(path)
+
+
 def test_an_artifact_of_another_stage_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="a was made by stage 'idf', not by 'encode'"):
         artifact.require(make(tmp_path / "a", NEW, "new"), "encode")
@@ -447,6 +474,26 @@ def test_a_resumable_artifact_keeps_its_files_but_not_its_manifest(tmp_path: Pat
     assert not artifact.is_up_to_date(path, OLD)
     artifact.make(path, OLD, lambda folder: {}, resumable=True)
     assert names(path) == ["0", "manifest.json"]
+
+
+def test_what_others_put_into_an_unfinished_folder_stays(tmp_path: Path) -> None:
+    def write(folder: Path) -> artifact.Stats:
+        (folder / "work" / "done").mkdir(parents=True, exist_ok=True)
+        (folder / "work" / "done" / "model").write_text("new")
+        return {}
+
+    def interrupted(folder: Path) -> artifact.Stats:
+        write(folder)
+        raise KeyboardInterrupt
+
+    path = tmp_path / "a"
+    with pytest.raises(KeyboardInterrupt):
+        artifact.make(path, OLD, interrupted, resumable=True, result="work/done")
+    (path / "notes.txt").write_text("mine")
+    for recipe in (OLD, NEW):
+        artifact.make(path, recipe, write, resumable=True, result="work/done")
+        assert artifact.require(path, "idf").files == {"model": 3}
+        assert (path / "notes.txt").read_text() == "mine"
 
 
 def test_equal_values_have_equal_digests_and_others_do_not() -> None:

@@ -317,12 +317,13 @@ def test_new_code_makes_every_shard_again(
 
 def test_files_of_others_stay_in_a_folder_of_vectors(broken: Path, tmp_path: Path, small_shards: None) -> None:
     output = encode(BeirFolder(broken, "tiny"), encoder(), tmp_path / "vectors")
-    for name in ("mine.npz", "notes.txt"):
+    for name in ("mine.npz", "notes.txt", "00009.npz"):
         (output / name).write_text("years of work")
     lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
     (broken / "corpus.jsonl").write_text("".join(lines[:4]))
     encode(BeirFolder(broken, "tiny"), encoder(), output)
-    assert sorted(path.name for path in output.iterdir()) == ["00000.npz", "manifest.json", "mine.npz", "notes.txt"]
+    names = ["00000.npz", "00009.npz", "manifest.json", "mine.npz", "notes.txt"]
+    assert sorted(path.name for path in output.iterdir()) == names
     assert Vectors(output).manifest.files.keys() == {"00000.npz"}
 
 

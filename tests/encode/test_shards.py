@@ -156,5 +156,5 @@ def test_shards_are_those_of_the_manifest(folder: Path, tmp_path: Path) -> None:
 def test_vectors_are_as_many_as_the_manifest_says(folder: Path) -> None:
     manifest = artifact.manifest_path(folder)
     manifest.write_text(manifest.read_text().replace('"vectors": 6', '"vectors": 7'))
-    with pytest.raises(CaiError, match="vectors has 6 vectors, its manifest says 7"):
+    with pytest.raises(CaiError, match="vectors has 6 documents, its manifest says 7"):
         list(Vectors(folder))

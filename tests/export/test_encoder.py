@@ -101,7 +101,8 @@ def test_anserini_has_the_impacts_of_queries(
     from cai_pyserini.export.anserini import ENCODER, MODEL, write_onnx
 
     config = load_encoder(str(index))
-    export_encoder(config, tmp_path / "anserini", "anserini", write_onnx, query)
+    made = export_encoder(config, tmp_path / "anserini", "anserini", write_onnx, query)
+    assert "export.anserini.LONGEST" in made.recipe["constants"]
     model = onnx.load(tmp_path / "anserini" / "encoders" / MODEL)
     assert model.ir_version == 8
     assert [value.name for value in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]

@@ -205,6 +205,12 @@ def test_bulk_requests_are_small_enough_for_a_server(
     assert read_bulk(tmp_path / "many") == read_bulk(tmp_path / "one")
 
 
+@pytest.mark.parametrize("constant", ["export.opensearch.REQUEST", "export.source.LOSES"])
+def test_the_constants_of_a_format_are_in_its_recipe(constant: str, impacts_by_hand: Path, tmp_path: Path) -> None:
+    made = export_opensearch(Source(impacts_by_hand), tmp_path / "export", "opensearch")
+    assert constant in made.recipe["constants"]
+
+
 def test_an_id_that_no_server_takes_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     impacts = stored_impacts(checkpoint, tmp_path / "impacts", [{"é" * 257: {"é": 300}}])
     with pytest.raises(CaiError, match=r"the id é{20}… has 514 bytes; elasticsearch takes 512"):

@@ -9,6 +9,13 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.export.source import Source
 
 
+def test_fewer_documents_than_the_manifest_says_are_refused(impacts_by_hand: Path) -> None:
+    manifest = impacts_by_hand / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"vectors": 5', '"vectors": 6'))
+    with pytest.raises(CaiError, match="impacts has 5 documents, its manifest says 6"):
+        list(Source(impacts_by_hand).documents())
+
+
 def test_impacts_of_a_checkpoint_that_has_changed_are_refused(
     impacts_by_hand: Path, checkpoint: Path, tmp_path: Path
 ) -> None:

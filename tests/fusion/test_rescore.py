@@ -90,9 +90,10 @@ def test_bm25_scores_of_chosen_documents_are_those_of_the_search(run_folder: Pat
 
 
 def test_an_index_of_vectors_is_not_one_of_text(tmp_path: Path) -> None:
-    def write(folder: Path) -> None:
+    def write(folder: Path) -> artifact.Stats:
         faiss.write_index(faiss.IndexFlatIP(2), str(folder / "index"))
         (folder / "docid").touch()
+        return {"documents": 0}
 
     index = artifact.make(tmp_path / "index", {"stage": "index", "kind": "dense"}, write)
     with pytest.raises(CaiError, match="index is not an index of text"):

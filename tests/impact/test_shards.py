@@ -54,6 +54,16 @@ def test_processes_write_what_one_writes(joint: bool, vectors: Vectors, config: 
     assert stats[0] == stats[1] and stats[0]["loss"]["relative_error"] > 0 and stats[0]["nonzeros"] > 16
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_fewer_vectors_than_the_manifest_says_are_refused(
+    threads: int, vectors: Vectors, config: EncoderConfig, tmp_path: Path
+) -> None:
+    manifest = vectors.folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"vectors": ', '"vectors": 1'))
+    with pytest.raises(CaiError, match=r"vectors has \d+ documents, its manifest says 1\d+"):
+        write_impacts(Vectors(vectors.folder), config.replace(range=10.0), tmp_path / "impacts", threads=threads)
+
+
 def test_an_error_of_a_process_leaves_nothing(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     bm25 = counted(tmp_path / "words", [*IDS[:2], [*IDS[2][:4], "other"]])
     with pytest.raises(CaiError, match=r"vectors and .*words have different documents: count the words again"):

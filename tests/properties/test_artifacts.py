@@ -19,7 +19,12 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "fcntl.flock", "os.truncate"}
-KINDS = {"folder": {}, "file": {"folder": False}, "in-place": {"resumable": True, "names": r"part\d"}}
+KINDS = {
+    "folder": {},
+    "file": {"folder": False},
+    "in-place": {"resumable": True, "names": r"part\d"},
+    "result": {"resumable": True, "result": "work"},  # as a training
+}
 
 kinds, settings = st.sampled_from(sorted(KINDS)), st.integers(1, 3)
 
@@ -29,16 +34,23 @@ def parts(setting: int) -> dict[str, str]:
     return {f"part{number}": f"{setting} {'x' * number}" for number in range(setting + 1)}
 
 
-def writer(setting: int, pause: Callable[[], None] = lambda: None) -> artifact.Write:
-    """Write these files, those that are there already only where they are of another setting; half way, pause."""
+def writer(setting: int, result: str, pause: Callable[[], None] = lambda: None) -> artifact.Write:
+    """Write these files, those that are there already only where they are of another setting; half way, pause. With
+    `result`, all go to this subfolder."""
 
     def write(place: Path) -> artifact.Stats:
         if not place.is_dir():
             place.write_text(str(parts(setting)))
             pause()
             return {}
-        for stale in [path for path in place.glob("part[0-9]") if path.name not in parts(setting)]:
-            stale.unlink()
+        if result:
+            place = place / result
+            artifact.remove(place)
+            place.mkdir()
+        else:
+            kept = {*artifact.files_of_others(place), *parts(setting)}
+            for stale in [path for path in place.glob("part[0-9]") if path.name not in kept]:
+                stale.unlink()
         for name, text in parts(setting).items():
             if not (place / name).exists() or (place / name).read_text() != text:
                 artifact.write_text(place / name, text)
@@ -50,7 +62,8 @@ def writer(setting: int, pause: Callable[[], None] = lambda: None) -> artifact.W
 
 
 def make(path: Path, setting: int, pause: Callable[[], None] = lambda: None) -> None:
-    artifact.make(path, recipe(setting), writer(setting, pause), **KINDS[path.name])  # type: ignore[arg-type]
+    form: dict[str, Any] = KINDS[path.name]
+    artifact.make(path, recipe(setting), writer(setting, form.get("result", ""), pause), **form)
 
 
 def recipe(setting: int) -> artifact.Recipe:
@@ -152,9 +165,13 @@ class Artifacts(RuleBasedStateMachine):
             assert artifact.is_up_to_date(path, recipe(first))
 
     @precondition(lambda self: any(self.root.glob("*/")))
-    @rule(kind=st.sampled_from(["folder", "in-place"]), name=st.sampled_from(["notes.txt", "sub/mine", "partly"]))
+    @rule(
+        kind=st.sampled_from(["folder", "in-place", "result"]),
+        name=st.sampled_from(["notes.txt", "sub/mine", "partly", "part9"]),
+    )
     def put_a_file_of_others(self, kind: str, name: str) -> None:
-        if (self.root / kind).is_dir():
+        is_ours = name == "part9" and kind == "in-place" and not (self.root / kind / "manifest.json").exists()
+        if (self.root / kind).is_dir() and not is_ours:  # the name of a file that an interrupted attempt may have left
             path = self.root / kind / name
             path.parent.mkdir(exist_ok=True)
             path.write_text(name)
@@ -163,7 +180,7 @@ class Artifacts(RuleBasedStateMachine):
     @rule(kind=kinds, choice=st.integers(0, 5), size=st.integers(0, 3), delete=st.booleans())
     def damage(self, kind: str, choice: int, size: int, delete: bool) -> None:
         path = self.root / kind
-        files = sorted(path.glob("part[0-9]")) if path.is_dir() else [path] * path.exists()
+        files = sorted({*path.glob("part[0-9]")} - self.theirs.keys()) if path.is_dir() else [path] * path.exists()
         if files and delete:
             files[choice % len(files)].unlink()
         elif files and files[choice % len(files)].stat().st_size > size:
@@ -181,7 +198,8 @@ class Artifacts(RuleBasedStateMachine):
             else:
                 names = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
                 own = names - {file.relative_to(path).as_posix() for file in self.theirs if file.is_relative_to(path)}
-                assert own - {"manifest.json", artifact.UNFINISHED} == expected.keys() == manifest.files.keys()
+                left = {name for name in own if name.startswith("work/")}  # its stage removes it when all is done
+                assert own - left - {"manifest.json", artifact.UNFINISHED} == expected.keys() == manifest.files.keys()
                 assert {name: (path / name).read_text() for name in expected} == expected
 
     @invariant()

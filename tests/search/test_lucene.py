@@ -213,7 +213,7 @@ def test_stock_pyserini_takes_long_queries_too(index: Path) -> None:
 def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> None:
     """As those without ids in doc values, which another tool may have written."""
 
-    def write(folder: Path) -> None:
+    def write(folder: Path) -> artifact.Stats:
         writer, add = open_writer(folder, None)
         add("d1", f"fever{DELIMITER}3")
         java = jvm.java_class
@@ -225,6 +225,7 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
         document.add(java("org.apache.lucene.document.Field")("contents", text, kind))
         writer.addDocument(document)
         writer.close()
+        return {"documents": 2}
 
     searcher = searcher_of(artifact.make(tmp_path / "index", {"stage": "index", "kind": "impact"}, write))
     with pytest.raises(

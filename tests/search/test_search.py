@@ -18,6 +18,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits, read_run, scores_by_query
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query
+from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -202,6 +203,22 @@ def test_threads_are_the_processors_by_default() -> None:
 
 def test_the_searcher_of_a_dense_index(index: Path) -> None:
     assert isinstance(open_searcher(index), FaissSearcher)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bm25", "splade-idf", "dense"])
+def test_an_index_of_fewer_documents_than_its_manifest_says_is_refused(
+    name: str, run_folder: Path, index: Path, tmp_path: Path
+) -> None:
+    whole = index if name == "dense" else run_folder / "indexes" / name
+    broken = Path(shutil.copytree(whole, tmp_path / "broken"))
+    documents = artifact.require(broken, "index").stats["documents"]
+    manifest = broken / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(f'"documents": {documents},', f'"documents": {documents + 1},'))
+    message = f"broken has {documents} documents, its manifest says {documents + 1}: delete it"
+    for open_index in (open_searcher, LuceneIndex) if name != "dense" else (open_searcher,):
+        with pytest.raises(CaiError, match=message):
+            open_index(broken)
 
 
 @pytest.mark.slow

@@ -61,6 +61,9 @@ def test_an_entry_is_added_and_its_archive_fetched(
     folder = cache / "indexes" / f"x.y.{added.sha256}"
     assert capsys.readouterr().out == f"{folder}\n"
     assert (folder / "data").read_text() == (index / "data").read_text()
+    (folder / "data").write_text("")  # as after a power cut
+    main(["get", "y"])
+    assert (folder / "data").read_text() == (index / "data").read_text()
     shutil.rmtree(entry.parent)  # is not needed again
     main(["get", "y"])
     assert [path.name for path in (cache / "indexes").iterdir()] == [folder.name]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,8 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "model" / "manifest.json").exists()
+    shutil.copytree(max(work.glob("checkpoint-*")), work / "checkpoint-997")
+    (work / "checkpoint-997" / "optimizer.pt").write_bytes(b"")  # as after a power cut
     (work / "checkpoint-998").mkdir()  # as if killed before and while trainer_state.json was written
     (work / "checkpoint-999").mkdir()
     for name in training.CHECKPOINT_FILES:
@@ -127,7 +130,11 @@ def test_interrupted_it_continues_from_the_one_checkpoint_it_keeps(
     with pytest.raises(KeyboardInterrupt):
         SpladeTraining(settings).run()
     assert [path.name for path in (tmp_path / "model" / "training").glob("checkpoint-*")] == ["checkpoint-3"]
+    (tmp_path / "model" / "notes.txt").write_text("mine")
     SpladeTraining(settings).run()
+    assert artifact.require(tmp_path / "model", "trainer splade").files.keys() == {
+        path.name for path in trained.iterdir() if path.name != "manifest.json"
+    }
     assert "splade: 24 examples, 12 steps, 3 of them done\n" in capsys.readouterr().err
     assert steps == 3 + 1 + 9
     assert_same(tmp_path / "model", trained)
