@@ -9,7 +9,7 @@ indexes. What is trained and measured stays in --output.
 import argparse
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple, cast
@@ -81,6 +81,10 @@ class Measured(NamedTuple):
     judged: np.ndarray
     asked: np.ndarray
 
+    @property
+    def collection(self) -> str:
+        return self.name.rpartition("-")[0]
+
     def decide(self, errors: float = SIGNIFICANT) -> Candidate:
         """The choice with another number of standard errors."""
         choice = Choice(cast(Material, None))
@@ -125,6 +129,31 @@ def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) 
         )
 
 
+def decisions(measured: Sequence[Measured]) -> list[list[str]]:
+    """For each collection, nDCG@10 before → after what is decided, means over seeds; the decision for each seed, as the
+    weights of the trained SPLADE and of the projection; and what the largest change would gain instead."""
+    rows = [["", "queries", *measured[0].systems, "decision by seed", "gains of the largest change"]]
+    for name, group in groupby(measured, key=lambda each: each.collection):
+        seeds = list(group)
+        before = np.mean([each.asked[each.candidates.index(NONE)].mean(1) for each in seeds], axis=0)
+        chosen = [each.decide() for each in seeds]
+        after = before + np.mean([each.gains(of) for each, of in zip(seeds, chosen, strict=True)], axis=0)
+        largest = np.mean([each.gains(max(each.candidates, key=sum)) for each in seeds], axis=0)
+        rows.append(
+            [
+                name,
+                f"{seeds[0].asked.shape[2]:,}",
+                *(
+                    f"{old:.4f} → {new:.4f}" if any(map(any, chosen)) else f"{old:.4f}"
+                    for old, new in zip(before, after, strict=True)
+                ),
+                "; ".join(f"{of.splade:g}, {of.projection:g}" if any(of) else "none" for of in chosen),
+                ", ".join(f"{gain:+.4f}" for gain in largest),
+            ]
+        )
+    return rows
+
+
 def rules(measured: Sequence[Measured]) -> list[list[str]]:
     """The mean gain, the largest loss, and how many are adapted, with other numbers of standard errors."""
     rows = [["standard errors", "adapted", "mean gain", "largest loss"]]
@@ -140,10 +169,10 @@ def left_out(measured: Sequence[Measured]) -> list[list[str]]:
     """For each collection, the number of standard errors that the others choose, the one of the highest mean gain among
     those without a loss above LOSS, and what the collection gains with it."""
     rows = [["left out", "standard errors", "mean gain", "largest loss"]]
-    names = [each.name.rpartition("-")[0] for each in measured]
     gains = np.array([[each.gains(each.decide(errors)) for each in measured] for errors in ERRORS])
-    for name in dict.fromkeys(names):
-        mine = np.array([other == name for other in names])
+    names = np.array([each.collection for each in measured])
+    for name in dict.fromkeys(names.tolist()):
+        mine = names == name
         of_others = gains[:, ~mine]
         safe = [number for number, of_level in enumerate(of_others) if of_level.min() >= -LOSS]
         best = max(safe, key=lambda number: of_others[number].mean())
@@ -163,13 +192,7 @@ def main() -> None:
         measure(collection, args.encoder, args.dense, seed, args.output)
         for collection, seed in product(args.collections, args.seeds)
     ]
-    rows = [["", *measured[0].systems, "decision"]]
-    for each in measured:
-        chosen = each.decide()
-        before, gains = each.asked[each.candidates.index(NONE)].mean(1), each.gains(chosen)
-        scores = [f"{score:.4f} → {score + gain:.4f}" for score, gain in zip(before, gains, strict=True)]
-        rows.append([each.name, *scores, str(chosen) or "not adapted"])
-    print(markdown(rows), markdown(rules(measured)), sep="\n\n")
+    print(markdown(decisions(measured)), markdown(rules(measured)), sep="\n\n")
     if len(args.collections) > 1:
         print("", markdown(left_out(measured)), sep="\n")
     lowest = min(each.gains(each.decide()).min() for each in measured)
