@@ -39,6 +39,14 @@ class Lock:
         if self.file and not _flock(self.file, fcntl.LOCK_SH):
             raise _busy(self.what, read_note(self.place))
 
+    def add(self, **more: Any) -> None:
+        """Add to the note of a lock that is held alone."""
+        if self.file:
+            note = read_note(self.place) | more
+            self.file.truncate(0)
+            self.file.write(json.dumps(note) + "\n")
+            self.file.flush()
+
     def require_held(self) -> None:
         """Raise CaiError if somebody else has begun, where locks could not prevent it."""
         if not self.note.items() <= (now := read_note(self.place)).items():

@@ -496,6 +496,31 @@ def test_what_others_put_into_an_unfinished_folder_stays(tmp_path: Path) -> None
         assert (path / "notes.txt").read_text() == "mine"
 
 
+def test_what_a_killed_process_has_moved_does_not_stay(tmp_path: Path) -> None:
+    """Killed between two renames, with no manifest that lists what it has made."""
+    path = tmp_path / "a"
+    code = DIES.partition("recipe = ")[0] + (
+        "def write(folder):\n"
+        "    (folder / 'work').mkdir()\n"
+        "    for name in ('model', 'tokenizer'):\n"
+        "        (folder / 'work' / name).write_text('old')\n"
+        "    return {}\n"
+        "artifact.make(Path(sys.argv[1]), {'stage': 'idf'}, write, resumable=True, result='work')\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, path, "2"])
+    assert killed.returncode == -signal.SIGKILL and names(path) == [".unfinished", "model", "work"]
+    (path / "notes.txt").write_text("mine")
+
+    def write(folder: Path) -> artifact.Stats:
+        shutil.rmtree(folder / "work")
+        (folder / "work").mkdir()
+        (folder / "work" / "log").write_text("new")
+        return {}
+
+    artifact.make(path, NEW, write, resumable=True, result="work")
+    assert names(path) == ["log", "manifest.json", "notes.txt", "work"]
+
+
 def test_equal_values_have_equal_digests_and_others_do_not() -> None:
     assert artifact.digest({"a": 1, "b": [1, 2]}) == artifact.digest({"b": [1, 2], "a": 1})
     recipes = [{"a": 1}, {"a": 1.5}, {"a": "1"}, {"a": None}, {"a": [1]}, {"a": [2, 1]}, {"a": [1, 2]}, {"b": 1}]
