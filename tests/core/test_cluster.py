@@ -14,6 +14,7 @@ def test_a_part_that_kills_its_workers_ends_the_work(tmp_path: Path, monkeypatch
     pytest.importorskip("ray")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # or else other tests leave its workers little of the processors
     log = tmp_path / "log"
 
     def set_up() -> cluster.Work:
