@@ -142,8 +142,9 @@ def _make_in_place(
     """Make a resumable folder."""
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
-    others, left = files_of_others(path), read_note(marker).get("moved", [])  # the latter by a process that was killed
-    with locked(marker, path, {"digest": made_from}, {"others": others, "moved": left}, shared) as lock:
+    others, before = files_of_others(path), _read(path) if result else None
+    moved = [*before.get("files", ())] if before else read_note(marker).get("moved", [])  # the latter if it was killed
+    with locked(marker, path, {"digest": made_from}, {"others": others, "moved": moved}, shared) as lock:
         if lock.alone and not isinstance(path, StorePath):
             _remove_leftovers(path, r".*")
             if (old := _read(path)) and old["digest"] != made_from:
@@ -151,7 +152,7 @@ def _make_in_place(
                     (path / name).unlink(missing_ok=True)
         if not is_up_to_date(path, recipe):
             (path / MANIFEST).unlink(missing_ok=True)
-            for name in left:
+            for name in moved:
                 (path / name).unlink(missing_ok=True)
             if shared and lock.alone:
                 lock.share()
@@ -162,12 +163,12 @@ def _make_in_place(
                 for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
                     partial.unlink(missing_ok=True)  # of attempts that were killed
                 if result:
-                    made = sorted(each.name for each in (path / result).iterdir())
-                    lock.add(moved=made)  # in case this process is killed before all are
-                    for name in made:
+                    moved = sorted(each.name for each in (path / result).iterdir())
+                    lock.add(moved=moved)
+                    for name in moved:
                         (path / result / name).replace(path / name)
                 sizes = _sizes(path)
-                own = made if result else {name for name in sizes.keys() - others if re.fullmatch(names, name)}
+                own = moved if result else {name for name in sizes.keys() - others if re.fullmatch(names, name)}
                 files = {name: sizes[name] for name in own}
                 if not isinstance(path, StorePath):
                     sync(*(path / name for name in files), path)

@@ -521,6 +521,27 @@ def test_what_a_killed_process_has_moved_does_not_stay(tmp_path: Path) -> None:
     assert names(path) == ["log", "manifest.json", "notes.txt", "work"]
 
 
+def test_what_was_damaged_and_then_interrupted_does_not_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+
+    def write(folder: Path, *files: str) -> artifact.Stats:
+        shutil.rmtree(folder / "work", ignore_errors=True)
+        (folder / "work").mkdir()
+        for name in files:
+            (folder / "work" / name).write_text("text")
+        return {}
+
+    def interrupted(folder: Path) -> artifact.Stats:
+        raise KeyboardInterrupt
+
+    artifact.make(path, OLD, lambda folder: write(folder, "model", "log"), resumable=True, result="work")
+    (path / "model").write_text("")
+    with pytest.raises(KeyboardInterrupt):
+        artifact.make(path, OLD, interrupted, resumable=True, result="work")
+    artifact.make(path, NEW, lambda folder: write(folder, "model"), resumable=True, result="work")
+    assert names(path) == ["manifest.json", "model", "work"]
+
+
 def test_equal_values_have_equal_digests_and_others_do_not() -> None:
     assert artifact.digest({"a": 1, "b": [1, 2]}) == artifact.digest({"b": [1, 2], "a": 1})
     recipes = [{"a": 1}, {"a": 1.5}, {"a": "1"}, {"a": None}, {"a": [1]}, {"a": [2, 1]}, {"a": [1, 2]}, {"b": 1}]
