@@ -61,9 +61,8 @@ STAGE = "adapt"
 SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
-WEIGHTS = {1: 0.6, 2: 0.8}  # of the new weights in the mean: of one training, of two; at most
+WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, of two
 NO_JUDGES = "not adapted: no document makes a query that could judge"
-CANDIDATES = (0.5, 1.0)  # of that weight: what is tried, besides the old weights
 
 
 class Step(NamedTuple):
@@ -137,7 +136,7 @@ class Adaptation:
     def tried(self) -> tuple[Sequence[float], Sequence[float]]:
         """The weights of the trained SPLADE, and of the projection, that are candidates."""
         given = self.settings.weight
-        splade = (given,) if given else (0.0, *(share * self.weight for share in CANDIDATES))
+        splade = (given,) if given else (0.0, self.weight)
         return splade, (0.0, *projection.WEIGHTS) if self.material.dense else (0.0,)
 
     def recipe(self) -> artifact.Recipe:
@@ -398,7 +397,7 @@ def _announce(adaptation: Adaptation, steps: Sequence[Step], missing: Sequence[S
         say(f"{number}. {step.name}: {step.work}" + ("" if step in missing else " (done)"))
     new = adaptation.weight
     fixed = adaptation.settings.data or adaptation.settings.weight
-    shares = f"{1 - new:.2g} old and {new:.2g} new" if fixed else f"at most {new:.2g} new, as held-out queries decide"
+    shares = f"{1 - new:.2g} old and {new:.2g} new" if fixed else f"{new:.2g} or 0 new, as held-out queries decide"
     say(f"{len(steps) + 1}. mean of weights, {shares}; IDF")
     seconds = {step.name: step.seconds() for step in missing if step.seconds}
     if seconds:

@@ -33,7 +33,7 @@ class AdaptSettings(Settings):
     queries: int = flag(5000, "number of pseudo queries, at most", ge=1)
     weight: float | None = flag(
         None,
-        "weight of the new checkpoints in their mean with the old one (default: at most 0.6, with a teacher 0.8, as "
+        "weight of the new checkpoints in their mean with the old one (default: 0.3, with a teacher 0.4, or 0, as "
         "held-out queries decide)",
         gt=0,
         le=1,

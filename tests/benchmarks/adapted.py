@@ -1,9 +1,9 @@
 """Claim: adaptation makes no recommended system worse by more than .003 of nDCG@10.
 
 For each collection and seed, every candidate is scored twice: as the judges see it, without labels, and by the
-collection's own queries. So other numbers of standard errors than that of adapt.choice are compared
-without training again. Scores are exact ones of float vectors of all documents (adapt.served), not those of
-indexes. What is trained and measured stays in --output.
+collection's own queries; so is a larger weight of the trained SPLADE than that of adapt.adapt. So other weights and
+other numbers of standard errors than that of adapt.choice are compared without training again. Scores are exact ones
+of float vectors of all documents (adapt.served), not those of indexes. What is trained and measured stays in --output.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from unittest.mock import patch
 import harness
 import numpy as np
 
-from cai_pyserini.adapt.adapt import Adaptation, values
+from cai_pyserini.adapt.adapt import WEIGHTS, Adaptation, values
 from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, Choice
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
@@ -26,8 +26,18 @@ from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core.tables import markdown
 
 LOSS = 0.003
+LARGER = 0.8  # another weight of the trained SPLADE
 NONE = Candidate(0.0, 0.0)
-ERRORS = (0.0, 1.0, 2.0, 3.0, 4.0)
+RULES = list(product((WEIGHTS[2], LARGER), (1.0, 2.0, 3.0, 4.0)))  # the largest weight, and standard errors
+
+
+class Larger(Adaptation):
+    """An adaptation that also tries a larger weight."""
+
+    @property
+    def tried(self) -> tuple[Sequence[float], Sequence[float]]:
+        weights, shares = super().tried
+        return (*weights, LARGER), shares
 
 
 class Asked(Served):
@@ -87,12 +97,13 @@ class Measured(NamedTuple):
     def collection(self) -> str:
         return self.name.rpartition("-")[0]
 
-    def decide(self, errors: float = SIGNIFICANT) -> Candidate:
-        """The choice with another number of standard errors."""
+    def decide(self, most: float = WEIGHTS[2], errors: float = SIGNIFICANT) -> Candidate:
+        """The choice with another largest weight and number of standard errors."""
         choice = Choice(cast(Material, None))
         choice.__dict__["served"] = SimpleNamespace(sources=self.sources, systems=self.systems)
         with patch("cai_pyserini.adapt.choice.SIGNIFICANT", errors):
-            return choice.decide(dict(zip(self.candidates, self.judged, strict=True))).chosen
+            values = zip(self.candidates, self.judged, strict=True)
+            return choice.decide({each: judged for each, judged in values if each.splade <= most}).chosen
 
     def gains(self, chosen: Candidate) -> np.ndarray:
         """What the queries of the collection gain with a candidate, by system."""
@@ -108,7 +119,7 @@ def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) 
     file = folder / f"{name}.npz"
     if not file.exists():
         output, vectors = folder / name, folder / f"{stem}-vectors"
-        adaptation = Adaptation(
+        adaptation = Larger(
             AdaptSettings(collection=collection, base=encoder, dense=dense, output=output, seed=seed, vectors=vectors)
         )
         for step in adaptation.steps():
@@ -157,28 +168,29 @@ def decisions(measured: Sequence[Measured]) -> list[list[str]]:
 
 
 def rules(measured: Sequence[Measured]) -> list[list[str]]:
-    """The mean gain, the largest loss, and how many are adapted, with other numbers of standard errors."""
-    rows = [["standard errors", "adapted", "mean gain", "largest loss"]]
-    for errors in ERRORS:
-        chosen = [each.decide(errors) for each in measured]
+    """The mean gain, the largest loss, and how many are adapted, with other weights and numbers of standard errors."""
+    rows = [["largest weight", "standard errors", "adapted", "mean gain", "largest loss"]]
+    for rule in RULES:
+        chosen = [each.decide(*rule) for each in measured]
         gains = np.array([each.gains(candidate) for each, candidate in zip(measured, chosen, strict=True)])
         adapted = f"{sum(candidate != NONE for candidate in chosen)} of {len(chosen)}"
-        rows.append([str(errors), adapted, f"{gains.mean():+.4f}", f"{gains.min():+.4f}"])
+        rows.append([*(f"{value:g}" for value in rule), adapted, f"{gains.mean():+.4f}", f"{gains.min():+.4f}"])
     return rows
 
 
 def left_out(measured: Sequence[Measured]) -> list[list[str]]:
-    """For each collection, the number of standard errors that the others choose, the one of the highest mean gain among
-    those without a loss above LOSS, and what the collection gains with it."""
-    rows = [["left out", "standard errors", "mean gain", "largest loss"]]
-    gains = np.array([[each.gains(each.decide(errors)) for each in measured] for errors in ERRORS])
+    """For each collection, the rule that the others choose, the one of the highest mean gain among those without a loss
+    above LOSS, and what the collection gains with it."""
+    rows = [["left out", "largest weight", "standard errors", "mean gain", "largest loss"]]
+    gains = np.array([[each.gains(each.decide(*rule)) for each in measured] for rule in RULES])
     names = np.array([each.collection for each in measured])
     for name in dict.fromkeys(names.tolist()):
         mine = names == name
         of_others = gains[:, ~mine]
-        safe = [number for number, of_level in enumerate(of_others) if of_level.min() >= -LOSS]
+        safe = [number for number, of_rule in enumerate(of_others) if of_rule.min() >= -LOSS]
         best = max(safe, key=lambda number: of_others[number].mean())
-        rows.append([name, str(ERRORS[best]), f"{gains[best, mine].mean():+.4f}", f"{gains[best, mine].min():+.4f}"])
+        mean, lowest = (f"{value:+.4f}" for value in (gains[best, mine].mean(), gains[best, mine].min()))
+        rows.append([name, *(f"{value:g}" for value in RULES[best]), mean, lowest])
     return rows
 
 
