@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from cai_pyserini.__main__ import OTHERS, STAGES  # noqa: E402
+from cai_pyserini.__main__ import COMMANDS  # noqa: E402
 
 COMMAND_PAGE = "reference/commands/cai-pyserini-{}.md"  # a page called index would be that of the folder
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(((?:\.\./)+[^()\s]*)\)")
@@ -27,14 +27,14 @@ LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(((?:\.\./)+[^()\s]*)\)")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of commands before the experiments."""
-    pages = [{name: COMMAND_PAGE.format(name)} for name in STAGES | OTHERS]
+    pages = [{name: COMMAND_PAGE.format(name)} for name in COMMANDS]
     at = next(i for i, entry in enumerate(config.nav or []) if "Experiments" in entry)
     config.nav = [*config.nav[:at], {"Commands": pages}, *config.nav[at:]]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for name, description in (STAGES | OTHERS).items():
+    for name, description in COMMANDS.items():
         files.append(File.generated(config, COMMAND_PAGE.format(name), content=command_page(name, description)))
     return files
 

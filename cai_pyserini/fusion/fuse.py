@@ -2,7 +2,6 @@
 
 import logging
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -54,14 +53,12 @@ def fuse(
             nonlocal seconds, queries
             for read in read_parts(runs):
                 start = time.perf_counter()
-                fused = fuse_runs(read, method, depth, sys.maxsize, weights)
-                best = top(fused, hits)
+                fused = fuse_runs(read, method, depth, hits, weights)
                 seconds += time.perf_counter() - start
                 queries += fused["query_id"].nunique()
                 if method in BELOW_0:
-                    found = None if FUSIONS[method].combine == "product" else fused
-                    negative.update({path: _negative(run, depth, found) for path, run in zip(runs, read, strict=True)})
-                yield best
+                    negative.update({path: _negative(read, number, method, depth) for number, path in enumerate(runs)})
+                yield fused
 
         write_parts(parts(), path, tag)
         for run, count in (+negative).items():
@@ -71,13 +68,14 @@ def fuse(
     return artifact.make(output, recipe, write, folder=False)
 
 
-def _negative(run: pd.DataFrame, depth: int, fused: pd.DataFrame | None) -> int:
-    """The number of queries with scores below 0 among their best `depth`. With `fused`, only of those for which it has
-    documents that are not among these."""
-    best = top(run, depth)
+def _negative(runs: Sequence[pd.DataFrame], number: int, method: str, depth: int) -> int:
+    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, only of those for
+    which other runs have documents that are not among these."""
+    best = top(runs[number], depth)
     queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
-    if fused is None:
+    if not len(queries) or FUSIONS[method].combine == "product":
         return len(queries)
+    fused, _ = candidates(runs, FUSIONS[method], depth)
     found, all_found = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
     return int((found[queries] < all_found[queries]).sum())
 
