@@ -21,8 +21,8 @@ from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
-from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
 DATA = Path(__file__).parent / "data"
 

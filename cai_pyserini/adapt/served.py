@@ -26,13 +26,13 @@ from cai_pyserini.adapt.pseudo_queries import PUNCTUATION
 from cai_pyserini.collection.spans import random_span
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, encode_queries
-from cai_pyserini.encode.shards import Matrix
 from cai_pyserini.expand.expand import LENGTH, Near
 from cai_pyserini.impact.bm25 import NEAR
 from cai_pyserini.models.dense import project
 from cai_pyserini.smooth.neighbours import Neighbours, build_index, nearest
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH
 from cai_pyserini.smooth.smooth import mix
+from cai_pyserini.vectors.shards import Matrix
 
 DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large collection
 SPANS = 500  # to estimate alpha with

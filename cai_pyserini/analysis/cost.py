@@ -23,7 +23,7 @@ from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.search.lucene_index import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 
 # Queries with feedback are made during the search, and not kept.

@@ -26,12 +26,12 @@ from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
-from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.search.search import removes_query, search
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.search import removes_query, search
+from cai_pyserini.search.lucene_index import LuceneIndex
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"

@@ -21,14 +21,14 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.trec import read_run
-from cai_pyserini.encode.shards import Shard
-from cai_pyserini.engine.explanation import Case, Explanation, Part, Scored, Term
-from cai_pyserini.engine.lucene_index import LuceneIndex
-from cai_pyserini.engine.terms import text_terms
 from cai_pyserini.fusion.fuse import candidates
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.quantization import Quantizer
+from cai_pyserini.search.explanation import Case, Explanation, Part, Scored, Term
+from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.search.terms import text_terms
+from cai_pyserini.vectors.shards import Shard
 from cai_pyserini.words.analyzer import Analyzer
 
 TEXT_WIDTH = 100

@@ -12,9 +12,9 @@ from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.impact.shards import Impacts
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.queries import word_queries
 
 BEIR = "`python -m cai_pyserini.beir`"

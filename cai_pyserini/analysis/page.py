@@ -9,9 +9,9 @@ from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import cut, split_text
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.explanation import Case, Explanation
-from cai_pyserini.engine.highlight import SPLIT, TermsOf, word_strengths
 from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.search.explanation import Case, Explanation
+from cai_pyserini.search.highlight import SPLIT, TermsOf, word_strengths
 from cai_pyserini.words.analyzer import Analyzer
 
 TEMPLATE = Path(__file__).with_name("explain.html.jinja")

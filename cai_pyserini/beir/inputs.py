@@ -14,7 +14,7 @@ from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries, WordQueries
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.search.search import removes_query
+from cai_pyserini.retrieval.search import removes_query
 from cai_pyserini.words.analyzer import Analyzer
 
 

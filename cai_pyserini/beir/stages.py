@@ -14,7 +14,6 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Role
 from cai_pyserini.encode.projection import project_vectors
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import evaluate
 from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse
@@ -27,9 +26,10 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.search.feedback import Feedback
-from cai_pyserini.search.search import search
+from cai_pyserini.retrieval.feedback import Feedback
+from cai_pyserini.retrieval.search import search
 from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.vectors.shards import Vectors
 
 SEED = 42  # of the queries that judge weights
 

@@ -18,7 +18,8 @@ from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.encode.shards import (
+from cai_pyserini.models.transformer import Done
+from cai_pyserini.vectors.shards import (
     NAMES,
     SHARD,
     Matrix,
@@ -30,7 +31,6 @@ from cai_pyserini.encode.shards import (
     stats_of_shards,
     write_shard,
 )
-from cai_pyserini.models.transformer import Done
 
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.dense import load_projection, project
+from cai_pyserini.vectors.shards import Shard, Vectors, shard_path, write_shard
 
 
 def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:

@@ -20,8 +20,8 @@ from scipy.sparse import csr_matrix, vstack
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Matrix, Vectors
 from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.vectors.shards import Matrix, Vectors
 
 LARGEST = 2**31 - 1  # weight of a term: Java's largest int
 

@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.encode.encoder import Encoder
-    from cai_pyserini.encode.shards import Vectors
     from cai_pyserini.expand.expand import expand
+    from cai_pyserini.vectors.shards import Vectors
 
     encoder = Encoder(load_encoder(settings.encoder).replace(kind="dense"), settings.device)
     expand(Vectors(settings.words, "words"), Vectors(settings.vectors), encoder, settings.output)

@@ -22,7 +22,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import NAMES, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
+from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
 
 WORDS = 100  # per document
 LEAST = 1.0  # z; what is above it is the weight

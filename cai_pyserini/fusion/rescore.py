@@ -18,11 +18,11 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
 from cai_pyserini.encode.queries import Queries
-from cai_pyserini.encode.shards import Matrix, Shard, Vectors
 from cai_pyserini.fusion.fuse import add_latency, run_digest
 from cai_pyserini.impact.impacts import impacts_of_index
-from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.search.search import open_searcher
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.search import open_searcher
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors
 
 PAIRS = 8192  # query-document pairs that are scored at a time
 

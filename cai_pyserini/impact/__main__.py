@@ -62,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.encode.shards import Vectors
     from cai_pyserini.impact.bm25 import Bm25
     from cai_pyserini.impact.impacts import write_impacts
     from cai_pyserini.impact.quantization import loss_text
+    from cai_pyserini.vectors.shards import Vectors
 
     changes = settings.model_dump(include=CHANGES, exclude_none=True)
     bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha, settings.expansion) if settings.words else None

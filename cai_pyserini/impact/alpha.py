@@ -17,9 +17,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, encode_queries
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.bm25 import Bm25, Span
 from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.vectors.shards import Vectors
 
 BEST = 100  # documents per query
 

@@ -21,7 +21,7 @@ from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.shards import Shard, Vectors
+from cai_pyserini.vectors.shards import Shard, Vectors
 
 NEAR = 0.5  # of the weights of the expand stage, which are about as spread as BM25's
 EXACT = 24  # lengths below it, and their distance from the coded values, in Lucene's SmallFloat.intToByte4

@@ -20,7 +20,6 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.alpha import estimate_alpha
 from cai_pyserini.impact.bm25 import Bm25
@@ -29,6 +28,7 @@ from cai_pyserini.impact.shards import Impacts, Terms, other_documents
 from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.vectors.shards import Vectors
 
 LEAST_SHARDS = 4  # per process: to start one takes longer than to write one shard
 

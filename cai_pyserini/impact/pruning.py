@@ -6,7 +6,7 @@ Small impacts make up most of an index and little of its scores. Those that rema
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.encode.rows import largest, largest_of_mass
+from cai_pyserini.vectors.rows import largest, largest_of_mass
 
 
 def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:

@@ -11,11 +11,11 @@ from scipy.sparse import csr_matrix, hstack
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.shards import Shard, Vectors
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.pruning import prune
 from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
 from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.vectors.shards import Shard, Vectors
 
 if TYPE_CHECKING:  # loads torch
     from cai_pyserini.encode.queries import Queries

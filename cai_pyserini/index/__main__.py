@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             settings.input, settings.output, collection, settings.threads, settings.shard_id, settings.shard_num
         )
     elif isinstance(settings, DenseIndex):
-        from cai_pyserini.encode.shards import Vectors
         from cai_pyserini.index.dense import index_dense
+        from cai_pyserini.vectors.shards import Vectors
 
         index_dense(Vectors(settings.vectors), settings.output)
     else:

@@ -8,7 +8,7 @@ import faiss
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.vectors.shards import Vectors
 
 COUNT = struct.Struct("<Q")  # of floats, which comes last before them
 

@@ -30,7 +30,7 @@ from cai_pyserini.impact.pruning import prune  # noqa: E402
 from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
 from cai_pyserini.impact.weighting import weighted  # noqa: E402
 from cai_pyserini.models.transformer import Precision  # noqa: E402
-from cai_pyserini.search.search import require_same_encoder  # noqa: E402
+from cai_pyserini.retrieval.search import require_same_encoder  # noqa: E402
 from cai_pyserini.words.queries import word_queries  # noqa: E402
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too

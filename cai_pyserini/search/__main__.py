@@ -96,8 +96,8 @@ def _write_run(settings: SearchSettings) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.search.feedback import Feedback
-    from cai_pyserini.search.search import queries_for, removes_query, search
+    from cai_pyserini.retrieval.feedback import Feedback
+    from cai_pyserini.retrieval.search import queries_for, removes_query, search
 
     assert settings.index and settings.output and settings.collection  # SearchSettings checks it
     changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
@@ -127,8 +127,8 @@ def _write_run(settings: SearchSettings) -> None:
 
 
 def _by_hand(settings: SearchSettings) -> None:
-    from cai_pyserini.engine.open import OpenRun, open_index
-    from cai_pyserini.engine.show import as_json, as_text
+    from cai_pyserini.search.open import OpenRun, open_index
+    from cai_pyserini.search.show import as_json, as_text
 
     if settings.run:
         run = OpenRun(settings.run, settings.device)

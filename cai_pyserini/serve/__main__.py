@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     import uvicorn
 
     from cai_pyserini.core.cache import index_here
-    from cai_pyserini.engine.engine import Engine
-    from cai_pyserini.engine.open import OpenRun, open_index
+    from cai_pyserini.search.engine import Engine
+    from cai_pyserini.search.open import OpenRun, open_index
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
     from cai_pyserini.serve.service import Service

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.search.explanation import Explanation
 
 
 class Query(BaseModel):

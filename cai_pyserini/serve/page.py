@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.highlight import Marked
-from cai_pyserini.engine.show import Described, describe
+from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.search.highlight import Marked
+from cai_pyserini.search.show import Described, describe
 from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.search.search import require_same_encoder
+from cai_pyserini.retrieval.search import require_same_encoder
 from cai_pyserini.ship import hub, scores
 from cai_pyserini.ship.archive import pack
 from cai_pyserini.ship.bundle import bundle, require_outside

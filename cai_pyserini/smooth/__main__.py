@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(SmoothSettings, argv, "python -m cai_pyserini.smooth")
 
     from cai_pyserini.core import artifact
-    from cai_pyserini.encode.shards import Vectors
     from cai_pyserini.smooth.smooth import smooth
+    from cai_pyserini.vectors.shards import Vectors
 
     dense = Vectors(settings.dense) if settings.dense else None
     smooth(Vectors(settings.vectors), settings.output, dense, settings.idf, settings.neighbours, settings.weight)

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import norm
 
 from cai_pyserini.core.artifact import atomic_write, sync
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.shards import Matrix, Vectors
+from cai_pyserini.vectors.shards import Matrix, Vectors
 
 TINY = 1e-9  # the length of a vector is at least this before a division by it
 

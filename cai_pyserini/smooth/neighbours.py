@@ -16,8 +16,8 @@ import faiss
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
-from cai_pyserini.encode.shards import Matrix
 from cai_pyserini.smooth.documents import TINY
+from cai_pyserini.vectors.shards import Matrix
 
 DIMENSIONS = 1024
 EXACT = 50_000

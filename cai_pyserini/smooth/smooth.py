@@ -22,11 +22,20 @@ from scipy.sparse import csr_matrix, vstack
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.rows import largest
-from cai_pyserini.encode.shards import NAMES, Matrix, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
 from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.smooth.documents import TINY, Rows, read_documents
 from cai_pyserini.smooth.neighbours import DIMENSIONS, Neighbours, Positions, build_index, nearest, recall
+from cai_pyserini.vectors.rows import largest
+from cai_pyserini.vectors.shards import (
+    NAMES,
+    Matrix,
+    Shard,
+    Vectors,
+    shard_path,
+    shard_stats,
+    stale_shards,
+    write_shard,
+)
 
 WEIGHTS = {"dense": 0.4, "splade": 0.1}  # of the neighbours' mean, by the vectors that tell what is near
 POWER = 4  # of inner products, for the weights within the mean

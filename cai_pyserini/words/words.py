@@ -23,7 +23,7 @@ from cai_pyserini.collection.sample import Reservoir
 from cai_pyserini.collection.spans import random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.shards import SHARD, Shard, shard_path, write_shard
+from cai_pyserini.vectors.shards import SHARD, Shard, shard_path, write_shard
 from cai_pyserini.words.analyzer import Analyzer
 
 SPANS = 500

@@ -8,8 +8,8 @@ from scipy.sparse import diags_array, vstack
 
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.core.config import load_index_config
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.smooth.smooth import mix, smooth
+from cai_pyserini.vectors.shards import Vectors
 from tests.adapt.test_examples import material
 
 

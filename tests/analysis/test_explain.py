@@ -21,7 +21,7 @@ from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.engine.explanation import Case, Explanation, Part, Term
+from cai_pyserini.search.explanation import Case, Explanation, Part, Term
 
 SINGLE = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"]
 HYBRIDS = ["hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"]

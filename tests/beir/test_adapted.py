@@ -19,7 +19,7 @@ from cai_pyserini.beir.report import markdown
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import adapted_experiment
 
 NAMES = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]

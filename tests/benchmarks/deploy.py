@@ -96,7 +96,7 @@ def exact(index: str, queries: str) -> dict[str, Any]:
 
 def open_lucene(index: Path, hits: int = HITS) -> Search:
     from cai_pyserini.core import artifact
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
     searcher, stats = open_searcher(index), artifact.require(index, "index").stats
     scale = stats["document_scale"] * stats["query_scale"]

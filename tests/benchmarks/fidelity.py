@@ -25,11 +25,11 @@ def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: Se
     from cai_pyserini.encode.encode import encode
     from cai_pyserini.encode.encoder import Encoder
     from cai_pyserini.encode.queries import encode_queries
-    from cai_pyserini.encode.shards import Vectors
     from cai_pyserini.evaluate.measures import mean, measure
     from cai_pyserini.idf.idf import Idf
     from cai_pyserini.impact.weighting import weighted
-    from cai_pyserini.search.search import removes_query
+    from cai_pyserini.retrieval.search import removes_query
+    from cai_pyserini.vectors.shards import Vectors
 
     config, index_config = load_encoder(encoder), load_index_config(collection)
     opened = open_collection(index_config)

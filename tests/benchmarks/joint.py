@@ -75,7 +75,7 @@ def search(collection: str, folder: str) -> dict[str, Any]:
     from cai_pyserini.encode.encoder import Encoder
     from cai_pyserini.encode.queries import Queries, WordQueries
     from cai_pyserini.evaluate.measures import mean, measure
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
     from cai_pyserini.words.analyzer import Analyzer
 
     config = load_index_config(collection)

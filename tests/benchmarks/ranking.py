@@ -23,14 +23,14 @@ from cai_pyserini.core.tables import markdown
 from cai_pyserini.core.trec import run_of
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.encode.rows import largest, lengths
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.vectors.rows import largest, lengths
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
 
 DEPTH = 100

@@ -26,7 +26,7 @@ SHARD = 4096
 
 def encode(machines: int, processes: int, collection: str, encoder: str, output: str) -> harness.Result:
     """Run the encode stage on a cluster of so many machines, or else in so many processes, each for its own shards."""
-    from cai_pyserini.encode.shards import Vectors
+    from cai_pyserini.vectors.shards import Vectors
 
     rmtree(output, ignore_errors=True)
     os.environ |= {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -53,7 +53,7 @@ def same(first: str, second: str) -> harness.Result:
     """Whether two folders have the same vectors, bit by bit."""
     import numpy as np
 
-    from cai_pyserini.encode.shards import Vectors
+    from cai_pyserini.vectors.shards import Vectors
 
     pairs = zip(Vectors(Path(first)), Vectors(Path(second)), strict=True)
     names = ("data", "indices", "indptr")

@@ -46,7 +46,7 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> Ro
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.encode.shards import SHARD, Shard, Vectors, shard_path, write_shard
+    from cai_pyserini.vectors.shards import SHARD, Shard, Vectors, shard_path, write_shard
 
     texts = [document.contents.split() for document in open_collection(load_index_config(collection)).documents()]
     source = Vectors(Path(vectors))
@@ -115,7 +115,7 @@ def searching(index: str, queries: str) -> Row:
     """Percentiles of the milliseconds of a query, and the private memory afterwards."""
     import numpy as np
 
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
     searcher = open_searcher(Path(index))
     encoded: list[dict[str, int]] = list(json.loads(Path(queries).read_text()).values())

@@ -33,7 +33,7 @@ PEERS = ("ours", "Pyserini")
 
 def opening(index: str, peer: str) -> dict[str, Any]:
     """Seconds to open a searcher."""
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
     inputs.import_stock()
     start = time.perf_counter()
@@ -49,7 +49,7 @@ def searching(index: str, queries: str, hits: int) -> dict[str, Any]:
     import numpy as np
 
     from cai_pyserini.core import artifact
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
     encoded: inputs.Queries = json.loads(Path(queries).read_text())
     stock, mine = inputs.open_stock(index, encoded), open_searcher(Path(index))

@@ -25,8 +25,8 @@ def mix_vectors(source: str, documents: int, output: str) -> dict[str, Any]:
     from scipy.sparse import diags, vstack
 
     from cai_pyserini.core import artifact
-    from cai_pyserini.encode.rows import largest
-    from cai_pyserini.encode.shards import SHARD, Shard, Vectors, shard_path, write_shard
+    from cai_pyserini.vectors.rows import largest
+    from cai_pyserini.vectors.shards import SHARD, Shard, Vectors, shard_path, write_shard
 
     given = Vectors(Path(source))
     matrices = [shard.vectors for shard in given]

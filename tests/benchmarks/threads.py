@@ -67,7 +67,7 @@ def _opened(folder: str, count: int) -> dict[str, tuple[Any, list[Any]]]:
     """The searchers, each with queries."""
     import numpy as np
 
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
     rows = _words(np.random.default_rng(9), count, 12)
     texts, impacts = [" ".join(row) for row in rows], [dict.fromkeys(row, 7) for row in rows]

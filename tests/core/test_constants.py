@@ -17,9 +17,9 @@ from cai_pyserini.core.constants import CONSTANT, ROOT, UNRECORDED, constants
 # Constants that shape the results of a stage, wherever they stand: file, constant, stages that depend on it, and one
 # that does not.
 SHAPING = [
-    ("core/artifact.py", "FORMAT", ["encode.encode", "words.words", "search.search"], ""),
+    ("core/artifact.py", "FORMAT", ["encode.encode", "words.words", "retrieval.search"], ""),
     ("models/splade.py", "POWER", ["encode.encode", "expand.expand", "trainer.splade"], "words.words"),
-    ("encode/shards.py", "SHARD", ["encode.encode", "words.words", "smooth.smooth"], "index.impact"),
+    ("vectors/shards.py", "SHARD", ["encode.encode", "words.words", "smooth.smooth"], "index.impact"),
     ("words/words.py", "SPANS", ["words.words"], "index.bm25"),
     ("words/words.py", "SEED", ["words.words"], "smooth.smooth"),
     ("words/words.py", "FORM", ["words.words"], "encode.encode"),
@@ -30,8 +30,8 @@ SHAPING = [
     ("core/config.py", "JOINT_BITS", ["impact.impacts"], ""),
     ("smooth/neighbours.py", "DIMENSIONS", ["smooth.smooth"], "impact.impacts"),
     ("smooth/neighbours.py", "CANDIDATES", ["smooth.smooth"], "expand.expand"),
-    ("search/search.py", "PASSAGE_HITS", ["search.search"], "fusion.fuse"),
-    ("fusion/fusions.py", "RRF_K", ["fusion.fuse"], "search.search"),
+    ("retrieval/search.py", "PASSAGE_HITS", ["retrieval.search"], "fusion.fuse"),
+    ("fusion/fusions.py", "RRF_K", ["fusion.fuse"], "retrieval.search"),
     ("trainer/splade.py", "LAMBDAS", ["trainer.splade"], "trainer.pretrain"),
 ]
 
@@ -98,7 +98,7 @@ def test_constants_are_read_as_they_are_assigned(tmp_path: Path, monkeypatch: py
 
 
 def test_what_java_makes_depends_on_the_version_of_pyserini() -> None:
-    for stage in ("index.bm25", "index.impact", "words.words", "search.search"):
+    for stage in ("index.bm25", "index.impact", "words.words", "retrieval.search"):
         assert constants(f"cai_pyserini.{stage}")["pyserini"] == version("pyserini")
     for stage in ("encode.encode", "smooth.smooth", "idf.idf"):  # which run where it is not installed
         assert "pyserini" not in constants(f"cai_pyserini.{stage}")

@@ -12,7 +12,7 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.projection import project_vectors
-from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.vectors.shards import Vectors
 
 
 def test_projected_vectors_are_as_if_encoded(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:

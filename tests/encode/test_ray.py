@@ -19,7 +19,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
-from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import s3_environment
 
 SHARD, SHARDS = 40, 10

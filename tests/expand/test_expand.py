@@ -14,11 +14,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Vectors, write_shard
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.__main__ import main
 from cai_pyserini.expand.expand import Near, expand
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.vectors.shards import Vectors, write_shard
 from cai_pyserini.words.words import count_words
 from tests.conftest import json_lines, stored_vectors
 from tests.impact.test_joint import vectors_of, words_of

@@ -8,10 +8,10 @@ import pytest
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.search.search import open_searcher, queries_for
+from cai_pyserini.retrieval.search import open_searcher, queries_for
+from cai_pyserini.vectors.shards import Vectors
 
 Found = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
 

@@ -99,7 +99,7 @@ def test_an_index_of_the_postings_finds_the_same(
     lines = [json.dumps({"id": id, "contents": "", "vector": vector}) for id, vector in vectors.items()]
     (folder / "00000.jsonl").write_text("".join(f"{line}\n" for line in lines))
     again = index_impacts(folder, tmp_path / "again")
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
     searcher = open_searcher(again)
     queries = {record["id"]: record["vector"] for record in json_lines(tmp_path / "ciff" / "queries.jsonl")}

@@ -12,10 +12,10 @@ from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
-from cai_pyserini.encode.shards import Shard
 from cai_pyserini.fusion import rescore as rescoring
 from cai_pyserini.fusion.rescore import rescore, rescore_runs, text_scorer, vector_scores
-from cai_pyserini.search.search import open_searcher
+from cai_pyserini.retrieval.search import open_searcher
+from cai_pyserini.vectors.shards import Shard
 
 OWN = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 5.0)]}
 OTHER = {"q1": [("c", 9.0), ("d", 8.0), ("a", 7.0)], "q3": [("e", 1.0)]}

@@ -13,11 +13,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.impact import alpha
 from cai_pyserini.impact.alpha import estimate_alpha
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 from tests.conftest import json_lines, stored_vectors
 

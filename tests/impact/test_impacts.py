@@ -15,7 +15,6 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import as_terms
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.impacts import impacts_of_index, write_impacts
@@ -24,7 +23,8 @@ from cai_pyserini.impact.shards import json_vectors
 from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.search.search import queries_for
+from cai_pyserini.retrieval.search import queries_for
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import json_lines, stored_idf, stored_vectors
 
 

@@ -16,12 +16,12 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.impacts import open_impacts, write_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words
 from tests.conftest import json_lines, stored_vectors

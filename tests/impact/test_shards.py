@@ -9,10 +9,10 @@ from scipy.sparse import csr_matrix, random_array
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 
 ROWS = (4, 7, 5)  # of the shards

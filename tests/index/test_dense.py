@@ -10,9 +10,9 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.shards import shard_path
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.dense import index_dense
+from cai_pyserini.vectors.shards import shard_path
 from tests.conftest import stored_vectors
 
 ROWS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)

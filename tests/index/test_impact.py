@@ -16,7 +16,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.search.search import queries_for
+from cai_pyserini.retrieval.search import queries_for
 from tests.index.stock import everything, postings, reader, search
 from tests.index.test_json_vectors import BROKEN, vector_line
 

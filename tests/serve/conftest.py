@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from cai_pyserini.engine.engine import Engine
-from cai_pyserini.engine.open import OpenRun
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.open import OpenRun
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
 

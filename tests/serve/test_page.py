@@ -14,8 +14,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.engine.open import open_index
 from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.search.open import open_index
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
 from tests.serve.conftest import serve

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.engine import Engine
+from cai_pyserini.search.engine import Engine
 from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Busy, Service
 from tests.serve.conftest import engines
 

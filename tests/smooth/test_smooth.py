@@ -14,7 +14,6 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Vectors, write_shard
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.smooth import neighbours as searching
@@ -22,6 +21,7 @@ from cai_pyserini.smooth import smooth as stage
 from cai_pyserini.smooth.__main__ import main
 from cai_pyserini.smooth.neighbours import Neighbours, points
 from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.vectors.shards import Vectors, write_shard
 from tests.conftest import stored_idf, stored_vectors
 
 WIDTH = 30522  # of splade-tiny

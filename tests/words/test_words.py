@@ -10,8 +10,8 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words import words as stage
 from cai_pyserini.words.__main__ import main
 from cai_pyserini.words.analyzer import Analyzer

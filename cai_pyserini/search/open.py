@@ -14,10 +14,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation
-from cai_pyserini.engine.engine import Engine
-from cai_pyserini.engine.lucene_index import LuceneIndex
-from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.index.shards import Index, folders
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.search.retriever import Retriever
 
 
 def open_index(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
-from cai_pyserini.engine.engine import Engine, Hit, Shown
-from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.highlight import Marked
+from cai_pyserini.search.engine import Engine, Hit, Shown
+from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.search.highlight import Marked
 
 TERMS = 6  # shown of each score
 

@@ -19,9 +19,9 @@ from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query,
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
 from cai_pyserini.index.shards import Index, folders, require_index
-from cai_pyserini.search.faiss import FaissSearcher
-from cai_pyserini.search.feedback import Feedback
-from cai_pyserini.search.lucene import LuceneSearcher
+from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.feedback import Feedback
+from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.words.queries import word_queries
 
 PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)

@@ -1,7 +1,7 @@
 """Snippets have the words that make the score."""
 
-from cai_pyserini.engine.explanation import Explanation, Term
-from cai_pyserini.engine.highlight import marked, snippet, word_strengths
+from cai_pyserini.search.explanation import Explanation, Term
+from cai_pyserini.search.highlight import marked, snippet, word_strengths
 
 TERMS = [Term("bone", 1, 1, None, 9, 4.0), Term("##s", 1, 1, None, 1, 1.0), Term("leg", 1, 1, None, 1, -0.5)]
 

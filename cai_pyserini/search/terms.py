@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.engine.explanation import Term
-from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.impact.quantization import Quantizer
 from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.search.explanation import Term
+from cai_pyserini.search.lucene_index import LuceneIndex
 
 
 def text_terms(

@@ -15,8 +15,8 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits
-from cai_pyserini.encode.rows import largest, lengths
-from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.vectors.rows import largest, lengths
+from cai_pyserini.vectors.shards import Vectors
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,12 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits, read_run, scores_by_query
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query
-from cai_pyserini.engine.lucene_index import LuceneIndex
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.search.__main__ import main
-from cai_pyserini.search.faiss import FaissSearcher
-from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.search.search import (
+from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.search import (
     WARM_UP,
     open_searcher,
     queries_for,
@@ -34,6 +32,8 @@ from cai_pyserini.search.search import (
     search,
     timed_search,
 )
+from cai_pyserini.search.__main__ import main
+from cai_pyserini.search.lucene_index import LuceneIndex
 from tests.conftest import stored_vectors
 
 NUMBERS = ["0", "1", "2"]  # of documents and of queries

@@ -11,13 +11,13 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.plugin import hook
-from cai_pyserini.search import faiss as searching
-from cai_pyserini.search.faiss import FaissSearcher
+from cai_pyserini.retrieval import faiss as searching
+from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 from tests.index.stock import run_module
 

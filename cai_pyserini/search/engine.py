@@ -9,13 +9,13 @@ import pandas as pd
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of, scores_by_query
-from cai_pyserini.engine.explanation import Explanation, Part
-from cai_pyserini.engine.highlight import Marked, marked, snippet, word_strengths
-from cai_pyserini.engine.lucene_index import LuceneIndex, Stored
-from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.fusion.fuse import candidates, fuse_runs
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
-from cai_pyserini.search.search import PASSAGE_HITS
+from cai_pyserini.retrieval.search import PASSAGE_HITS
+from cai_pyserini.search.explanation import Explanation, Part
+from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
+from cai_pyserini.search.lucene_index import LuceneIndex, Stored
+from cai_pyserini.search.retriever import Retriever
 
 QUERY = "query"  # its id where runs of one query are fused
 

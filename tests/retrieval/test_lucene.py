@@ -23,9 +23,9 @@ from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.writer import open_writer
-from cai_pyserini.search import lucene
-from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.search.search import queries_for
+from cai_pyserini.retrieval import lucene
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.search import queries_for
 from tests.index.stock import bm25, search
 from tests.index.test_json_vectors import vector_line
 
@@ -183,8 +183,8 @@ LONG = """
 import sys
 from pathlib import Path
 from cai_pyserini.core import jvm
-from cai_pyserini.engine.lucene_index import LuceneIndex
-from cai_pyserini.search.search import open_searcher
+from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.search import open_searcher
 from cai_pyserini.words.analyzer import Analyzer
 words = ["fever", *(f"word{number}" for number in range(100_000))]
 searcher = open_searcher(Path(sys.argv[1]))
@@ -252,7 +252,7 @@ def test_an_index_that_cannot_be_opened_is_named(run_folder: Path, tmp_path: Pat
 ENDLESS = """
 import sys, torch
 from pathlib import Path
-from cai_pyserini.search.search import open_searcher
+from cai_pyserini.retrieval.search import open_searcher
 searcher = open_searcher(Path(sys.argv[1]))
 for number, _ in enumerate(searcher.search_many(dict.fromkeys(map(str, range(1 << 22)), {"fever": 1}), 1 << 12, 2)):
     print(number, flush=True)

@@ -10,9 +10,9 @@ import pytest
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.engine.engine import Engine
-from cai_pyserini.engine.lucene_index import Stored
-from cai_pyserini.engine.open import OpenRun, open_index
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.lucene_index import Stored
+from cai_pyserini.search.open import OpenRun, open_index
 
 SYSTEMS = [
     *("bm25", "splade-idf", "splade-doc-idf", "joint-splade-idf", "joint-splade-doc-idf-smooth", "dense"),

@@ -12,13 +12,13 @@ from cai_pyserini.collection.hpo import Hpo
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode import encode
-from cai_pyserini.engine.open import open_index
-from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.fusion.fuse import fuse
 from cai_pyserini.impact.__main__ import main as impact_main
 from cai_pyserini.index.__main__ import main as index_main
 from cai_pyserini.index.shards import require_index
 from cai_pyserini.search.__main__ import main
+from cai_pyserini.search.open import open_index
+from cai_pyserini.search.retriever import Retriever
 from cai_pyserini.words import words
 from tests.index.test_json_vectors import vector_line
 

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.search.explanation import Explanation
 
 SPLIT = re.compile(r"(\w{1,64})")  # text without spaces is split all the same
 GAP = re.compile(r"\W{64,}")  # is left out of a snippet

@@ -13,11 +13,11 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits, read_run, scores_by_query
 from cai_pyserini.encode.queries import Query
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.impacts import impacts_of_index
+from cai_pyserini.retrieval.feedback import Feedback, largest
+from cai_pyserini.retrieval.search import queries_for, search
 from cai_pyserini.search.__main__ import main
-from cai_pyserini.search.feedback import Feedback, largest
-from cai_pyserini.search.search import queries_for, search
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 
 slow = pytest.mark.slow

@@ -22,7 +22,7 @@ from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.shards import Index, folders, open_reader
 from cai_pyserini.index.writer import delimited_analyzer
-from cai_pyserini.search.batch import (
+from cai_pyserini.retrieval.batch import (
     MAPPER,
     QUERY,
     SEARCHER,

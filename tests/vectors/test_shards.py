@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.shards import Shard, ShardStats, Vectors, read_shard, shard_path, shard_stats, write_shard
+from cai_pyserini.vectors.shards import Shard, ShardStats, Vectors, read_shard, shard_path, shard_stats, write_shard
 from tests.conftest import stored_vectors
 
 MATRIX = csr_matrix(np.array([[0, 0.5, 0, 2], [0, 0, 0, 0], [1e-30, 0, 3.25, 0]], np.float32))

@@ -11,14 +11,14 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
-from cai_pyserini.engine.explanation import Scored
-from cai_pyserini.engine.lucene_index import LuceneIndex, Stored
-from cai_pyserini.engine.terms import impact_terms, text_terms
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.models.tokenizer import WORD
-from cai_pyserini.search.faiss import FaissSearcher
-from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.search.search import open_searcher, queries_for, require_same_encoder
+from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
+from cai_pyserini.search.explanation import Scored
+from cai_pyserini.search.lucene_index import LuceneIndex, Stored
+from cai_pyserini.search.terms import impact_terms, text_terms
 from cai_pyserini.words.analyzer import Analyzer
 
 
