@@ -1,6 +1,7 @@
 """Lines and JSON objects: what is read, and the line that a mistake is in."""
 
 import gzip
+import pickle
 import re
 from pathlib import Path
 
@@ -104,3 +105,20 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no file .*absent\.jsonl$"):
         next(jsonl.read(tmp_path / "absent.jsonl"))
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    written = ["one", "", "zwölf", "血圧", "a\u2028b\x85c", "last"]
+    path = tmp_path / "lines"
+    path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8", newline="\n")
+    lines = jsonl.Lines(path)
+    assert list(lines) == [lines[number] for number in range(len(lines))] == written
+    assert lines.index("血圧") == 3 and lines[-1] == "last" and "two" not in lines
+    assert list(pickle.loads(pickle.dumps(lines))) == written
+    with pytest.raises(IndexError):
+        lines[len(written)]
+
+
+def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert len(jsonl.Lines(tmp_path / "empty")) == 0 and list(jsonl.Lines(tmp_path / "empty")) == []
