@@ -29,6 +29,14 @@ DATA = Path(__file__).parent / "data"
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_fsync() -> Iterator[None]:
+    """Do not wait for the disk, which would take longer than many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Path:
     """A hand-written BEIR folder: 12 documents, 5 test queries, of which one is a document."""
