@@ -246,12 +246,6 @@ def test_an_artifact_that_has_lost_something_is_refused_and_remade(tmp_path: Pat
     artifact.require(path, "idf")
 
 
-def test_an_encoder_yaml_may_be_edited(tmp_path: Path) -> None:
-    path = artifact.make(tmp_path / "a", NEW, lambda folder: (folder / "encoder.yaml").write_text("old") and None)
-    (path / "encoder.yaml").write_text("another place")
-    artifact.require(path, "idf")
-
-
 @FORMS
 def test_what_another_tool_made_is_told_from_what_is_broken(tmp_path: Path, folder: bool) -> None:
     path = tmp_path / "a"
@@ -397,21 +391,6 @@ def test_a_resumable_artifact_is_complete_once_nothing_is_missing(tmp_path: Path
     artifact.make(path, NEW, lambda folder: pytest.fail("it is up to date"), resumable=True)
 
 
-def test_a_resumable_artifact_keeps_its_files_but_not_its_manifest(tmp_path: Path) -> None:
-    path = artifact.make(tmp_path / "a", OLD, lambda folder: step(folder, 1), resumable=True)
-
-    def interrupted(folder: Path) -> None:
-        raise KeyboardInterrupt
-
-    (path / "0").write_text("longer")
-    with pytest.raises(KeyboardInterrupt):
-        artifact.make(path, OLD, interrupted, resumable=True)
-    assert names(path) == [".unfinished", "0"]
-    assert not artifact.is_up_to_date(path, OLD)
-    artifact.make(path, OLD, lambda folder: {}, resumable=True)
-    assert names(path) == ["0", "manifest.json"]
-
-
 def test_what_others_put_into_an_unfinished_folder_stays(tmp_path: Path) -> None:
     def write(folder: Path) -> artifact.Stats:
         (folder / "work" / "done").mkdir(parents=True, exist_ok=True)
@@ -463,19 +442,12 @@ def test_equal_values_have_equal_digests_and_others_do_not() -> None:
     assert len({artifact.digest(recipe) for recipe in recipes}) == len(recipes)
 
 
-def test_an_atomic_write_replaces_the_file_or_leaves_it(tmp_path: Path) -> None:
-    path = tmp_path / "sub" / "f"
-    artifact.write_text(path, "old")
+def test_several_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "f"
     with pytest.raises(KeyboardInterrupt), artifact.atomic_write(path) as partial:
         partial.write_text("half")
         raise KeyboardInterrupt
-    assert (path.read_text(), names(path.parent)) == ("old", ["f"])
-    artifact.write_text(path, "new")
-    assert (path.read_text(), names(path.parent)) == ("new", ["f"])
-
-
-def test_several_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
-    path = tmp_path / "f"
+    assert names(tmp_path) == []
     with artifact.atomic_write(path) as first:
         first.write_text("half of")
         with artifact.atomic_write(path) as second:
