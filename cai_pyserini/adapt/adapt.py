@@ -14,7 +14,7 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from cai_pyserini.adapt import paper, projection
-from cai_pyserini.adapt.choice import RULE, Candidate, Decision, decide, weight_of_bm25
+from cai_pyserini.adapt.choice import Candidate, Decision, decide, weight_of_bm25
 from cai_pyserini.adapt.examples import NEGATIVES, write_examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
@@ -118,16 +118,15 @@ class Adaptation:
     def recipe(self) -> artifact.Recipe:
         """What the adapted checkpoint depends on; the steps need not exist."""
         settings, material = self.settings, self.material
-        return {
-            **artifact.made_by(__name__, STAGE),
+        inputs = {
             "documents": material.whole.fingerprint("documents"),
             "checkpoint": checkpoint_digest(checkpoint_folder(self.base)),
             "encoder": inherited(self.base),
-            "dense": material.dense and material.encoders[-1].recipe("documents"),
-            "steps": {name: recorded(step, "data", "base", "idf") for name, step in self.trainings.items()},
-            "settings": {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight},
-            "rule": RULE,
+            "dense": material.dense and material.encoders[-1].identity("documents"),
         }
+        own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
+        trained = {name: recorded(step, "data", "base", "idf") for name, step in self.trainings.items()}
+        return artifact.recipe(STAGE, inputs, **own, **trained)
 
     def _encode(self, number: int) -> Path:
         return self.material.encode_documents(self.material.encoders[number])

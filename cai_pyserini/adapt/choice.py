@@ -17,13 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.adapt.material import HELD_OUT
-from cai_pyserini.adapt.served import DOCUMENTS, Served
+from cai_pyserini.adapt.served import Served
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in the fusion; the first is that of mixture.WEIGHTS
 FEWEST = 30  # sources; nothing is significant with fewer
 SIGNIFICANT = 3.0  # standard errors: the best of several candidates looks better than it is
-RULE = {"held_out": HELD_OUT, "documents": DOCUMENTS, "fewest": FEWEST, "significant": SIGNIFICANT}  # for recipes
 
 
 class Candidate(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from cai_pyserini.adapt.material import HELD_OUT, Material
+from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import TINY
-from cai_pyserini.adapt.pseudo_queries import PASSAGE, passage
+from cai_pyserini.adapt.pseudo_queries import passage
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer.settings import inherited
@@ -26,19 +26,11 @@ TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 def recipe(material: Material) -> artifact.Recipe:
     """What the training file depends on."""
-    return {
-        **artifact.made_by(__name__, STAGE),
+    inputs = {
         "documents": material.whole.fingerprint("documents"),
-        "encoders": [[encoder.recipe("documents"), inherited(encoder.config)] for encoder in material.encoders],
-        "settings": {
-            "queries": material.queries,
-            "held_out": HELD_OUT,
-            "negatives": NEGATIVES,
-            "passage": PASSAGE,
-            "teacher": TEACHER,
-            "seed": material.seed,
-        },
+        "encoders": [[encoder.identity("documents"), inherited(encoder.config)] for encoder in material.encoders],
     }
+    return artifact.recipe(STAGE, inputs, queries=material.queries, seed=material.seed)
 
 
 def write_examples(material: Material, output: Path) -> Path:

@@ -56,14 +56,15 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
     require_positions(checkpoint_folder(base), {"max_length of pretraining": pretrained.max_length})
     if not data.is_file():
         raise CaiError(f"no file {data}")
-    recipe = {
-        **artifact.made_by(__name__, STAGE),
+    inputs = {
         "documents": collection.fingerprint("documents"),
         "checkpoint": checkpoint_digest(checkpoint_folder(base)),
         "encoder": inherited(base),
         "data": file_digest(data),
-        "steps": [recorded(step, "corpus", "data", "base", "idf") for step in (expanded, pretrained, splade)],
     }
+    trained = {"vocabulary": expanded, "pretrain": pretrained, "splade": splade}
+    own = {name: recorded(step, "corpus", "data", "base", "idf") for name, step in trained.items()}
+    recipe = artifact.recipe(STAGE, inputs, **own)
 
     def write(output: Path) -> artifact.Stats:
         training.load_model(splade.output).save_pretrained(output)

@@ -39,7 +39,7 @@ WEIGHTS = (0.25, 0.5)  # of W, which alone would forget what the encoder knew
 
 def learn(material: Material, output: Path) -> Path:
     """Write W as a safetensors file, learned from the pseudo queries that train."""
-    made_from = recipe(material) | artifact.made_by(__name__, STAGE)
+    made_from = artifact.recipe(STAGE, {"examples": artifact.digest(recipe(material))})
 
     def write(path: Path) -> artifact.Stats:
         mixture, train = material.mixture, material.train

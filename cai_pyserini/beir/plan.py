@@ -4,7 +4,6 @@ Each step calls one stage, which returns at once if its result is up to date. So
 where it stopped; change a setting and only the affected stages run again.
 """
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -31,7 +30,6 @@ from cai_pyserini.models.transformer import resolve_device
 from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.words.words import count_words
 
-logger = logging.getLogger(__name__)
 
 
 def run(experiment: Experiment, names: Sequence[str]) -> Results:
@@ -42,8 +40,6 @@ def run(experiment: Experiment, names: Sequence[str]) -> Results:
     require(inputs, systems)
     artifact.require_writable(layout.folder, marker=layout.lock.name)
     layout.folder.mkdir(parents=True, exist_ok=True)
-    if artifact.is_of_another_version(layout.collection):
-        logger.warning("%s was made by another version of cai_pyserini: every stage runs again", layout.folder)
     seconds: dict[str, float] = {}
     started = artifact.now()
     with locked(layout.lock, layout.folder, {}):

@@ -141,7 +141,7 @@ def gather(
             "dense": experiment.dense and _without_none(experiment.dense),
             "cross_encoder": experiment.cross_encoder,
             "generated": experiment.generated,
-            "precision": vectors and vectors.recipe["precision"],
+            "precision": vectors and vectors.stats["encoder"]["precision"],
             "bm25": {"k1": config.k1, "b": config.b},
             "hits": config.hits,
             "depth": experiment.depth,

@@ -100,12 +100,12 @@ class OpenRun:
     def _texts(self) -> LuceneIndex | None:
         """An index that stores the documents, which a dense one cannot; None if there is none."""
         indexes = (path.parent for path in sorted(self._layout.folder.glob("indexes/*/segments_*")))
-        return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").recipe["raw"]), None)
+        return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
     def _weights(self, hybrid: System) -> Sequence[float] | None:
         """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
         if run := artifact.read_manifest(self._layout.run(hybrid)):
-            weights: list[float] | None = run.recipe["weights"]
+            weights: list[float] | None = run.stats["weights"]
             return weights
         return list(json.loads(self._layout.weights.read_text(encoding="utf-8")).values()) if hybrid.balanced else None
 
