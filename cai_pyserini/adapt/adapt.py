@@ -28,8 +28,8 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.trainer import training
+from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
-from cai_pyserini.trainer.splade import SpladeTraining
 
 STAGE = "adapt"
 SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
@@ -97,7 +97,7 @@ class Adaptation:
         for encoder in encoders:
             encoder.require_loadable("documents", "queries")
         for settings in self.trainings.values():
-            SpladeTraining(settings).require_positions()
+            base_encoder(settings)
         recipe = self.recipe()
         last = partial(artifact.make, output, recipe, self._write)
         if artifact.is_up_to_date(output, recipe):
@@ -112,7 +112,7 @@ class Adaptation:
         if self.settings.dense:
             steps.append(Step("adapt: projection", self.projection, self._learn, (*vectors, examples)))
         for name, settings in self.trainings.items():
-            steps.append(Step(f"adapt: {name}", settings.output, partial(_train, settings), (examples,)))
+            steps.append(Step(f"adapt: {name}", settings.output, partial(train, settings), (examples,)))
         return [*steps, Step("adapt", output, last, tuple(step.output for step in steps))]
 
     def recipe(self) -> artifact.Recipe:
@@ -185,10 +185,6 @@ class Adaptation:
                 found[Candidate(weight, share)] = of_systems
         artifact.remove(work)
         return found
-
-
-def _train(settings: SpladeSettings) -> Path:
-    return SpladeTraining(settings).run()
 
 
 def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path) -> None:
