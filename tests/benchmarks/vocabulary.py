@@ -42,7 +42,7 @@ def literal(corpus: str, encoder: str, increment: int) -> harness.Result:
     backend = tokenizer.backend_tokenizer
     special = tokenizer.all_special_tokens
     counts = wordpiece.count_words(texts([corpus]), backend)  # for the order of characters: not timed
-    continuing = [piece for piece in wordpiece.characters(counts) if piece.startswith("##") and len(piece) == 3]
+    continuing = sorted({f"##{character}" for word in counts for character in word[1:]})
 
     def count(vocabulary: dict[str, int]) -> Counter[str]:
         tokenized = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
