@@ -2,9 +2,9 @@
 
 What is scored are documents of the collection as float vectors, as the stages serve them:
 
-joint        alpha * BM25 + SPLADE with IDF
-smooth       the same, SPLADE mixed with that of near documents, and BM25 with near words, both by the dense encoder
-three ways   w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense)
+joint   alpha * BM25 + SPLADE with IDF
+smooth  the same, SPLADE mixed with that of near documents, and BM25 with near words, both by the dense encoder
+fusion  w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense)
 
 joint ones also with bag-of-words queries (-doc). In the place of its source, a query finds the source's remainder, as
 if the document had other words than the query.
@@ -41,10 +41,9 @@ CUTOFF = 10  # of nDCG
 
 
 class Sparse(NamedTuple):
-    """SPLADE's vectors: of `rows` (see Served) raw, and of queries and spans by representation."""
+    """SPLADE's raw vectors: of `rows` (see Served), and of queries and spans by representation."""
 
     rows: csr_matrix
-    idf: np.ndarray  # (vocabulary,)
     queries: dict[Representation, csr_matrix]
     spans: dict[Representation, csr_matrix]
 
@@ -100,6 +99,19 @@ class Served:
         texts = draw.sample(self._contents, min(SPANS, len(self._contents)))
         return [span for text in texts if (span := random_span(text, draw))]
 
+    @property
+    def kinds(self) -> list[Representation]:
+        """The representations of queries for SPLADE."""
+        return ["splade", "bow"] if self.material.splade.query == "splade" else ["bow"]
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems that are judged, in the order of their values."""
+        names = ["splade-doc" if kind == "bow" else "splade" for kind in self.kinds]
+        if self.material.dense is None:
+            return [f"joint-{name}-idf" for name in names]
+        return [f"hybrid-{names[0]}-idf-dense-zscore", *(f"joint-{name}-idf-smooth" for name in names)]
+
     @cached_property
     def bm25(self) -> Bm25:
         return Bm25(self._contents)
@@ -130,29 +142,22 @@ class Served:
                 lexicon.setdefault(word, form)
         return lexicon
 
-    @property
-    def systems(self) -> list[str]:
-        """The systems that are judged, in the order of their values."""
-        kinds = ["splade", "splade-doc"] if self.material.splade.query == "splade" else ["splade-doc"]
-        if self.material.dense is None:
-            return [f"joint-{kind}-idf" for kind in kinds]
-        return [f"hybrid-{kinds[0]}-idf-dense-zscore", *(f"joint-{kind}-idf-smooth" for kind in kinds)]
-
-    def splade(self, encoder: Encoder, idf: np.ndarray) -> Sparse:
-        """The vectors of a SPLADE encoder, with IDF (vocabulary,)."""
+    def splade(self, encoder: Encoder) -> Sparse:
+        """The vectors of a SPLADE encoder."""
         material = self.material
         is_old = encoder is material.encoders[0]
         documents = material.raw[0][self.documents] if is_old else material.encode(encoder, self._contents)
         rows = vstack([documents, material.encode(encoder, self._remainders)], format="csr")
         rows.eliminate_zeros()
-        kinds: list[Representation] = ["splade", "bow"] if material.splade.query == "splade" else ["bow"]
-        queries = {kind: encode_queries(encoder, self.queries, kind) for kind in kinds}
-        return Sparse(rows, idf, queries, {kind: encode_queries(encoder, self.spans, kind) for kind in kinds})
+        queries, spans = (
+            {kind: encode_queries(encoder, texts, kind) for kind in self.kinds} for texts in (self.queries, self.spans)
+        )
+        return Sparse(rows, queries, spans)
 
     @cached_property
     def old_splade(self) -> Sparse:
         """The vectors of the SPLADE encoder before adaptation."""
-        return self.splade(self.material.encoders[0], self.material.idf)
+        return self.splade(self.material.encoders[0])
 
     @cached_property
     def old_dense(self) -> tuple[np.ndarray, np.ndarray]:
@@ -182,23 +187,21 @@ class Served:
 
     def values(self, sparse: Sparse, dense: Sequence[Dense], weight: float) -> Iterator[np.ndarray]:
         """nDCG@10 (systems, queries) with each of these dense vectors; without any, of the systems that need none.
-        `weight` is that of BM25 in three ways."""
-        plain = [self.scores(sparse, kind, sparse.rows) for kind in sparse.queries]
+        `weight` is that of BM25 in the fusion."""
+        plain = [self.scores(sparse, kind, sparse.rows) for kind in self.kinds]
         if not dense:
             yield np.array([self.found(alpha * self._scores_of_words + scores) for scores, alpha in plain])
         for vectors in dense:
             smooth = mix(sparse.rows, np.arange(sparse.rows.shape[0]), vectors.near, SMOOTH["dense"])
             words = self._scores(self.bm25.queries(self.queries), self.words + NEAR * vectors.words)
-            systems = [
-                self.three_ways(weight, plain[0][0], vectors.queries, vectors.rows)
-            ]  # with SPLADE queries, if it has these
-            for kind in sparse.queries:
+            systems = [self.three_ways(weight, plain[0][0], vectors.queries, vectors.rows)]
+            for kind in self.kinds:
                 scores, alpha = self.scores(sparse, kind, smooth)
                 systems.append(alpha * words + scores)
             yield np.array([self.found(scores) for scores in systems])
 
     def three_ways(self, weight: float, splade: np.ndarray, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Scores of the sum of z-scores, with this weight of BM25, SPLADE's scores, and dense vectors."""
+        """Scores of the fusion, with this weight of BM25, SPLADE's scores, and dense vectors."""
         words, dense = self._scores_of_words, self._scores(queries, rows)
         return (
             weight * _standardize(words)
@@ -208,7 +211,7 @@ class Served:
 
     def scores(self, sparse: Sparse, kind: Representation, rows: csr_matrix) -> tuple[np.ndarray, float]:
         """Scores with IDF of raw rows, and alpha."""
-        weighted = rows @ diags_array(sparse.idf)
+        weighted = rows @ diags_array(self.material.idf)
         spans = sparse.spans[kind] @ weighted[: len(self.documents)].T
         return self._scores(sparse.queries[kind], weighted), _spread(spans) / self._spread_of_words
 
