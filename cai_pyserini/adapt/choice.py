@@ -80,9 +80,7 @@ def weight_of_bm25(served: Served) -> tuple[float, str]:
 
 
 def _evidence(sources: np.ndarray) -> str:
-    return (
-        f"sources of {len(sources):,} pseudo queries of {len(set(sources)):,} documents found without their words"
-    )
+    return f"sources of {len(sources):,} pseudo queries of {len(set(sources)):,} documents found without their words"
 
 
 def _by_source(values: np.ndarray, sources: np.ndarray) -> np.ndarray:

@@ -31,7 +31,6 @@ from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.words.words import count_words
 
 
-
 def run(experiment: Experiment, names: Sequence[str]) -> Results:
     """Run the stages that are not up to date, write results.json and report.md, and return the systems' results."""
     systems = [parse_system(name) for name in dict.fromkeys(names)]
