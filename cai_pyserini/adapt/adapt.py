@@ -27,9 +27,9 @@ from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.trainer import training
 from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
 from cai_pyserini.trainer.splade import SpladeTraining
+from cai_pyserini.trainer.training import load_model, require_one_gpu
 
 STAGE = "adapt"
 SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
@@ -50,7 +50,7 @@ def steps(settings: AdaptSettings) -> list[Step]:
 
     Raises CaiError for settings that a step would refuse.
     """
-    training.require_one_gpu(settings.device)
+    require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
     return paper.steps(settings, settings.data, folder) if settings.data else Adaptation(settings, folder).steps()
 
@@ -65,16 +65,15 @@ class Adaptation:
         self.examples = folder / "examples.jsonl"
         self.projection = folder / "projection.safetensors"
         fixed = {"base": settings.base, "data": self.examples, "device": settings.device, "seed": settings.seed}
-        contrast = fixed | {"output": folder / "contrast"}
-        self.trainings = {"contrast": load_step(SpladeSettings, settings.splade, contrast, CONTRAST)}
-        if settings.dense:
-            distilled = fixed | {"output": folder / "distilled"}
-            self.trainings["distillation"] = load_step(SpladeSettings, settings.distil, distilled, DISTIL)
-        for name, step in self.trainings.items():
+        of_steps = [("contrast", settings.splade, CONTRAST), ("distilled", settings.distil, DISTIL)]
+        self.trainings: list[SpladeTraining] = []
+        for name, file, usual in of_steps if settings.dense else of_steps[:1]:
+            step = load_step(SpladeSettings, file, fixed | {"output": folder / name}, usual)
             if step.negatives > NEGATIVES:
                 raise CaiError(f"{name}: negatives {step.negatives}, but pseudo queries have {NEGATIVES} each")
             if step.loss == "margin-mse" and not settings.dense:
                 raise CaiError(f"{name}: loss margin-mse needs a teacher: --dense")
+            self.trainings.append(SpladeTraining(step))
 
     @cached_property
     def material(self) -> Material:
@@ -96,8 +95,8 @@ class Adaptation:
         output, examples, encoders = self.settings.output, self.examples, self.material.encoders
         for encoder in encoders:
             encoder.require_loadable("documents", "queries")
-        for settings in self.trainings.values():
-            SpladeTraining(settings).require_positions()
+        for training in self.trainings:
+            training.require_positions()
         recipe = self.recipe()
         last = partial(artifact.make, output, recipe, self._write)
         if artifact.is_up_to_date(output, recipe):
@@ -111,8 +110,8 @@ class Adaptation:
         steps.append(Step("adapt: pseudo queries", examples, lambda: write_examples(self.material, examples), vectors))
         if self.settings.dense:
             steps.append(Step("adapt: projection", self.projection, self._learn, (*vectors, examples)))
-        for name, settings in self.trainings.items():
-            steps.append(Step(f"adapt: {name}", settings.output, partial(_train, settings), (examples,)))
+        for training, trained in zip(self.trainings, self._trained, strict=True):
+            steps.append(Step(f"adapt: {trained.name}", trained, training.run, (examples,)))
         return [*steps, Step("adapt", output, last, tuple(step.output for step in steps))]
 
     def recipe(self) -> artifact.Recipe:
@@ -125,8 +124,8 @@ class Adaptation:
             "dense": material.dense and material.encoders[-1].identity("documents"),
         }
         own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
-        trained = {name: recorded(step, "data", "base", "idf") for name, step in self.trainings.items()}
-        return artifact.recipe(STAGE, inputs, **own, **trained)
+        trained = [recorded(training.settings, "data", "base", "idf") for training in self.trainings]
+        return artifact.recipe(STAGE, inputs, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:
         return self.material.encode_documents(self.material.encoders[number])
@@ -149,7 +148,7 @@ class Adaptation:
 
     @property
     def _trained(self) -> list[Path]:
-        return [settings.output for settings in self.trainings.values()]
+        return [training.settings.output for training in self.trainings]
 
     @property
     def tried(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -165,7 +164,7 @@ class Adaptation:
         if not len(material.held_out) or len(splade) == len(shares) == 1:
             why = f"weight {given} of the trained SPLADE, as given" if given else NO_JUDGES
             return Decision(Candidate(splade[0], 0.0), why, [])
-        served = Served(material, material.held_out)
+        served = Served.judges(material, material.held_out)
         weight, _ = weight_of_bm25(served) if material.dense else (0.0, "")
         return decide(self.values(served, weight), served.sources, served.systems)
 
@@ -187,13 +186,9 @@ class Adaptation:
         return found
 
 
-def _train(settings: SpladeSettings) -> Path:
-    return SpladeTraining(settings).run()
-
-
 def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path) -> None:
     """Write the checkpoint (1 - weight) * old + weight * the mean of the new ones, with their tokenizer."""
-    first, *others = [training.load_model(path) for path in (old, *new)]
+    first, *others = [load_model(path) for path in (old, *new)]
     states = [model.state_dict() for model in others]
     mean = {
         name: value.lerp(sum(state[name] for state in states) / len(states), weight)
