@@ -9,6 +9,7 @@ docs/experiments/adaptation.md has what was tried.
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import AutoTokenizer
@@ -32,7 +33,7 @@ from cai_pyserini.trainer.splade import SpladeTraining
 from cai_pyserini.trainer.training import load_model, require_one_gpu
 
 STAGE = "adapt"
-SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
+SHORT: dict[str, Any] = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
 WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, of two
