@@ -86,15 +86,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(BeirSettings, argv, "run_beir.sh")
 
     from cai_pyserini.adapt.settings import AdaptSettings
+    from cai_pyserini.beir.execute import execute
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
-    from cai_pyserini.beir.gather import gather
     from cai_pyserini.beir.plan import plan, require
-    from cai_pyserini.beir.report import searches, table, write
+    from cai_pyserini.beir.report import searches, table
     from cai_pyserini.beir.results import verify
     from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.core import artifact, steps
+    from cai_pyserini.core import steps
     from cai_pyserini.core.config import load_encoder, load_index_config
-    from cai_pyserini.core.lock import locked
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
     config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
@@ -126,16 +125,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
     systems = [parse_system(name) for name in dict.fromkeys(names)]
-    require(run, systems, adaptation)
-    planned = plan(run, systems, adaptation)
     if settings.dry_run:
-        steps.print_plan(planned)
+        require(run, systems, adaptation)
+        steps.print_plan(plan(run, systems, adaptation))
         return
-    artifact.require_writable(run.folder, marker=run.lock.name)
-    run.folder.mkdir(parents=True, exist_ok=True)
-    with locked(run.lock, run.folder, {}):
-        results = gather(run, systems, steps.run(planned))
-        write(results, run)
+    results = execute(run, systems, adaptation)
     print(table(results))
     print(f"\n{run.report}")
     if not results.scored:

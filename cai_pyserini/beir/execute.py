@@ -1,13 +1,17 @@
-"""Collect the results of an experiment from its run folder."""
+"""Execute an experiment, and collect its results from the run folder."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cai_pyserini.adapt.settings import AdaptSettings
+from cai_pyserini.beir.plan import plan, require
+from cai_pyserini.beir.report import write
 from cai_pyserini.beir.results import BASELINE, COUNTS, Results
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import ADAPTED, System, with_parts
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, steps
+from cai_pyserini.core.lock import locked
 from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
 from cai_pyserini.evaluate.significance import compare, compare_pairs
 
@@ -17,6 +21,17 @@ NEEDS: dict[str, set[str]] = {  # at query time
     "with any model": {"splade", "dense", "cross-encoder"},
 }
 OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_judgments")
+
+
+def execute(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> Results:
+    """Run the steps that are not up to date, write results.json and report.md, and return the results."""
+    require(run, systems, adaptation)
+    artifact.require_writable(run.folder, marker=run.lock.name)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with locked(run.lock, run.folder, {}):
+        results = gather(run, systems, steps.run(plan(run, systems, adaptation)))
+        write(results, run)
+    return results
 
 
 def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float]) -> Results:
