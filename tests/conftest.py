@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import fsspec
@@ -206,22 +207,24 @@ def stored_vectors(
     *matrices: Matrix,
     ids: list[list[str]] | None = None,
     vocabulary: str = "made by hand",
-    **recipe: object,
+    stage: str = "encode",
+    **facts: object,
 ) -> Vectors:
     """Vectors as the encode stage leaves them, a shard per matrix; without `ids`, documents are named a, b, c, …"""
     names = (chr(number) for number in range(ord("a"), ord("z") + 1))
     shards = [Shard(ids[i] if ids else [next(names) for _ in range(m.shape[0])], m) for i, m in enumerate(matrices)]
-    made: artifact.Recipe = {"stage": "encode", "kind": "splade", "checkpoint": "made by hand"}
-    made |= {"max_length": 256, "overlap": None, "idf": None} | recipe
+    encoder: dict[str, Any] = {"kind": "splade", "checkpoint": "made by hand", "max_length": 256, "overlap": None}
+    encoder |= {"precision": "float32", "idf": None} | facts
+    made = artifact.recipe(stage, {"encoder": encoder})
 
     def write(path: Path) -> artifact.Stats:
         for number, shard in enumerate(shards):
             write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5, 1)
         rows, nonzeros = sum(len(shard.ids) for shard in shards), sum(int((m != 0).sum()) for m in matrices)
         stats = {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros, "seconds": 0.5 * len(shards)}
-        return stats | {"vocabulary": vocabulary}
+        return stats | {"vocabulary": vocabulary, "encoder": encoder}
 
-    return Vectors(artifact.make(folder, made, write, resumable=True), made["stage"])
+    return Vectors(artifact.make(folder, made, write, resumable=True), stage)
 
 
 def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabulary: str = "made by hand") -> Path:
@@ -232,7 +235,7 @@ def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabul
         np.savez(path / "idf.npz", allow_pickle=False, **{key: np.array(value) for key, value in arrays.items()})
         return {"documents": documents}
 
-    return artifact.make(folder, {"stage": "idf"}, write)
+    return artifact.make(folder, artifact.recipe("idf", {}), write)
 
 
 def json_lines(path: Path) -> list[dict]:
