@@ -6,7 +6,7 @@ the checkpoint knew. Of the dense encoder, a projection is learned. Held-out que
 docs/experiments/adaptation.md has what was tried.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from cai_pyserini.trainer.splade import SpladeTraining
 from cai_pyserini.trainer.training import load_model, require_one_gpu
 
 STAGE = "adapt"
-SHORT: dict[str, Any] = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
+SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
 WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, of two
@@ -66,9 +66,11 @@ class Adaptation:
         self.examples = folder / "examples.jsonl"
         self.projection = folder / "projection.safetensors"
         fixed = {"base": settings.base, "data": self.examples, "device": settings.device, "seed": settings.seed}
-        of_steps = [("contrast", settings.splade, CONTRAST), ("distilled", settings.distil, DISTIL)]
+        given: list[tuple[str, Path | None, Mapping[str, Any]]] = [("contrast", settings.splade, CONTRAST)]
+        if settings.dense:
+            given.append(("distilled", settings.distil, DISTIL))
         self.trainings: list[SpladeTraining] = []
-        for name, file, usual in of_steps if settings.dense else of_steps[:1]:
+        for name, file, usual in given:
             step = load_step(SpladeSettings, file, fixed | {"output": folder / name}, usual)
             if step.negatives > NEGATIVES:
                 raise CaiError(f"{name}: negatives {step.negatives}, but pseudo queries have {NEGATIVES} each")
