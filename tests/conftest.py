@@ -26,7 +26,7 @@ from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
 if TYPE_CHECKING:  # imports torch
-    pass
+    from cai_pyserini.beir.run_folder import RunFolder
 
 DATA = Path(__file__).parent / "data"
 

@@ -68,15 +68,14 @@ class Plan:
 
     def adapt(self) -> Path | None:
         """The adapted encoders."""
-        if (settings := self.adaptation) is None:
+        if self.adaptation is None:
             return None
+        if self.run.adapted not in self.steps:
+            from cai_pyserini.adapt.adapt import steps  # needs the extra `trainer`
 
-        def call() -> Path:
-            from cai_pyserini.adapt.adapt import adapt  # needs the extra `trainer`
-
-            return adapt(settings)
-
-        return self._add("adapt", self.run.adapted, call)
+            for step in steps(self.adaptation):
+                self.steps.setdefault(step.output, step)
+        return self.run.adapted
 
     def _dense_documents(self, system: System = DENSE) -> list[Path]:
         """The dense vectors of documents, if there is a dense encoder."""
