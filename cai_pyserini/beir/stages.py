@@ -11,9 +11,8 @@ from cai_pyserini.beir.inputs import Inputs
 from cai_pyserini.beir.systems import ADAPTED, SINGLE, System, parse_system
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_index_config
-from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Role
-from cai_pyserini.encode.projection import project_vectors
 from cai_pyserini.evaluate.measures import evaluate
 from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse
