@@ -11,6 +11,7 @@ the dense encoder knows, above all synonyms, and is searched without a model.
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,9 +56,9 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
         pairs = progress(_pairs(words, dense), dense.shards, "expand", "shard")
 
-        def expanded(pair: tuple[Shard, Shard]) -> Shard:
+        def expanded(pair: tuple[Any, Any]) -> Shard:
             counts, vectors = pair
-            found = near.words(np.asarray(vectors.vectors), counts.vectors.getnnz(axis=1) > 0)
+            found = near.words(vectors.vectors, counts.vectors.getnnz(axis=1) > 0)
             entries = found.data, columns_of_lexicon[found.indices], found.indptr
             weights = csr_matrix(entries, shape=(len(vectors.ids), len(all_words)))
             weights.sort_indices()

@@ -27,7 +27,7 @@ def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: Se
     from cai_pyserini.encode.queries import encode_queries
     from cai_pyserini.evaluate.measures import mean, measure
     from cai_pyserini.idf.idf import Idf
-    from cai_pyserini.impact.weighting import weighted
+    from cai_pyserini.impact.quantization import weighted
     from cai_pyserini.retrieval.search import removes_query
     from cai_pyserini.vectors.shards import Vectors
 

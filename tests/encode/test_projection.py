@@ -9,9 +9,8 @@ from safetensors.torch import save_file
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.projection import project_vectors
 from cai_pyserini.vectors.shards import Vectors
 
 

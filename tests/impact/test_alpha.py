@@ -14,9 +14,9 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.idf.idf import Idf, compute
-from cai_pyserini.impact import alpha
-from cai_pyserini.impact.alpha import estimate_alpha
+from cai_pyserini.impact import impacts as stage
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.impacts import estimate_alpha
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 from tests.conftest import json_lines, stored_vectors
@@ -63,7 +63,7 @@ def test_worked_example(vectors: Vectors, bow: Encoder, tmp_path: Path, monkeypa
     splade = [[3, 4, 3], [2, 4, 0]]
     expected = np.std(splade, axis=1).mean() / np.std(bm25, axis=1).mean()
     assert estimate_alpha(vectors, None, words, bow)["bow"] == pytest.approx(expected, abs=6e-5)
-    monkeypatch.setattr(alpha, "BEST", 2)
+    monkeypatch.setattr(stage, "BEST", 2)
     expected = np.mean([0.5, 1.0]) / np.mean([colon / 2, 0])
     assert estimate_alpha(vectors, None, words, bow)["bow"] == pytest.approx(expected, abs=6e-5)
     doubled = estimate_alpha(vectors, np.full(vectors.width, 2.0), words, bow)
@@ -95,7 +95,7 @@ def test_the_estimate_is_that_of_whole_matrices(
 ) -> None:
     for module in ("encode.encode", "words.words"):
         monkeypatch.setattr(f"cai_pyserini.{module}.SHARD", shard)
-    monkeypatch.setattr(alpha, "BEST", 7)
+    monkeypatch.setattr(stage, "BEST", 7)
     collection, encoder = BeirFolder(tiny, "tiny"), Encoder(load_encoder("splade-tiny"), "cpu", "float32")
     idf = Idf.load(compute(collection, encoder.checkpoint, tmp_path / "idf")).weights()
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))

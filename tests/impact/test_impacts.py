@@ -18,9 +18,8 @@ from cai_pyserini.encode.queries import as_terms
 from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.impacts import impacts_of_index, write_impacts
-from cai_pyserini.impact.quantization import Quantizer
+from cai_pyserini.impact.quantization import Quantizer, weighted
 from cai_pyserini.impact.shards import json_vectors
-from cai_pyserini.impact.weighting import weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.retrieval.search import queries_for

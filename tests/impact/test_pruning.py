@@ -12,7 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.impacts import open_impacts, write_impacts
-from cai_pyserini.impact.pruning import prune
+from cai_pyserini.impact.quantization import prune
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
 from cai_pyserini.vectors.shards import Vectors

@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.idf.idf import idf_weights
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import weighted
 from tests.conftest import stored_idf
 
 

@@ -10,7 +10,7 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.index.raw import raw_documents
+from cai_pyserini.index.writer import raw_documents
 
 D6 = "A case report without a title: a myocardial infarction in a marathon runner."
 

@@ -17,9 +17,7 @@ from cai_pyserini.encode.queries import LARGEST, as_terms, quantize_queries
 from cai_pyserini.fusion.fuse import fuse_runs
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.idf.idf import Idf
-from cai_pyserini.impact.pruning import prune
-from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, prune, weighted
 
 HALF = 0.5 + 1e-3  # of a step; float32 products are a little off
 bits = st.integers(1, 16)
