@@ -52,10 +52,9 @@ class Quantizer:
 
 
 def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:
-    """The impacts (documents, vocabulary) that keep_mass and keep_terms leave of each document, unchanged; ties keep the
-    earlier term (Lassance et al. 2023).
+    """The largest impacts (documents, vocabulary) of each document, by keep_mass and keep_terms (Lassance et al. 2023).
 
-    Small impacts make up most of an index and little of its scores.
+    Small impacts make up most of an index and little of its scores. Those that remain are unchanged.
     """
     if config.keep_mass is not None:
         impacts = largest_of_mass(impacts, config.keep_mass)

@@ -1,4 +1,4 @@
-"""Shards of impacts, made from shards of raw vectors. Processes that share this work start fast: no model is imported."""
+"""Shards of impacts, made from shards of raw vectors. This imports no model, so that processes start fast."""
 
 import json
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence

@@ -80,13 +80,6 @@ def test_the_encoder_says_how_queries_are_represented(config: EncoderConfig, che
     assert abs(short - Splade(checkpoint, "cpu", "float32").encode(texts, 4)).max() < 1e-6
 
 
-def test_a_dense_encoder_uses_its_model_whatever_the_representation(config: EncoderConfig) -> None:
-    dense = Encoder(config.replace(kind="dense", query="bow"), "cpu")
-    for query in (None, "bow", "splade"):
-        vectors = encode_queries(dense, ["bladder", ""], query)
-        assert vectors.shape == (2, 128) and np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0], abs=1e-6)
-
-
 def test_without_an_encoder_queries_stay_text() -> None:
     queries = Queries(TOPICS)
     assert queries.for_search() == (TOPICS, 0.0)
@@ -108,11 +101,13 @@ def test_sparse_queries_are_impacts_by_id(splade: Encoder, checkpoint: Path) -> 
     assert sum(encoded["q2"][term] != impact for term, impact in expected.items()) <= 1
 
 
-def test_dense_queries_are_vectors_by_id(config: EncoderConfig) -> None:
-    encoder = Encoder(config.replace(kind="dense"), "cpu")
+def test_dense_queries_are_vectors_of_the_model_whatever_the_representation(config: EncoderConfig) -> None:
+    encoder = Encoder(config.replace(kind="dense", query="bow"), "cpu")
     encoded, _ = Queries(TOPICS, encoder).for_search()
     assert list(encoded) == list(TOPICS)
-    np.testing.assert_allclose(encoded["q3"], encode_queries(encoder, [TOPICS["q3"]])[0], atol=1e-6)
+    assert np.linalg.norm(list(encoded.values()), axis=1) == pytest.approx([1, 0, 1], abs=1e-6)
+    for query in (None, "bow", "splade"):
+        np.testing.assert_allclose(encoded["q3"], encode_queries(encoder, [TOPICS["q3"]], query)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["splade", "dense"])
@@ -157,14 +152,6 @@ def test_words_join_the_terms_of_a_query(unloadable: Encoder) -> None:
     assert found["q2"] == {"fever": 2, "bm25:bladder": 1, "bm25:infection": 1}
 
 
-def test_a_recipe_tells_queries_of_joint_indexes_apart(splade: Encoder) -> None:
-    other = JOINT_CONFIG.replace(joint=JOINT.replace(alpha={"splade": 3.0, "bow": 0.001}))
-    configs = [JOINT_CONFIG, other, JOINT_CONFIG.replace(range=6.0), JOINT_CONFIG.replace(bits=5)]
-    recipes = [Queries(TOPICS, splade, words=WordQueries(str.split, config)).recipe for config in configs]
-    recipes.append(Queries(TOPICS, splade).recipe)
-    assert all(recipes.count(recipe) == 1 for recipe in recipes)
-
-
 def test_queries_are_pruned_to_their_largest_weights(config: EncoderConfig) -> None:
     whole = Queries(TOPICS, Encoder(config, "cpu", "float32")).for_search(100)[0]
     kept = Queries(TOPICS, Encoder(config.replace(keep_query_terms=3), "cpu", "float32")).for_search(100)[0]
@@ -172,6 +159,8 @@ def test_queries_are_pruned_to_their_largest_weights(config: EncoderConfig) -> N
     for id in ("q2", "q3"):
         assert len(kept[id]) == 3 < len(whole[id]) and kept[id].items() <= whole[id].items()
         assert sorted(kept[id].values()) == sorted(whole[id].values())[-3:]
+    query = {"a": 1, "b": 3, "bm25:x": 1, "c": 3, "d": 3, "bm25:y": 9}
+    assert list(pruned(query, 2)) == ["b", "bm25:x", "c", "bm25:y"] and pruned(query, 4) == query
 
 
 def test_bags_of_words_and_words_are_not_pruned(config: EncoderConfig) -> None:
@@ -192,14 +181,11 @@ def test_queries_of_two_steps_stay_whole(config: EncoderConfig) -> None:
     assert whole.two_step is Queries(TOPICS).two_step is replace(two_step, query="bow").two_step is None
 
 
-def test_a_query_is_pruned_to_its_first_largest_terms_and_its_words() -> None:
-    query = {"a": 1, "b": 3, "bm25:x": 1, "c": 3, "d": 3, "bm25:y": 9}
-    assert list(pruned(query, 2)) == ["b", "bm25:x", "c", "bm25:y"]
-    assert pruned(query, 4) == query and list(pruned(query, 1)) == ["b", "bm25:x", "bm25:y"]
-
-
 def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:
+    other = JOINT_CONFIG.replace(joint=JOINT.replace(alpha={"splade": 3.0, "bow": 0.001}))
+    joint = [JOINT_CONFIG, other, JOINT_CONFIG.replace(range=6.0), JOINT_CONFIG.replace(bits=5)]
     recipes = [
+        *(Queries(TOPICS, splade, words=WordQueries(str.split, config)).recipe for config in joint),
         Queries(TOPICS).recipe,
         Queries(TOPICS | {"q1": "other"}).recipe,
         Queries(TOPICS, splade).recipe,

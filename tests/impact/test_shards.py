@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix, random_array
 
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impact.bm25 import Bm25
@@ -14,6 +14,7 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
+from tests.impact.support import counted
 
 ROWS = (4, 7, 5)  # of the shards
 IDS = [[f"d{shard}-{row}" for row in range(rows)] for shard, rows in enumerate(ROWS)]
@@ -32,18 +33,15 @@ def vectors(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return stored_vectors(tmp_path / "vectors", *parts, ids=IDS, checkpoint=checkpoint_digest(checkpoint))
 
 
-def counted(folder: Path, ids: list[list[str]]) -> Bm25:
-    """Two words, one in every document and one in half of them, as the words stage leaves them."""
-    parts = [csr_matrix(np.array([[2, row % 2] for row in range(len(of_shard))], np.float32)) for of_shard in ids]
-    stored_vectors(folder, *parts, ids=ids, stage="words", kind="words")
-    (folder / "words.txt").write_text("fever\ncold\n")
-    jsonl.write(folder / "spans.jsonl", [])
-    return Bm25(folder, alpha=1.0)
+def two_words(folder: Path, ids: list[list[str]]) -> Bm25:
+    """Two words, one in every document and one in half of them."""
+    counts = [[[2, row % 2] for row in range(len(of_shard))] for of_shard in ids]
+    return Bm25(counted(folder, ["fever", "cold"], *counts, ids=ids), alpha=1.0)
 
 
 @pytest.mark.parametrize("joint", [False, True])
 def test_processes_write_what_one_writes(joint: bool, vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
-    bm25 = counted(tmp_path / "words", IDS) if joint else None
+    bm25 = two_words(tmp_path / "words", IDS) if joint else None
     one = write_impacts(vectors, config, tmp_path / "one", bm25, threads=1)
     two = write_impacts(vectors, config, tmp_path / "two", bm25, threads=2)
     files = ["00000.jsonl", "00001.jsonl", "00002.jsonl", "encoder.yaml", "manifest.json"]
@@ -65,7 +63,7 @@ def test_fewer_vectors_than_the_manifest_says_are_refused(
 
 
 def test_an_error_of_a_process_leaves_nothing(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
-    bm25 = counted(tmp_path / "words", [*IDS[:2], [*IDS[2][:4], "other"]])
+    bm25 = two_words(tmp_path / "words", [*IDS[:2], [*IDS[2][:4], "other"]])
     with pytest.raises(CaiError, match=r"vectors and .*words have different documents: count the words again"):
         write_impacts(vectors, config, tmp_path / "impacts", bm25, threads=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["vectors", "words"]
