@@ -31,7 +31,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, encode_queries
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.quantization import QuantizationLoss, weighted
+from cai_pyserini.impact.quantization import loss_stats, weighted
 from cai_pyserini.impact.shards import Impacts, Terms, other_documents, term_matrix
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
@@ -118,16 +118,13 @@ def write_impacts(
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
             written = sorted(progress(shards, vectors.shards, f"impacts {output.name}", "shard"))
         artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
-        loss = QuantizationLoss(impacts.quantizer)
-        for shard in written:
-            loss.update(shard.loss)
         artifact.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
         return {
             "vectors": len(vectors),
             "shards": vectors.shards,
             "nonzeros": sum(shard.nonzeros for shard in written),
             "document_scale": impacts.quantizer.scale,
-            "loss": loss.stats(),
+            "loss": loss_stats(sum((shard.loss for shard in written), np.zeros(5))),
             "alpha": used.joint and used.joint.alpha,
             "settings": used.document_settings,
         }
@@ -166,10 +163,10 @@ def estimate_alpha(
         for kind, matrix in queries.items():
             best[kind] = _merge(best[kind], matrix @ documents.T)
         best["bm25"] = _merge(best["bm25"], words @ of_words.vectors.T)
-    spread = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
-    if not all(spread.values()):
+    deviations = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
+    if not all(deviations.values()):
         raise CaiError(f"{bm25.folder}: the documents are too few to estimate alpha from them: give --alpha")
-    return {kind: round(spread[kind] / spread["bm25"], 4) for kind in kinds}
+    return {kind: round(deviations[kind] / deviations["bm25"], 4) for kind in kinds}
 
 
 def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:

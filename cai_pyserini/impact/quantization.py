@@ -50,6 +50,32 @@ class Quantizer:
         impacts.eliminate_zeros()
         return impacts
 
+    def loss(self, weights: csr_matrix, impacts: csr_matrix) -> np.ndarray:
+        """The loss from quantization, as sums that add up over shards: squared error, squared weights, and the numbers
+        of entries, dropped ones and clipped ones."""
+        difference = weights - impacts / self.scale
+        clipped = weights.data * self.scale >= 2**self.bits - 0.5
+        squares = (np.square(difference.data).sum(), np.square(weights.data, dtype=np.float64).sum())
+        return np.array([*squares, weights.nnz, weights.nnz - impacts.nnz, clipped.sum()], np.float64)
+
+
+def loss_stats(sums: np.ndarray) -> dict[str, float]:
+    """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
+    error, square, entries, dropped, clipped = sums.tolist()
+    return {
+        "relative_error": float(np.sqrt(error / square)) if square else 0.0,
+        "dropped": dropped / max(entries, 1),
+        "clipped": clipped / max(entries, 1),
+    }
+
+
+def loss_text(loss: dict[str, float]) -> str:
+    """`loss_stats` in words."""
+    return (
+        f"relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the entries became 0, "
+        f"{loss['clipped']:.2%} were clipped to the range"
+    )
+
 
 def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:
     """The largest impacts (documents, vocabulary) of each document, by keep_mass and keep_terms (Lassance et al. 2023).
@@ -61,44 +87,3 @@ def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:
     if config.keep_terms is not None:
         impacts = largest(impacts, config.keep_terms)
     return impacts
-
-
-class QuantizationLoss:
-    """The loss from quantization, summed over shards: squared error, and dropped and clipped entries."""
-
-    def __init__(self, quantizer: Quantizer):
-        self.quantizer = quantizer
-        self._sums = np.zeros(5)  # squared error, squared weights, numbers of entries, dropped and clipped ones
-
-    def add(self, weights: csr_matrix, impacts: csr_matrix) -> None:
-        """Add one shard."""
-        difference = weights - impacts / self.quantizer.scale
-        clipped = weights.data * self.quantizer.scale >= 2**self.quantizer.bits - 0.5
-        self._sums += [
-            float(np.square(difference.data).sum()),
-            float(np.square(weights.data, dtype=np.float64).sum()),
-            weights.nnz,
-            weights.nnz - impacts.nnz,
-            clipped.sum(),
-        ]
-
-    def update(self, other: "QuantizationLoss") -> None:
-        """Add the loss of other shards."""
-        self._sums += other._sums
-
-    def stats(self) -> dict[str, float]:
-        """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
-        error, square, entries, dropped, clipped = self._sums.tolist()
-        return {
-            "relative_error": float(np.sqrt(error / square)) if square else 0.0,
-            "dropped": dropped / max(entries, 1),
-            "clipped": clipped / max(entries, 1),
-        }
-
-
-def loss_text(loss: dict[str, float]) -> str:
-    """QuantizationLoss.stats in words."""
-    return (
-        f"relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the entries became 0, "
-        f"{loss['clipped']:.2%} were clipped to the range"
-    )

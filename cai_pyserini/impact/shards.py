@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix, hstack
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, prune, weighted
+from cai_pyserini.impact.quantization import Quantizer, prune, weighted
 from cai_pyserini.vectors.shards import Shard, Vectors
 
 if TYPE_CHECKING:  # loads torch
@@ -25,7 +25,7 @@ class Written(NamedTuple):
     number: int
     documents: int
     nonzeros: int
-    loss: QuantizationLoss
+    loss: np.ndarray  # Quantizer.loss
 
 
 class Terms(Sequence[str]):
@@ -68,13 +68,12 @@ class Impacts:
     def __iter__(self) -> Iterator[Shard]:
         return (self.shard(number)[0] for number in range(self.vectors.shards))
 
-    def shard(self, number: int) -> tuple[Shard, QuantizationLoss]:
-        """A shard of impacts, and the loss from quantizing its SPLADE weights."""
+    def shard(self, number: int) -> tuple[Shard, np.ndarray]:
+        """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
         shard = self.vectors.shard(number)
         weights = weighted(shard.vectors, self.weights)
         impacts = self.quantizer.impacts(weights, shard.ids)
-        loss = QuantizationLoss(self.quantizer)
-        loss.add(weights, impacts)
+        loss = self.quantizer.loss(weights, impacts)
         impacts = prune(impacts, self.config)
         if self.bm25 and (joint := self.config.joint):
             words = self.bm25.shard(number)

@@ -18,7 +18,6 @@ from cai_pyserini.encode.queries import (
     as_terms,
     encode_queries,
     pruned,
-    quantize_queries,
 )
 from cai_pyserini.models.splade import Splade
 
@@ -44,22 +43,6 @@ def unloadable(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> Encode
 
     monkeypatch.setattr(Encoder, "load", load)
     return Encoder(config, "cpu", "float32")
-
-
-def test_quantize_queries_worked_example() -> None:
-    weights = csr_matrix(np.array([[0.004, 0.006, 0, 1.234], [0, 0, 0, 0], [2, 0.015, 0, 0.001]], np.float32))
-    before = weights.toarray()
-    impacts = quantize_queries(weights, 100)
-    assert impacts.toarray().tolist() == [[0, 1, 0, 123], [0, 0, 0, 0], [200, 2, 0, 0]]  # 1.5 is rounded to even
-    assert (impacts.nnz, impacts.dtype) == (4, np.float32)
-    assert (weights.toarray() == before).all() and weights.nnz == 6
-
-
-def test_as_terms() -> None:
-    matrix = csr_matrix(np.array([[0, 1, 0, 123], [0, 0, 0, 0], [200, 2, 0, 0]], np.float32))
-    found = as_terms(matrix, ["a", "##b", "血", "|"])
-    assert found == [{"##b": 1, "|": 123}, {}, {"a": 200, "##b": 2}]
-    assert all(type(value) is int for terms in found for value in terms.values())
 
 
 def test_a_bag_of_word_pieces_needs_no_model(unloadable: Encoder) -> None:

@@ -10,7 +10,7 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import as_terms
-from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, prune, weighted
+from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.plugin.export import export_encoder
 
@@ -74,26 +74,16 @@ def test_a_weight_that_is_not_finite_is_refused(value: float) -> None:
 
 def test_loss_worked_example() -> None:
     quantizer = Quantizer.of(bits=3, range=3.5)  # scale 2
-    loss = QuantizationLoss(quantizer)
-    for row in WEIGHTS:  # shard by shard
-        loss.add(sparse([row]), quantizer.impacts(sparse([row])))
+    shards = [sparse([row]) for row in WEIGHTS]
+    stats = loss_stats(sum(quantizer.loss(shard, quantizer.impacts(shard)) for shard in shards))
     # Differences: 0.2, 0.25, 0.75 - 1 = -0.25; 0, 0, 9 - 3.5 = 5.5
     error = 0.2**2 + 0.25**2 + 0.25**2 + 5.5**2
     square = 0.2**2 + 0.25**2 + 0.75**2 + 1 + 3.5**2 + 9**2
-    stats = loss.stats()
     assert stats["relative_error"] == pytest.approx((error / square) ** 0.5, rel=1e-6)
     assert (stats["dropped"], stats["clipped"]) == (2 / 6, 1 / 6)
-
-
-def test_a_weight_is_clipped_where_it_would_round_beyond_the_largest_impact() -> None:
-    quantizer = Quantizer.of(bits=3, range=3.5)  # scale 2
-    loss, weights = QuantizationLoss(quantizer), sparse([[3.5, 3.74, 3.76]])  # 7, 7.48 and 7.52
-    loss.add(weights, quantizer.impacts(weights))
-    assert loss.stats()["clipped"] == 1 / 3
-
-
-def test_the_loss_of_nothing_is_nothing() -> None:
-    assert QuantizationLoss(Quantizer(1, 8)).stats() == {"relative_error": 0, "dropped": 0, "clipped": 0}
+    weights = sparse([[3.5, 3.74, 3.76]])  # 7, 7.48 and 7.52, of which the last would round beyond the largest impact
+    assert loss_stats(quantizer.loss(weights, quantizer.impacts(weights)))["clipped"] == 1 / 3
+    assert loss_stats(np.zeros(5)) == {"relative_error": 0, "dropped": 0, "clipped": 0}
 
 
 @pytest.mark.parametrize(
