@@ -86,13 +86,7 @@ def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", s
 
 
 def encode_shard(
-    encoder: Encoder,
-    role: Role,
-    texts: Sequence[Document],
-    path: Path,
-    digest: str,
-    batch_size: int | None,
-    done: Done,
+    encoder: Encoder, role: Role, texts: Sequence[Document], path: Path, digest: str, batch_size: int | None, done: Done
 ) -> None:
     """Write one shard, continuing after the batches that an interrupted attempt has saved."""
     model = encoder.load(role)

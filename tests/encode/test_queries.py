@@ -11,14 +11,7 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import (
-    Queries,
-    TwoStep,
-    WordQueries,
-    as_terms,
-    encode_queries,
-    pruned,
-)
+from cai_pyserini.encode.queries import Queries, TwoStep, WordQueries, as_terms, encode_queries, pruned
 from cai_pyserini.models.splade import Splade
 
 TOPICS = {"q2": "bladder infection, infection", "q1": "", "q3": "what lowers high blood pressure?"}
