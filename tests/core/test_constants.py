@@ -25,7 +25,7 @@ SHAPING = [
     ("words/words.py", "FORM", ["words.words"], "encode.encode"),
     ("collection/spans.py", "SHARE", ["words.words"], "encode.encode"),
     ("expand/expand.py", "LENGTH", ["expand.expand"], "encode.encode"),
-    ("impact/alpha.py", "BEST", ["impact.impacts"], "index.impact"),
+    ("impact/impacts.py", "BEST", ["impact.impacts"], "index.impact"),
     ("impact/bm25.py", "NEAR", ["impact.impacts"], "words.words"),
     ("core/config.py", "JOINT_BITS", ["impact.impacts"], ""),
     ("smooth/neighbours.py", "DIMENSIONS", ["smooth.smooth"], "impact.impacts"),

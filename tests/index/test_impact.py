@@ -159,16 +159,10 @@ def many(write, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def documents(tmp_path: Path) -> BeirFolder:
-    """Their collection, which has one document more."""
-    (tmp_path / "corpus.jsonl").write_text("".join(f'{{"_id": "d{n}", "text": "text {n}"}}\n' for n in range(91)))
-    return BeirFolder(tmp_path / "corpus.jsonl", "corpus")
-
-
-def test_processes_write_the_index_that_one_writes(
-    many: Path, documents: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_write_the_index_that_one_writes(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tmp_path / "corpus.jsonl"  # with one document more
+    corpus.write_text("".join(f'{{"_id": "d{n}", "text": "text {n}"}}\n' for n in range(91)))
+    documents = BeirFolder(corpus, "corpus")
     two = index_impacts(many, tmp_path / "two", documents, threads=2)
     monkeypatch.setattr("cai_pyserini.index.writer.RAM_BUFFER_MB", 1e-3)  # the one process writes several segments
     one = index_impacts(many, tmp_path / "one", documents, threads=1)
@@ -191,20 +185,16 @@ def test_processes_write_the_index_that_one_writes(
     [
         (vector_line("d0", {"t1": 1}), "document id 'd0' occurs twice"),
         ('{"id": "last", "vector": {"t1": -3}}', "the impact of 't1' is -3"),
-        (vector_line("unknown", {"t1": 1}), "document 'unknown' is not in collection corpus, or not in this order"),
     ],
 )
 def test_an_error_of_a_process_is_that_of_the_command(
-    many: Path, documents: BeirFolder, tmp_path: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]
+    many: Path, tmp_path: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (many / "4.jsonl").open("a") as file:
         file.write(f"{line}\n")
-    command = ["impact", "--input", str(many), "--output", str(tmp_path / "index"), "--threads", "2"]
-    collection = ["--collection", str(documents.path)] * ("unknown" in line)
     with pytest.raises(SystemExit, match="1"):
-        terminal.run(lambda: main([*command, *collection]))
-    where = "" if collection else f"{many / '4.jsonl'}:19: "
-    assert capsys.readouterr().err.startswith(f"error: {where}{message}")
+        terminal.run(lambda: main(["impact", "--input", str(many), "--output", str(tmp_path / "index"), "--threads=2"]))
+    assert capsys.readouterr().err.startswith(f"error: {many / '4.jsonl'}:19: {message}")
     assert not list(tmp_path.glob("*index*"))
 
 
