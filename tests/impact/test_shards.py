@@ -27,15 +27,20 @@ def config(checkpoint: Path) -> EncoderConfig:
 
 
 @pytest.fixture
-def vectors(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vectors:
-    """Documents of up to 200 random terms, in three shards, each of which is enough for a process."""
-    monkeypatch.setattr("cai_pyserini.impact.impacts.LEAST_SHARDS", 1)
+def vectors(checkpoint: Path, tmp_path: Path) -> Vectors:
+    """Documents of up to 200 random terms, in three shards."""
     draw, width = np.random.default_rng(0), len(Tokenizer(checkpoint))
     parts = [np.zeros((rows, width), np.float32) for rows in ROWS]
     for part in parts:
         part[:, :200] = draw.exponential(2, (len(part), 200)) * (draw.random((len(part), 200)) < 0.7)
     digest = checkpoint_digest(checkpoint)
     return stored_vectors(tmp_path / "vectors", *map(csr_matrix, parts), ids=IDS, checkpoint=digest)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard is enough for a process."""
+    monkeypatch.setattr("cai_pyserini.impact.impacts.LEAST_SHARDS", 1)
 
 
 def two_words(folder: Path, ids: list[list[str]]) -> Bm25:
@@ -75,6 +80,7 @@ def test_the_words_of_joint_impacts_are_not_pruned(vectors: Vectors, config: Enc
     assert np.concatenate([np.diff(matrix.indptr) for matrix in again]).tolist() == [*map(len, found.values())]
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("joint", [False, True])
 def test_processes_write_what_one_writes(joint: bool, vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     bm25 = two_words(tmp_path / "words", IDS) if joint else None
@@ -87,6 +93,7 @@ def test_processes_write_what_one_writes(joint: bool, vectors: Vectors, config: 
     assert stats[0] == stats[1] and stats[0]["loss"]["relative_error"] > 0 and stats[0]["nonzeros"] > 16
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_fewer_vectors_than_the_manifest_says_are_refused(
     threads: int, vectors: Vectors, config: EncoderConfig, tmp_path: Path
@@ -97,6 +104,7 @@ def test_fewer_vectors_than_the_manifest_says_are_refused(
         write_impacts(Vectors(vectors.folder), config, tmp_path / "impacts", threads=threads)
 
 
+@pytest.mark.usefixtures("processes")
 def test_an_error_of_a_process_leaves_nothing(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     bm25 = two_words(tmp_path / "words", [*IDS[:2], [*IDS[2][:4], "other"]])
     with pytest.raises(CaiError, match=r"vectors and .*words have different documents: count the words again"):
