@@ -19,9 +19,8 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.steps import Step
-from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Role
-from cai_pyserini.encode.projection import project_vectors
 from cai_pyserini.evaluate.measures import evaluate
 from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse
