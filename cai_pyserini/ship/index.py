@@ -14,7 +14,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.retrieval.search import require_same_encoder
 from cai_pyserini.ship import hub, scores
 from cai_pyserini.ship.archive import pack
-from cai_pyserini.ship.bundle import bundle, require_outside
+from cai_pyserini.ship.encoder import bundle, require_outside
 from cai_pyserini.ship.registry import SUFFIX, Entry, parse_entries, to_json
 
 README = Path(__file__).with_name("index.md.jinja")
@@ -27,9 +27,9 @@ def ship_index(
 ) -> Entry:
     """Write the archive of an index, its README and its entry to a folder, and return the entry.
 
-    The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder or `with_encoder`. URLs of
-    the entry are those in `repository`, if given; else relative to the entry. Raises CaiError for what is no index of
-    ours, for `with_encoder` with an index that names no encoder, and for a checkpoint that is not the index's any more.
+    The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder or `with_encoder`. The URL
+    of the archive is that in `repository`, or else relative to the entry. Raises CaiError for a folder that is not one
+    of our indexes, for `with_encoder` with an index that names no encoder, and for a checkpoint that has changed since.
     """
     manifest = artifact.require(index, "index")
     kind = manifest.recipe["kind"]
@@ -42,7 +42,8 @@ def ship_index(
     stem = f"{PREFIXES[kind]}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
     filename = f"{stem}{SUFFIX}"
     url = hub.file_url(repository, filename, "dataset") if repository else filename
-    inside = config is not None and (with_encoder or _is_folder(config))
+    is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
+    inside = config is not None and (with_encoder or is_folder)  # others do not have the folder
     if config and inside:
         require_same_encoder(index, Encoder(config), config if config.joint else None)
 
@@ -69,16 +70,8 @@ def ship_index(
             **({} if kind == "dense" else _terms(index)),
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
-        readme = template(README).render(
-            entry=entry,
-            kind=kind,
-            title=TITLES[kind],
-            manifest=manifest,
-            scores=found,
-            encoder=config,
-            settings=settings,
-            inside=inside,
-        )
+        facts = {"entry": entry, "kind": kind, "title": TITLES[kind], "manifest": manifest, "scores": found}
+        readme = template(README).render(**facts, encoder=config, settings=settings, inside=inside)
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
     recipe = {
@@ -101,17 +94,12 @@ def _name(index: Path, found: scores.Scores | None, config: EncoderConfig | None
     return re.sub(r"[^\w.+-]+", "-", ".".join([*parts, index.resolve().name])).lstrip(".+-")
 
 
-def _is_folder(config: EncoderConfig) -> bool:
-    """Whether the checkpoint is a folder, which others do not have."""
-    return not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
-
-
 def _terms(index: Path) -> dict[str, int]:
     """The numbers of terms that Pyserini checks prebuilt indexes by."""
-    java = jvm.java_class
     with jvm.using_java(f"opening {index}"):
-        reader = java("io.anserini.index.IndexReaderUtils").getReader(str(index))
-        stats = java("io.anserini.index.IndexReaderUtils").getIndexStats(reader, "contents")
+        utilities = jvm.java_class("io.anserini.index.IndexReaderUtils")
+        reader = utilities.getReader(str(index))
+        stats = utilities.getIndexStats(reader, "contents")
         found = {key: int(stats.get(key)) for key in ("unique_terms", "total_terms")}
         reader.close()
     return found
