@@ -215,7 +215,8 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     secure, plain = (
-        ThreadingHTTPServer(("localhost", 0), partial(Redirecting, directory=str(tmp_path / "shipped"))) for _ in range(2)
+        ThreadingHTTPServer(("localhost", 0), partial(Redirecting, directory=str(tmp_path / "shipped")))
+        for _ in range(2)
     )
     secure.socket = context.wrap_socket(secure.socket, server_side=True)
     for server in (secure, plain):
