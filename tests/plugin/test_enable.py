@@ -33,15 +33,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_commands(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command, code, state in (
-        ("status", 1, "disabled"),
-        ("enable", 0, "enabled"),
-        ("enable", 0, "enabled"),
-        ("status", 0, "enabled"),
-        ("disable", 0, "disabled"),
-        ("disable", 0, "disabled"),
-        ("status", 1, "disabled"),
-    ):
+    steps = [("status", 1), ("enable", 0), ("enable", 0), ("status", 0), ("disable", 0), ("disable", 0), ("status", 1)]
+    state = "disabled"
+    for command, code in steps:
+        state = {"enable": "enabled", "disable": "disabled"}.get(command, state)
         assert main([command]) == code
         assert capsys.readouterr().out == f"{state}: {elsewhere}\n"
         assert elsewhere.exists() == enable.is_enabled() == (state == "enabled")
