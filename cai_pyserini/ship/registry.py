@@ -5,10 +5,14 @@ cai-registry.json in Pyserini's cache. Archives come from files or over https, r
 and SHA-256 of their entry, and are unpacked to the folder `indexes` of the cache.
 """
 
+import gzip
 import hashlib
+import io
 import os
+import tarfile
+import zlib
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 from urllib.parse import urljoin, urlsplit
 from urllib.request import url2pathname
@@ -23,7 +27,6 @@ from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import Settings
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.ship.archive import unpack
 
 SUFFIX = ".tar.gz"
 TIMEOUT = 60  # seconds without an answer
@@ -160,3 +163,42 @@ def _open(url: str) -> Any:
         raise OSError(f"only https:// and file:// are read; {error}") from None
     response.raise_for_status()
     return response.raw
+
+
+def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
+    """Unpack an archive of one folder `name` into `output`, and return that folder.
+
+    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, or has anything but folders
+    and regular files inside `name`. What is in `output` must not be used then.
+    """
+    try:
+        with (
+            gzip.open(archive) as unzipped,
+            tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|") as tar,
+        ):
+            for member in progress(tar, None, f"unpack {name}", "file"):
+                parts = PurePosixPath(member.name).parts
+                is_inside = parts[:1] == (name,) and ".." not in parts
+                if not is_inside or member.issparse() or not (member.isdir() or member.isreg()):
+                    raise CaiError(f"{archive}: refused, as {member.name!r} is no regular file or folder in {name}")
+                tar.extract(member, output, filter="data")
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError) as error:
+        raise CaiError(f"{archive} cannot be unpacked ({error}); if it is broken or truncated, get it again") from None
+    if not (output / name).is_dir():
+        raise CaiError(f"{archive}: refused, as it has no folder {name}")
+    return output / name
+
+
+class _Bounded(io.BufferedIOBase):
+    """A stream that refuses to be longer than `size` bytes."""
+
+    def __init__(self, file: io.BufferedIOBase, size: int, archive: Path):
+        self._file, self._left = file, size
+        self._message = f"{archive}: refused, as it uncompresses to more than the {size:,} bytes of its entry"
+
+    def read(self, count: int | None = -1) -> bytes:
+        data = self._file.read(count)
+        self._left -= len(data)
+        if self._left < 0:
+            raise CaiError(self._message)
+        return data

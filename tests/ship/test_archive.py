@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.ship.archive import pack, unpack
+from cai_pyserini.ship.index import pack
+from cai_pyserini.ship.registry import unpack
 
 Write = Callable[[tarfile.TarFile], None]
 

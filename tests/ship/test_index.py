@@ -204,3 +204,10 @@ def test_what_cannot_be_shipped(run_folder: Path, checkpoint: Path, tmp_path: Pa
     with pytest.raises(CaiError, match="was built with another checkpoint"):
         ship_index(index, tmp_path / "shipped")
     assert not (tmp_path / "shipped").exists()
+
+
+def test_an_unknown_name_is_left_to_pyserini(capsys: pytest.CaptureFixture[str]) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    assert LuceneImpactSearcher.from_prebuilt_index("no-such-index", "splade-tiny") is None
+    assert "Unrecognized index name no-such-index" in capsys.readouterr().out

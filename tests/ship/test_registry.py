@@ -18,7 +18,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.ship import registry
 from cai_pyserini.ship.__main__ import main
-from cai_pyserini.ship.archive import pack
+from cai_pyserini.ship.index import pack
 from cai_pyserini.ship.registry import Entry
 
 pytestmark = pytest.mark.usefixtures("cache")
