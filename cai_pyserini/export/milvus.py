@@ -1,8 +1,8 @@
 """A collection of Milvus, with sparse vectors in an inverted index and inner products as scores.
 
 The database is a server, or a file of Milvus Lite, which is Milvus inside this process. Documents go to a collection
-with a temporary name, which is renamed when all are in it. That name is derived from the output folder: no other
-collection has it, and the same command finds what an interrupted one has left.
+with a temporary name, which is renamed when all are in it. The name is derived from the output folder, so that it
+collides with no other, and that the same command finds what an interrupted one has left.
 """
 
 import logging

@@ -74,7 +74,7 @@ class CaiDocumentEncoder(DocumentEncoder):
         self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
         if self.config.joint:
             raise CaiError(
-                f"{self.config.name} is the encoder of a joint index: what BM25 gives a document depends on all of the "
+                f"{self.config.name} is the encoder of a joint index: a document's BM25 weights depend on the whole "
                 "collection; build the index again with the new documents"
             )
         self._encoder = Encoder(self.config, device, precision)

@@ -9,10 +9,10 @@ PUBLIC = flag(False, "with --push: if the repository is created, make it public 
 
 
 class ShipIndex(Settings):
-    """Pack an index as Pyserini's prebuilt ones are: an archive, a README with its scores, and its registry entry.
+    """Pack an index like Pyserini's prebuilt ones: an archive, a README with its scores, and its registry entry.
 
     The archive also has the encoder's settings and IDF, and the encoder if that is a folder of yours, such as an
-    adapted one: who receives this one file can search it. The same index gives the same archive.
+    adapted one: this one file is enough to search. The same index gives the same archive.
     """
 
     example: ClassVar[str] = (

@@ -75,7 +75,7 @@ def parse_entries(text: str | bytes, where: str) -> list[Entry]:
     try:
         return ENTRIES.validate_json(text)
     except ValidationError as error:
-        wrong = [".".join(map(str, [*detail["loc"], detail["msg"]])) for detail in error.errors()]
+        wrong = [f"{'.'.join(map(str, detail['loc'])) or 'file'}: {detail['msg']}" for detail in error.errors()]
         raise CaiError(f"{where}: not a list of registry entries ({'; '.join(wrong)})") from None
 
 

@@ -1,6 +1,7 @@
 """Indexes that are shipped, and searched by those who receive them."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -200,7 +201,8 @@ def test_what_cannot_be_shipped(run_folder: Path, checkpoint: Path, tmp_path: Pa
     assert artifact.require(index, "index")
     other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
-    (index / "encoder.yaml").write_text("checkpoint: ../other\n", encoding="utf-8")
+    text = (index / "encoder.yaml").read_text(encoding="utf-8")
+    (index / "encoder.yaml").write_text(re.sub("(?m)^checkpoint: .*", "checkpoint: ../other", text), encoding="utf-8")
     with pytest.raises(CaiError, match="was built with another checkpoint"):
         ship_index(index, tmp_path / "shipped")
     assert not (tmp_path / "shipped").exists()

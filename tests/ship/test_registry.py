@@ -95,13 +95,13 @@ def test_entries_of_the_same_name_are_replaced(index: Path, tmp_path: Path) -> N
     [
         ({"urls": ["http://example.org/x.y.tar.gz"]}, "expected a URL that begins with https:// or file://, not http:"),
         ({"urls": ["https://[x/y.tar.gz"]}, "cannot be read .*Invalid IPv6"),
-        ({"urls": []}, r"0\.urls\.List should have at least 1 item"),
-        ({"name": "../y"}, r"0\.name\.String should match"),
+        ({"urls": []}, r"0\.urls: List should have at least 1 item"),
+        ({"name": "../y"}, r"0\.name: String should match"),
         ({"name": ".y"}, r"0\.name"),
         ({"filename": "../x.tar.gz"}, r"0\.filename"),
         ({"sha256": "../" * 21 + "x"}, r"0\.sha256"),
-        ({"size": "10"}, r"0\.size\.Input should be a valid integer"),
-        ({"color": "red"}, r"0\.color\.Extra inputs are not permitted"),
+        ({"size": "10"}, r"0\.size: Input should be a valid integer"),
+        ({"color": "red"}, r"0\.color: Extra inputs are not permitted"),
     ],
 )
 def test_a_wrong_entry_is_refused(changes: dict, message: str, index: Path, cache: Path, tmp_path: Path) -> None:
