@@ -37,9 +37,8 @@ TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders 
 class CaiQueryEncoder(QueryEncoder):
     """Text -> {term: impact}, with impact = round(weight * query_scale); with a dense encoder, text -> vector.
 
-    With the encoder of a joint index, such as the index itself, the words of BM25 are among the terms.
-
-    `query` overrides the encoder's setting: `splade`, or `bow` for a bag of word pieces, which needs no model.
+    With the encoder of a joint index, such as the index itself, the words of BM25 are among the terms. `query`, splade
+    or bow, overrides the encoder's setting; bags of word pieces need no model.
     """
 
     def __init__(self, encoder: str | EncoderConfig, query: Representation | None = None, device: str = "auto"):
@@ -73,7 +72,7 @@ class CaiDocumentEncoder(DocumentEncoder):
         self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
         if self.config.joint:
             raise CaiError(
-                f"{self.config.name} is the encoder of a joint index: what BM25 gives a document depends on all of the "
+                f"{self.config.name} is the encoder of a joint index: a document's BM25 weights depend on the whole "
                 "collection; build the index again with the new documents"
             )
         self._encoder = Encoder(self.config, device, precision)
@@ -97,9 +96,8 @@ class CaiDocumentEncoder(DocumentEncoder):
         """
         if add_sep:
             raise CaiError("add_sep does not apply: a SPLADE document is a title, a space and a text")
-        contents = [
-            f"{title or ''} {text or ''}" for title, text in zip(titles or [""] * len(texts), texts, strict=True)
-        ]
+        pairs = zip(titles or [""] * len(texts), texts, strict=True)
+        contents = [f"{title or ''} {text or ''}" for title, text in pairs]
         length = max_length or self.config.max_document_length
         vectors = self._model.encode(contents, length, overlap=self.config.overlap)
         if self.config.kind == "dense":
