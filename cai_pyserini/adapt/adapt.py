@@ -37,10 +37,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.transformer import require_positions
 from cai_pyserini.trainer import generate, pretrain, score, training, vocabulary
 from cai_pyserini.trainer.callbacks import duration
 from cai_pyserini.trainer.examples import Example, count, examples, in_epoch

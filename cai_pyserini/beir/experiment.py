@@ -8,7 +8,7 @@ from cai_pyserini.beir.layout import Layout
 from cai_pyserini.beir.systems import System
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.fusion.fusions import DEPTH
-from cai_pyserini.models.transformer import Precision
+from cai_pyserini.models.device import Precision
 
 REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "generated"}  # kind -> setting
 

@@ -27,7 +27,7 @@ from cai_pyserini.core.packages import require_modules
 from cai_pyserini.encode.encoder import Role
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.models.checkpoint import require_safetensors
-from cai_pyserini.models.transformer import resolve_device
+from cai_pyserini.models.device import resolve_device
 from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.words.words import count_words
 

@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.finite import first_not_finite
-from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
-from cai_pyserini.models.windows import NAME, Windows
-
-REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
+from cai_pyserini.models.checkpoint import REMEDY, require_projection
+from cai_pyserini.models.device import Precision
+from cai_pyserini.models.transformer import Transformer, load_pretrained
+from cai_pyserini.models.windows import NAME, Done, Windows
 
 
 class Dense:
@@ -123,13 +123,6 @@ def load_projection(path: Path, width: int) -> np.ndarray:
         found = f"{str(weight.dtype).removeprefix('torch.')} {tuple(weight.shape)}"
         raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {REMEDY}")
     return weight.numpy()
-
-
-def require_projection(path: Path) -> Path:
-    """The path, if it is a file. Raises CaiError if not."""
-    if not path.is_file():
-        raise CaiError(f"no projection {path}: {REMEDY}")
-    return path
 
 
 def load_transformer(checkpoint: Path) -> Any:

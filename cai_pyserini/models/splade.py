@@ -22,10 +22,11 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.finite import first_not_finite
+from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import max_logits
 from cai_pyserini.models.int8 import Int8Head
-from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
-from cai_pyserini.models.windows import NAME, Windows
+from cai_pyserini.models.transformer import Transformer, load_pretrained
+from cai_pyserini.models.windows import NAME, Done, Windows
 
 POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/experiments/long-documents.md)
 

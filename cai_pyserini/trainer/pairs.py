@@ -15,9 +15,8 @@ from cai_pyserini.core.artifact import file_digest
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.idf.idf import load_weights
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.transformer import require_positions
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import Collator, Example, examples, in_epoch
 from cai_pyserini.trainer.settings import PairSettings, inherited, recorded

@@ -16,9 +16,9 @@ import torch
 
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.splade import bypass_decoder
-from cai_pyserini.models.transformer import resolve_device
 from cai_pyserini.trainer import loss, training
 from cai_pyserini.trainer.pairs import PairTraining
 from cai_pyserini.trainer.settings import SpladeSettings

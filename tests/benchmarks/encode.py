@@ -98,9 +98,9 @@ def products(checkpoint: str) -> dict[str, Any]:
     from torch.nn.functional import linear
 
     from cai_pyserini.core.errors import CaiError
+    from cai_pyserini.models.device import resolve_precision
     from cai_pyserini.models.int8 import Int8Linear, quantize
     from cai_pyserini.models.splade import load_masked_lm
-    from cai_pyserini.models.transformer import resolve_precision
 
     model, _ = load_masked_lm(Path(checkpoint))
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
