@@ -45,8 +45,8 @@ class Judgment(NamedTuple):
 class Collection(ABC):
     """Documents, topics and qrels. Reading it checks it; a broken record raises CaiError with its place.
 
-    `fields` are the fields of a document that are searched, in order, joined by a space. `strict` refuses what is
-    otherwise left out with a warning: judgments of documents that the collection lacks, and queries without text.
+    `fields` are the fields of a document that are searched, joined by a space. `strict` refuses what is otherwise left
+    out with a warning: judgments of unknown documents, and queries without text.
     """
 
     def __init__(self, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
@@ -76,14 +76,11 @@ class Collection(ABC):
         if not count:
             raise CaiError(f"collection {self.name} has no documents ({self.place})")
         if empty:
-            self._warn(
-                "empty documents",
-                f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found",
-            )
+            message = f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found"
+            self._warn("empty documents", message)
 
     def starts(self, places: Iterable[str]) -> dict[str, Start]:
-        """For each of these places of documents (Record.where), where to start reading with it; empty for a collection
-        that can be read only from its beginning."""
+        """Where to start reading for each of these places (Record.where); empty if that is only the beginning."""
         return {}
 
     def documents_from(self, start: Start | None) -> Iterator[Record]:
@@ -111,17 +108,13 @@ class Collection(ABC):
         return True
 
     def topics(self, split: str) -> dict[str, str]:
-        """The queries to search with: id -> text, in the collection's order. These are the queries that `split` judges,
-        or all if there are no qrels; in both cases those with text."""
+        """The queries with text that `split` judges, or all if there are no qrels: id -> text, in order."""
         grades = self._grades(split)
         texts = self._texts(split, grades)
         return self._with_text(texts, self._known(split, grades) or texts)
 
     def qrels(self, split: str) -> Qrels:
-        """Relevance grades of the split's judged queries, also of those without text.
-
-        Judgments of documents that the collection lacks are left out, and so are queries that have no others.
-        """
+        """Relevance grades of the split's judged queries, also of those without text, for known documents."""
         grades = self._grades(split)
         if not grades:
             raise CaiError(f"collection {self.name} has no qrels ({self.place})")
@@ -132,8 +125,7 @@ class Collection(ABC):
         return self._queries(split), self._qrels(split)
 
     def missing(self, split: str) -> Set[str]:
-        """The judged documents that the collection lacks. To find them, documents are read once per split, until all
-        judged ones are found."""
+        """The judged documents that the collection lacks, for which it is read once per split."""
         if split not in self._missing:
             unseen = _documents_in(self._grades(split))
             for document in progress(self.documents(), self.size, "judged documents"):
@@ -144,8 +136,8 @@ class Collection(ABC):
         return self._missing[split]
 
     def set_missing(self, split: str, missing: Set[str]) -> None:
-        """Say which judged documents the collection lacks, so that it need not be read to find out. Warns of them;
-        raises CaiError if the collection is strict, or lacks all of them."""
+        """Set which judged documents the collection lacks, so that `missing` need not read it. Warns of them; raises
+        CaiError if the collection is strict, or lacks all of them."""
         if not missing:
             self._missing[split] = missing
             return
@@ -167,7 +159,7 @@ class Collection(ABC):
         self._warn(f"missing {split}", f"{lacking}: {left_out} are left out")
 
     def check(self, split: str) -> dict[str, int]:
-        """Read everything once and raise CaiError for the first broken record. Returns counts."""
+        """Read everything once and raise CaiError for the first broken record. Returns the counts that are not 0."""
         grades = self._grades(split)
         texts = self._texts(split, grades) if self.has_queries(split) else {}
         count = 0
@@ -180,10 +172,14 @@ class Collection(ABC):
         queries = known or texts
         if self.has_queries(split):
             self._with_text(texts, queries)
-        counts = {"documents": count, "queries": len(queries), "judgments": _judgments_in(known)}
-        counts["empty_queries"] = sum(not texts[query] for query in queries)
-        counts["left_out_queries"] = len(grades) - len(known)
-        counts["left_out_judgments"] = _judgments_in(grades) - _judgments_in(known)
+        counts = {
+            "documents": count,
+            "queries": len(queries),
+            "judgments": _judgments_in(known),
+            "empty_queries": sum(not texts[query] for query in queries),
+            "left_out_queries": len(grades) - len(known),
+            "left_out_judgments": _judgments_in(grades) - _judgments_in(known),
+        }
         return {name: count for name, count in counts.items() if count}
 
     def fingerprint(self, component: str) -> str:
@@ -241,7 +237,7 @@ class Collection(ABC):
         return texts
 
     def _with_text(self, texts: dict[str, str], ids: Container[str]) -> dict[str, str]:
-        """Those of the queries with these ids that have text. Raises CaiError if none has."""
+        """The queries with these ids that have text. Raises CaiError if none has."""
         topics = {id: text for id, text in texts.items() if text and id in ids}
         if not topics:
             raise CaiError(f"collection {self.name} has no queries with text ({self.place})")
@@ -277,8 +273,7 @@ class Collection(ABC):
 
 
 def checked_id(value: object, where: str) -> str:
-    """`value` as an id. Raises CaiError where it is no string or integer, and where it is empty or has white space,
-    which TREC runs cannot hold, or has NUL, which NumPy drops at the end of a string."""
+    """`value`, a string or an integer, as an id. Raises CaiError if TREC runs or vectors on disk cannot hold it."""
     if isinstance(value, bool) or not isinstance(value, str | int | None):
         raise CaiError(f"{where}: the id {value!r} is not a string or an integer")
     id = "" if value is None else str(value)

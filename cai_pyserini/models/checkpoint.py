@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
 from cai_pyserini.core.artifact import digest, file_digest
 from cai_pyserini.core.config import EncoderConfig, names
 from cai_pyserini.core.errors import CaiError
@@ -24,10 +21,13 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
         return folder
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
+    import huggingface_hub
+
     try:
         patterns = [f"*{suffix}" for suffix in SUFFIXES]
-        return Path(snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
+        return Path(found)
+    except (ValueError, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CaiError(
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
@@ -53,7 +53,7 @@ def require_projection(path: Path) -> Path:
     return path
 
 
-def positions(model: Any) -> int | None:
+def max_positions(model: Any) -> int | None:
     """The number of tokens that a model has position embeddings for; None for relative and rotary positions."""
     import torch
 
@@ -77,7 +77,7 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
             model = transformers.AutoModel.from_config(config, trust_remote_code=False)
     except Exception:  # of many kinds; loading the model reports it
         return
-    room = positions(model.get_encoder() if config.is_encoder_decoder else model)
+    room = max_positions(model.get_encoder() if config.is_encoder_decoder else model)
     for name, length in lengths.items():
         if room is not None and length > room:
             raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")

@@ -5,6 +5,7 @@ hundreds of times per batch, on a busy machine for most of the time.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,11 +18,12 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import positions, require_safetensors
+from cai_pyserini.core.finite import first_not_finite
+from cai_pyserini.models.checkpoint import max_positions, require_safetensors
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.windows import Done, Windows
+from cai_pyserini.models.windows import NAME, Done, Windows
 
 GPU_BATCH = 256  # texts of full length
 CPU_BATCH = 2048  # the same times the width of the model, so that what is between its layers stays in the cache
@@ -53,7 +55,7 @@ class Transformer:
         self.device = resolve_device(device)
         self.precision = resolve_precision(precision, self.device)
         self.dtype = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
-        self.max_length = positions(model) or sys.maxsize
+        self.max_length = max_positions(model) or sys.maxsize
         on_gpu = self.device.type == "cuda"
         self.batch_size = GPU_BATCH if on_gpu else max(1, CPU_BATCH // model.config.hidden_size)
         if self.precision == "int8":
@@ -94,8 +96,8 @@ class Transformer:
         """Apply `function` to the padded token ids and mask of every batch of windows but the first `skip`.
 
         `batch_size`, by default that of the model, is the number of windows of maximum length per batch; batches of
-        shorter ones are larger. Yields,
-        for every batch, the positions of the windows' texts and what `function` returned.
+        shorter ones are larger. Yields, for every batch, the positions of the windows' texts and what `function`
+        returned.
         """
         size = batch_size or self.batch_size
         unread = windows.counts.copy()
@@ -138,6 +140,54 @@ class Transformer:
         ids = torch.full(mask.shape, self.tokenizer.pad_id)
         ids[mask] = torch.tensor([id for t in tokens for id in t])
         return ids.to(self.device), mask.to(self.device)
+
+
+class TextEncoder[Vectors](ABC):
+    """A transformer that turns texts into vectors (texts, width), window by window."""
+
+    def __init__(self, transformer: Transformer, width: int):
+        self.transformer = transformer
+        self.tokenizer = transformer.tokenizer
+        self.width = width
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None = None,
+        done: Done = lambda count: None,
+        overlap: int | None = None,
+    ) -> Vectors:
+        """Vectors, float32 (texts, width), of the first `max_length` tokens of each text, or with `overlap` of all
+        tokens, in windows.
+
+        The vector of a blank text is zero. The other arguments are those of Transformer.map_windows.
+        """
+        windows = self.transformer.windows(texts, max_length, overlap)
+        return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
+
+    def encode_batches(
+        self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
+    ) -> Iterator[tuple[np.ndarray, Vectors]]:
+        """The texts of each batch of windows but the first `skip`, by position, and the windows' vectors.
+
+        Raises CaiError for a vector that is not finite.
+        """
+        for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
+            if (row := first_not_finite(vectors)) is not None:
+                raise self.transformer.not_finite(f"vector of {windows.names[positions[row]][:NAME]!r}")
+            yield positions, vectors
+
+    @abstractmethod
+    def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, Vectors]]) -> Vectors:
+        """Sum the vectors of batches by text, (texts, width); zero for texts without any."""
+
+    @abstractmethod
+    def finish(self, sums: Vectors, windows: Windows) -> Vectors:
+        """The vectors (texts, width) from the sums over all batches."""
+
+    @abstractmethod
+    def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> Vectors: ...
 
 
 def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:
