@@ -17,6 +17,7 @@ import pytest
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
@@ -175,24 +176,29 @@ def java() -> None:
     jvm.start()
 
 
-def adapted_experiment(collection: Path, folder: Path, dense: str | None = "minilm") -> Experiment:
-    """An experiment with adaptation in a few steps, in a folder."""
-    steps = folder / "steps.yaml"
-    steps.write_text("max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n")
-    output = folder / "run"
-    adapt = AdaptSettings(
+def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> tuple[RunFolder, AdaptSettings]:
+    """A run folder in `folder`, and an adaptation of a few steps for it."""
+    short = folder / "steps.yaml"
+    short.write_text("max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n")
+    experiment = Experiment(
+        collection=load_index_config(str(collection)),
+        encoder=load_encoder("splade-tiny"),
+        dense=load_encoder(dense) if dense else None,
+        device="cpu",
+    )
+    run = RunFolder(folder / "run", experiment)
+    settings = AdaptSettings(
         collection=str(collection),
         base="splade-tiny",
         dense=dense,
-        output=output / "adapted",
-        splade=steps,
-        distil=steps if dense else None,
-        vectors=output / "vectors",
+        output=run.adapted,
+        splade=short,
+        distil=short if dense else None,
+        vectors=run.vectors,
         weight=0.5,
         device="cpu",
     )
-    config, teacher = load_index_config(str(collection)), load_encoder(dense) if dense else None
-    return Experiment(config, load_encoder("splade-tiny"), output, device="cpu", dense=teacher, adapt=adapt)
+    return run, settings
 
 
 def stored_vectors(

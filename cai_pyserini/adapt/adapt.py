@@ -22,7 +22,7 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from cai_pyserini.adapt import estimate, material, projection
-from cai_pyserini.adapt.choice import RULE, Candidate, Choice, Decision
+from cai_pyserini.adapt.choice import Candidate, Choice, Decision
 from cai_pyserini.adapt.examples import NEGATIVES, Examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.pseudo_queries import passage
@@ -158,18 +158,16 @@ class Adaptation:
             "splade": recorded(self.splade, "data", "base", "idf"),
             "distil": self.distil and recorded(self.distil, "data", "base", "idf"),
         }
-        return {
-            **artifact.made_by(__name__, STAGE),
+        inputs = {
             "documents": self.collection.fingerprint("documents"),
             "checkpoint": checkpoint_digest(checkpoint_folder(self.base)),
             "encoder": inherited(self.base),
-            "dense": self.material.dense and self.material.encoders[-1].recipe("documents"),
+            "dense": self.material.dense and self.material.encoders[-1].identity("documents"),
             "models": {name: checkpoint_digest(checkpoint_folder(load_encoder(spec))) for name, spec in models.items()},
             "data": settings.data and file_digest(settings.data),
-            "steps": {name: values for name, values in steps.items() if values},
-            "settings": {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight},
-            "rule": RULE,
         }
+        own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
+        return artifact.recipe(STAGE, inputs, **own, **{name: values for name, values in steps.items() if values})
 
     def steps(self) -> Iterator[Step]:
         """The steps, in order."""

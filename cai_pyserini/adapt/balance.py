@@ -10,7 +10,7 @@ with which pseudo queries find best what they were made of, without their words 
 import json
 from pathlib import Path
 
-from cai_pyserini.adapt.choice import BM25_WEIGHTS, RULE, Choice
+from cai_pyserini.adapt.choice import Choice
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.core import artifact
@@ -20,15 +20,11 @@ STAGE = "adapt: balance"
 
 def balance(material: Material, output: Path) -> Path:
     """Write {"bm25": w, "splade": 1, "dense": 2}; w is 2 where the documents make no queries that judge."""
-    recipe = {
-        **artifact.made_by(__name__, STAGE),
+    inputs = {
         "documents": material.whole.fingerprint("documents"),
-        "encoders": [[encoder.recipe("documents"), encoder.recipe("queries")] for encoder in material.encoders],
-        "idf_power": material.splade.idf_power,
-        "seed": material.seed,
-        "weights": BM25_WEIGHTS,
-        "rule": RULE,
+        "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
     }
+    recipe = artifact.recipe(STAGE, inputs, idf_power=material.splade.idf_power, seed=material.seed)
 
     def write(path: Path) -> artifact.Stats:
         weight, evidence = WEIGHTS["bm25"], "no document makes a query that could judge"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from cai_pyserini.adapt.material import HELD_OUT, Material
+from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import TINY
-from cai_pyserini.adapt.pseudo_queries import PASSAGE, passage
+from cai_pyserini.adapt.pseudo_queries import passage
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer import generate
@@ -38,20 +38,12 @@ class Examples:
         """What the training file depends on."""
         material = self.material
         generated = material.generated
-        return {
-            **artifact.made_by(__name__, STAGE),
+        inputs = {
             "documents": material.whole.fingerprint("documents"),
-            "encoders": [[encoder.recipe("documents"), inherited(encoder.config)] for encoder in material.encoders],
+            "encoders": [[encoder.identity("documents"), inherited(encoder.config)] for encoder in material.encoders],
             "generated": generated and artifact.require(generated, generate.STAGE).digest,
-            "settings": {
-                "queries": material.queries,
-                "held_out": HELD_OUT,
-                "negatives": NEGATIVES,
-                "passage": PASSAGE,
-                "teacher": TEACHER,
-                "seed": material.seed,
-            },
         }
+        return artifact.recipe(STAGE, inputs, queries=material.queries, seed=material.seed)
 
     def write(self) -> Path:
         """Write the training file. Raises CaiError for a collection that makes no example."""

@@ -59,8 +59,7 @@ class Material:
     def documents(self) -> Collection:
         """The collection, or a BEIR folder with a sample of it."""
         whole = self.whole
-        documents = whole.fingerprint("documents")
-        made_from = {**artifact.made_by(__name__, "adapt: sample"), "documents": documents, "seed": self.seed}
+        made_from = artifact.recipe("adapt: sample", {"documents": whole.fingerprint("documents")}, seed=self.seed)
 
         def write(folder: Path) -> artifact.Stats:
             kept: Reservoir[Record] = Reservoir(SAMPLE, random.Random(self.seed))

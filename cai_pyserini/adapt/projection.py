@@ -39,7 +39,7 @@ WEIGHTS = (0.25, 0.5)  # of W, which alone would forget what the encoder knew
 
 def recipe(examples: Examples) -> artifact.Recipe:
     """What W depends on."""
-    return examples.recipe() | artifact.made_by(__name__, STAGE)
+    return artifact.recipe(STAGE, {"examples": artifact.digest(examples.recipe())})
 
 
 def learn(examples: Examples, output: Path) -> Path:

@@ -106,7 +106,7 @@ def _parts(
     run: FinishedRun, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
 ) -> dict[str, list[Part]]:
     """The parts of a hybrid's score for every document."""
-    recipe = artifact.require(run.layout.run(hybrid), "fusion fuse").recipe
+    recipe = artifact.require(run.layout.run(hybrid), "fusion fuse").stats
     paths = [run.layout.rescored(hybrid, part) if hybrid.exact else run.layout.run(part) for part in hybrid.parts]
     runs = [_hits(path, query) for path in paths]
     fused, values = candidates(runs, FUSIONS[hybrid.fusion], recipe["depth"], recipe["weights"])
@@ -170,7 +170,8 @@ def _rows(shards: Iterable[Shard], documents: Sequence[str]) -> dict[str, Any]:
 
 
 def _words(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, list[Term]]:
-    k1, b = artifact.require(run.layout.run(system), "search").recipe["bm25"]
+    bm25 = artifact.require(run.layout.run(system), "search").recipe["settings"]
+    k1, b = bm25["k1"], bm25["b"]
     found = text_terms(LuceneIndex(run.layout.index(system)), Analyzer()(run.topics[query]), documents, k1, b)
     return {id: [] for id in documents} | found  # an empty document is not in the index
 

@@ -42,7 +42,9 @@ class FinishedRun:
             raise CaiError(f"{self.layout.results} does not have the settings of the run: run {BEIR} again") from None
         self.config = config
         self.collection = open_collection(config)
-        if any(self.collection.fingerprint(part) != digest for part, digest in checked.recipe["inputs"].items()):
+        if any(
+            self.collection.fingerprint(part) != digest for part, digest in checked.recipe["inputs"]["parts"].items()
+        ):
             raise CaiError(f"{folder} was not run on {config.source} as it is now: run {BEIR} again")
         if "left_out_judgments" not in checked.stats:
             self.collection.set_missing(self.split, frozenset())

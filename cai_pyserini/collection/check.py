@@ -32,13 +32,10 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
     With `reading`, `cut` is the number of documents (or passages) that have more tokens than are read, and `lost` the
     fraction of all tokens that are not read; a warning says so.
     """
-    recipe = {
-        **artifact.made_by(__name__, "beir"),
-        "result": "check",
-        "inputs": {part: collection.fingerprint(part) for part in ("documents", "queries", split)},
-        "reading": reading and [reading.tokenizer, reading.max_length],
-        "strict": collection.strict,
-    }
+    parts = {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
+    inputs = {"parts": parts, "tokenizer": reading and reading.tokenizer}
+    length = reading and reading.max_length
+    recipe = artifact.recipe("beir", inputs, result="check", max_length=length, strict=collection.strict)
 
     def write(path: Path) -> artifact.Stats:
         counts: artifact.Stats = {**collection.check(split)}

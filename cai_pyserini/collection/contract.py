@@ -6,9 +6,8 @@ from collections.abc import Container, Iterable, Iterator, Set
 from typing import NamedTuple
 
 from cai_pyserini.collection.ids import Ids
-from cai_pyserini.core.artifact import digest
-from cai_pyserini.core.constants import constants
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.identity import digest, recipe
 from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.terminal import progress
 
@@ -184,8 +183,8 @@ class Collection(ABC):
 
     def fingerprint(self, component: str) -> str:
         """A digest of the contents of `documents`, `queries` or a split's qrels."""
-        contents = self._fingerprint(component), constants(type(self).__module__)
-        return digest({"component": component, "contents": contents, "fields": self.fields})
+        contents = {"contents": self._fingerprint(component)}
+        return digest(recipe("collection", contents, component=component, fields=self.fields))
 
     @property
     def size(self) -> int | None:

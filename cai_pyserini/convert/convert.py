@@ -42,13 +42,10 @@ def convert(
         raise CaiError(f"no file {missing}")
     artifact.require_writable(output, in_place=True)
     questions = bioasq.read_questions(question_files)
-    base = {**artifact.made_by(__name__, "convert"), "source": source}
-    recipes = [base | {"input": artifact.file_digest(path)} for path in progress(inputs, len(inputs), "digest", "file")]
-    recipe = base | {
-        "inputs": [recipe["input"] for recipe in recipes],
-        "questions": [artifact.file_digest(path) for path in question_files],
-        "min_words": min_words,
-    }
+    digests = [artifact.file_digest(path) for path in progress(inputs, len(inputs), "digest", "file")]
+    recipes = [artifact.recipe("convert", {"file": digest}, source=source) for digest in digests]
+    from_all = {"files": digests, "questions": [artifact.file_digest(path) for path in question_files]}
+    recipe = artifact.recipe("convert", from_all, source=source, min_words=min_words)
     intermediate = output.absolute().with_name(f".{output.absolute().name}.files")
 
     def write(folder: Path) -> artifact.Stats:
@@ -64,7 +61,7 @@ def convert(
 
 def _read_files(inputs: Sequence[Path], recipes: Sequence[artifact.Recipe], folder: Path) -> list[Path]:
     """Convert each input file to a JSONL file in `folder`, unless that is up to date. Returns the JSONL files."""
-    outputs = [folder / f"{recipe['source']}-{recipe['input']}.jsonl" for recipe in recipes]
+    outputs = [folder / f"{recipe['settings']['source']}-{recipe['inputs']['file']}.jsonl" for recipe in recipes]
     bar: tqdm[Any] = progress((), sum(path.stat().st_size for path in inputs), "read", "B")
     bar.unit_scale = True
     with bar:
@@ -72,7 +69,7 @@ def _read_files(inputs: Sequence[Path], recipes: Sequence[artifact.Recipe], fold
             if artifact.is_up_to_date(output, recipe):
                 bar.update(path.stat().st_size)
             else:
-                records = _records(recipe["source"], path, bar)
+                records = _records(recipe["settings"]["source"], path, bar)
                 artifact.make(output, recipe, _writer(records), folder=False)
     return outputs
 

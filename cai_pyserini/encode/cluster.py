@@ -77,7 +77,7 @@ def encode_on_cluster(
                     if not isinstance(folder, StorePath) and paths[number] not in folder.iterdir():
                         raise _not_shared(folder)
                     bar.update(slices[number].size)
-            return finished_stats(folder, len(slices), digest, opened_encoder)
+            return finished_stats(folder, len(slices), digest, opened_encoder, "documents")
 
         return artifact.make(output, made_from, write, resumable=True, names=NAMES)
 
@@ -90,7 +90,7 @@ class ShardEncoder:
         self._digest = artifact.digest(job.recipe)
         self._reader = SliceReader(open_collection(job.collection))
         self._encoder = Encoder(job.encoder, job.device, job.precision)
-        if not self._encoder.recipe("documents").items() <= job.recipe.items():
+        if not self._encoder.identity("documents") == job.recipe["inputs"]["encoder"]:
             raise CaiError(f"{self._encoder.checkpoint} is not the same on all machines")
 
     def __call__(self, number: int) -> None:

@@ -67,19 +67,15 @@ def encode(
                     continue
                 encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
         _trim_memory()
-        return finished_stats(folder, number + 1, digest, encoder)
+        return finished_stats(folder, number + 1, digest, encoder, role)
 
     return artifact.make(output, made_from, write, resumable=True, names=NAMES, shared=shard_num > 1)
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
     """What the vectors depend on."""
-    return {
-        **artifact.made_by(__name__, "encode"),
-        "role": role,
-        "texts": collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split)),
-        **encoder.recipe(role),
-    }
+    texts = collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split))
+    return artifact.recipe("encode", {"texts": texts, "encoder": encoder.identity(role)}, role=role)
 
 
 def encode_shard(
@@ -123,7 +119,7 @@ def _trim_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder) -> artifact.Stats | None:
+def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
     """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
     paths = [shard_path(folder, number) for number in range(count)]
     shards = [stats for stats in stats_of_shards(paths, digest) if stats]
@@ -137,4 +133,5 @@ def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder) -> a
         "nonzeros": sum(shard.nonzeros for shard in shards),
         "seconds": round(sum(shard.seconds for shard in shards), 3),
         "vocabulary": encoder.tokenizer.vocabulary,
+        "encoder": encoder.facts(role),
     }

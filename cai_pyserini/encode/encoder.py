@@ -69,15 +69,33 @@ class Encoder:
         """By how many tokens the windows of a document overlap; None if only the first one is read, as of a query."""
         return None if role == "queries" else self.config.overlap
 
-    def recipe(self, role: Role) -> dict[str, Any]:
-        """What a vector depends on, apart from its text."""
+    def identity(self, role: Role) -> dict[str, Any]:
+        """What the vector of a document or query depends on, apart from its text: digests and settings."""
+        shaping = self.config.shaping("vectors")
+        if role == "queries":
+            shaping = {"max_query_length": self.config.max_query_length}
         return {
             "checkpoint": self.digest,
             "kind": self.config.kind,
+            "precision": self.precision(role),
+            "idf": self.idf,
+            **shaping,
+        }
+
+    @property
+    def idf(self) -> list[Any] | None:
+        """The digest of the IDF that vectors are weighted with, and its power; only dense ones are."""
+        return [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None
+
+    def facts(self, role: Role) -> dict[str, Any]:
+        """What readers of vectors have to know, for their manifest."""
+        return {
+            "kind": self.config.kind,
+            "checkpoint": self.digest,
+            "precision": self.precision(role),
             "max_length": self.max_length(role),
             "overlap": self.overlap(role),
-            "precision": self.precision(role),
-            "idf": [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None,
+            "idf": self.idf,
         }
 
     @property

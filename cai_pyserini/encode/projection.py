@@ -13,7 +13,9 @@ def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
     """Write the document vectors that `encoder` would make: those of the same encoder without its projection, in a
     folder written by the encode stage, times the projection, if it has one. They differ from encoded ones only by
     rounding, and their recipe is the same."""
-    recipe = vectors.manifest.recipe | encoder.recipe("documents")
+    texts = vectors.manifest.recipe["inputs"]["texts"]
+    inputs = {"texts": texts, "encoder": encoder.identity("documents")}
+    recipe = artifact.recipe("encode", inputs, role="documents")
     digest = artifact.digest(recipe)
 
     def write(folder: Path) -> artifact.Stats:
@@ -21,6 +23,7 @@ def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
         for number, shard in enumerate(progress(vectors, vectors.shards, "project", "shard")):
             projected = shard.vectors if matrix is None else project(shard.vectors, matrix)
             write_shard(shard_path(folder, number), Shard(shard.ids, projected), digest, 0.0, 1)
-        return {key: value for key, value in vectors.manifest.stats.items() if key != "seconds"}
+        kept = {key: value for key, value in vectors.manifest.stats.items() if key != "seconds"}
+        return kept | {"encoder": encoder.facts("documents")}
 
     return artifact.make(output, recipe, write)

@@ -138,20 +138,18 @@ class Queries:
     words: WordQueries | None = None
 
     @property
-    def recipe(self) -> dict[str, Any]:
-        """What the encoded queries depend on."""
-        recipe: dict[str, Any] = {"topics": artifact.digest(self.topics)}
+    def identity(self) -> dict[str, Any]:
+        """What the encoded queries depend on: digests and settings."""
+        identity: dict[str, Any] = {"topics": artifact.digest(self.topics)}
+        if self.encoder:
+            identity |= self.encoder.config.shaping("queries") | {"query": self.query or self.encoder.config.query}
         if self.stored:
-            recipe["vectors"] = artifact.require(self.stored, "encode").digest
+            identity["vectors"] = artifact.require(self.stored, "encode").digest
         elif self.encoder:
-            recipe["query"] = self.query or self.encoder.config.query
-            recipe["encoder"] = self.encoder.recipe("queries")
-        if self.encoder and self.encoder.config.keep_query_terms:
-            recipe["keep_query_terms"] = self.encoder.config.keep_query_terms
-            recipe["rescore"] = self.encoder.config.rescore
+            identity["encoder"] = self.encoder.identity("queries")
         if self.words and (joint := self.words.config.joint):
-            recipe["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
-        return recipe
+            identity["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
+        return identity
 
     @property
     def two_step(self) -> TwoStep | None:

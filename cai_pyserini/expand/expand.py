@@ -37,12 +37,7 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
 
     Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words.
     """
-    recipe = {
-        **artifact.made_by(__name__, "expand"),
-        "kind": "words",
-        "counts": words.manifest.digest,
-        "vectors": dense.manifest.digest,
-    }
+    recipe = artifact.recipe("expand", {"words": words.manifest.digest, "vectors": dense.manifest.digest})
     digest = artifact.digest(recipe)
 
     def write(folder: Path) -> artifact.Stats:
@@ -68,7 +63,14 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
             nonzeros += weights.nnz
         for stale in stale_shards(folder, dense.shards):
             stale.unlink()
-        return {"vectors": len(dense), "shards": dense.shards, "nonzeros": nonzeros, "lexicon": len(lexicon)}
+        return {
+            "vectors": len(dense),
+            "shards": dense.shards,
+            "nonzeros": nonzeros,
+            "lexicon": len(lexicon),
+            "encoder": {"kind": "words"},
+            "words": words.manifest.digest,
+        }
 
     return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 
@@ -129,7 +131,7 @@ def _pairs(words: Vectors, dense: Vectors) -> Iterator[tuple[Any, Any]]:
 def _check(words: Vectors, dense: Vectors, encoder: Encoder) -> None:
     if dense.kind != "dense":
         raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
-    if dense.manifest.recipe["checkpoint"] != encoder.digest:
+    if dense.encoder["checkpoint"] != encoder.digest:
         raise CaiError(f"{dense.folder} was not encoded with {encoder.config.name}: name its encoder")
     if (len(words), words.shards) != (len(dense), dense.shards):
         raise _other_documents(words, dense)

@@ -33,14 +33,12 @@ def export_encoder(
     checkpoint = checkpoint_folder(config)
     Encoder(config, "cpu").require_loadable("documents", "queries")
     representation = query or config.query
-    recipe = {
-        **artifact.made_by(write.__module__, "export"),
-        "format": format,
+    inputs = {
         "checkpoint": checkpoint_digest(checkpoint),
-        "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),
+        "encoder": config.shaping("vectors", "impacts", "queries"),
         "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
-        "query": representation,
     }
+    recipe = artifact.recipe("export", inputs, format=format, query=representation)
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)

@@ -52,7 +52,7 @@ def export_milvus(source: Source, output: Path, uri: str, collection: str) -> ar
     settings = {"uri": shown, "collection": collection}
     unfinished = f"{collection}_{artifact.digest(str(output.resolve()))}"
     made = artifact.read_manifest(output)
-    ours = made is not None and made.recipe.get("settings") == settings
+    ours = made is not None and made.recipe["settings"].get("to") == settings
     if ours and not client.has_collection(collection):
         artifact.remove(output)  # so that the collection is made again
     if not ours and client.has_collection(collection):

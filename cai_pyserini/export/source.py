@@ -34,7 +34,7 @@ class Source:
         self.manifest = artifact.require(impacts, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
-        if self.manifest.recipe["checkpoint"] != self.encoder.digest:
+        if self.manifest.stats["checkpoint"] != self.encoder.digest:
             raise CaiError(f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again")
         self._files = [impacts / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
@@ -61,13 +61,12 @@ class Source:
 
         `write` gets a temporary folder, and returns what the format loses, in sentences.
         """
-        recipe = {
-            **artifact.made_by(write.__module__, "export"),
-            "format": format,
-            "settings": settings,
+        inputs = {
             "impacts": self.manifest.digest,
-            "queries": self._queries.recipe if self._queries.topics else None,
+            "encoder": self.config.shaping("queries"),
+            "queries": self._queries.identity if self._queries.topics else None,
         }
+        recipe = artifact.recipe("export", inputs, format=format, to=settings)
 
         def make(folder: Path) -> artifact.Stats:
             loses = write(folder)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,14 +37,9 @@ def fuse(
 
     Warns of runs with scores below 0 where these do not count as they are, or where documents of other runs pass them.
     """
-    recipe = {
-        **artifact.made_by(__name__, "fusion fuse"),
-        "runs": [run_digest(run) for run in runs],
-        "method": method,
-        "depth": depth,
-        "hits": hits,
-        "weights": weights and [*map(float, weights)],
-    }
+    settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
+    inputs = {"runs": [run_digest(run) for run in runs]}
+    recipe = artifact.recipe("fusion fuse", inputs, method=method, hits=hits, **settings)
 
     def write(path: Path) -> artifact.Stats:
         seconds, queries = 0.0, 0
@@ -63,7 +59,7 @@ def fuse(
         write_parts(parts(), path, tag)
         for run, count in (+negative).items():
             logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, BELOW_0[method])
-        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs)}
+        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs), **settings}
 
     return artifact.make(output, recipe, write, folder=False)
 

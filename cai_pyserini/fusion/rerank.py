@@ -29,13 +29,8 @@ def rerank(
 
     Raises CaiError for a query that is not among the topics, and for a document that is not in the collection.
     """
-    recipe = {
-        **artifact.made_by(__name__, "fusion rerank"),
-        "run": run_digest(run),
-        "topics": artifact.digest(topics),
-        "checkpoint": checkpoint_digest(checkpoint),
-        "depth": depth,
-    }
+    inputs = {"run": run_digest(run), "topics": artifact.digest(topics), "checkpoint": checkpoint_digest(checkpoint)}
+    recipe = artifact.recipe("fusion rerank", inputs, depth=depth)
 
     def write(path: Path) -> artifact.Stats:
         from cai_pyserini.models.cross_encoder import CrossEncoder  # imports torch, which takes seconds

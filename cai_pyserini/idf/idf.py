@@ -58,11 +58,8 @@ class Idf:
 
 def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
     """Write the IDF of a collection under a checkpoint's tokenizer to a folder."""
-    recipe = {
-        **artifact.made_by(__name__, "idf"),
-        "documents": collection.fingerprint("documents"),
-        "tokenizer": checkpoint_digest(checkpoint, tokenizer_only=True),
-    }
+    tokenizer = checkpoint_digest(checkpoint, tokenizer_only=True)
+    recipe = artifact.recipe("idf", {"documents": collection.fingerprint("documents"), "tokenizer": tokenizer})
 
     def write(folder: Path) -> artifact.Stats:
         documents = progress(collection.documents(), collection.size, "idf")

@@ -55,7 +55,7 @@ class Bm25:
     def near(self) -> Vectors | None:
         """The weights of words near documents. Raises CaiError for those of other counts."""
         near = Vectors(self.expansion, "expand") if self.expansion else None
-        if near and near.manifest.recipe["counts"] != self.counts.manifest.digest:
+        if near and near.manifest.stats["words"] != self.counts.manifest.digest:
             raise CaiError(f"{self.expansion} was not made from {self.folder}: expand these words")
         return near
 

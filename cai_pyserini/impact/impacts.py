@@ -43,13 +43,13 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
 
 def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
     """Raise CaiError if documents were encoded with another checkpoint than an encoder's, or with other settings."""
-    recipe = vectors.manifest.recipe
-    if checkpoint_digest(checkpoint_folder(config)) != recipe["checkpoint"]:
+    used = vectors.encoder
+    if checkpoint_digest(checkpoint_folder(config)) != used["checkpoint"]:
         raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
-    for setting, used in (("max_document_length", recipe["max_length"]), ("overlap", recipe["overlap"])):
-        if (own := getattr(config, setting)) != used:
+    for setting, value in (("max_document_length", used["max_length"]), ("overlap", used["overlap"])):
+        if (own := getattr(config, setting)) != value:
             raise CaiError(
-                f"{vectors.folder} was encoded with {setting} {used}, but {config.name} has {own}: set {used} in its "
+                f"{vectors.folder} was encoded with {setting} {value}, but {config.name} has {own}: set {value} in its "
                 "YAML, or encode the documents again"
             )
 
@@ -80,20 +80,19 @@ def write_impacts(
     loaded model. At most `threads` processes write, 0: one per processor. Raises CaiError for dense vectors, for
     vectors of another encoder, and for words of other documents.
     """
-    recipe = {
-        **artifact.made_by(__name__, "impact"),
+    if vectors.kind == "dense":
+        raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
+    require_encoded_with(vectors, config)
+    inputs = {
         "vectors": vectors.manifest.digest,
-        "checkpoint": vectors.manifest.recipe["checkpoint"],
         "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
-        "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),  # its encoder.yaml
-        "bm25": bm25 and [bm25.counts.manifest.digest, bm25.k1, bm25.b, bm25.alpha],
+        "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }
+    words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha} if bm25 else {}
+    recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
 
     def write(folder: Path) -> artifact.Stats:
-        if vectors.kind == "dense":
-            raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
-        require_encoded_with(vectors, config)
         if bm25 and (len(bm25.counts), bm25.counts.shards) != (len(vectors), vectors.shards):
             raise other_documents(vectors, bm25)
         weights = idf_weights(config, vectors.vocabulary)
@@ -122,10 +121,15 @@ def write_impacts(
             "document_scale": impacts.quantizer.scale,
             "loss": loss.stats(),
             "alpha": used.joint and used.joint.alpha,
-            "settings": used.document_settings,
+            "checkpoint": vectors.encoder["checkpoint"],
+            "settings": used.shaping("vectors", "impacts", defaults=True),
         }
 
-    return artifact.make(output, recipe, write)
+    stats = artifact.require(artifact.make(output, recipe, write), "impact").stats
+    joint = stats["alpha"] and Joint(alpha=stats["alpha"], **stats["settings"]["joint"])
+    used = config.replace(range=stats["settings"]["range"], joint=joint)
+    artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # settings of queries may be others
+    return output
 
 
 def _largest(vectors: Iterable[csr_matrix], folder: Path) -> float:

@@ -13,7 +13,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.generated import queries_of_documents
 from cai_pyserini.index.raw import raw_json
-from cai_pyserini.index.shards import shard_recipe
+from cai_pyserini.index.shards import shard_settings
 
 HEAP = "2g"
 BUFFER_MB = "512"  # Lucene's indexing buffer
@@ -37,10 +37,11 @@ def index_bm25(
     one.
     """
     documents = collection.fingerprint("documents")
-    recipe = {**artifact.made_by(__name__, "index"), "kind": "bm25", "documents": documents, "raw": raw}
-    recipe |= shard_recipe(shard_id, shard_num)
-    if generated:
-        recipe["generated"] = [generated.fingerprint(part) for part in ("queries", "train")]
+    inputs = {
+        "documents": documents,
+        "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
+    }
+    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **shard_settings(shard_id, shard_num))
 
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
@@ -55,7 +56,7 @@ def index_bm25(
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
         index.rmdir()
-        return {"documents": indexed, "bytes": artifact.folder_bytes(folder)}
+        return {"kind": "bm25", "raw": raw, "documents": indexed, "bytes": artifact.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 

@@ -46,7 +46,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
                 shutil.copy(path, folder / path.name)
         torch.save(state, folder / "pytorch_model.bin")
 
-    recipe = {**artifact.made_by(__name__, "plugin"), "checkpoint": checkpoint_digest(checkpoint)}
+    recipe = artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)})
     return artifact.make(output, recipe, write)
 
 
@@ -64,13 +64,5 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())
             jsonl.write(folder / name, records)
 
-    recipe = {
-        **artifact.made_by(__name__, "plugin"),
-        "topics": artifact.digest(topics),
-        "encoder": encoder.recipe("queries"),
-        "query_scale": config.query_scale,
-        "keep_query_terms": config.keep_query_terms,
-        "rescore": config.rescore,
-        "joint": config.joint and [config.joint.model_dump(), config.range, config.bits],
-    }
+    recipe = artifact.recipe("plugin", Queries(topics, encoder, words=words).identity)
     return artifact.make(output, recipe, write)

@@ -8,6 +8,7 @@ entries of the sum remain, so that the second search does not cost many times th
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
@@ -29,7 +30,7 @@ class Feedback:
     terms: int = 64  # of the new query; more if the original has more
 
     @property
-    def recipe(self) -> artifact.Recipe:
+    def identity(self) -> dict[str, Any]:
         """What the new queries depend on, apart from the first search."""
         return {
             "vectors": Vectors(self.vectors).manifest.digest,
@@ -39,8 +40,8 @@ class Feedback:
     def suits(self, index: artifact.Manifest) -> bool:
         """Whether an index has impacts, and the vectors are sparse and of the same checkpoint."""
         vectors = Vectors(self.vectors)
-        same = index.stats.get("checkpoint") == vectors.manifest.recipe["checkpoint"]
-        return index.recipe["kind"] == "impact" and vectors.kind == "splade" and same
+        same = index.stats.get("checkpoint") == vectors.encoder["checkpoint"]
+        return index.stats["kind"] == "impact" and vectors.kind == "splade" and same
 
     def expand(self, queries: csr_matrix, found: list[Hits]) -> csr_matrix:
         """New raw queries (queries, vocabulary); `found` has the hits of each query, best first.

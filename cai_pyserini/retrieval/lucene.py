@@ -58,7 +58,7 @@ class LuceneSearcher:
         java = jvm.java_class
         self._name, *_ = folders(index)
         self._two_step = two_step
-        self._impacts = manifest.recipe["kind"] != "bm25"
+        self._impacts = manifest.stats["kind"] != "bm25"
         self.query_scale: int = manifest.stats.get("query_scale", 1)
         self._scale: float = manifest.stats.get("document_scale", 1) * self.query_scale
         self._reader = open_reader(index)

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None) -> Searcher:
     """Open an index of the index stage, or all shards of one, see LuceneSearcher."""
     manifest = require_index(index)
-    if manifest.recipe["kind"] == "dense":
+    if manifest.stats["kind"] == "dense":
         return FaissSearcher(folders(index)[0])
     return LuceneSearcher(index, manifest, k1, b, two_step)
 
@@ -68,16 +68,9 @@ def search(
         raise CaiError(
             f"feedback takes the raw SPLADE vectors that {first} was made from, which {feedback.vectors} is not"
         )
-    recipe = {
-        **artifact.made_by(__name__, "search"),
-        "index": manifest.digest,
-        "queries": queries.recipe,
-        "bm25": [k1, b] if manifest.recipe["kind"] == "bm25" else None,
-        "hits": hits,
-        "remove_query": remove_query,
-        "feedback": feedback and feedback.recipe,
-        "passages": passages,
-    }
+    inputs = {"index": manifest.digest, "queries": queries.identity, "feedback": feedback and feedback.identity}
+    bm25 = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
+    recipe = artifact.recipe("search", inputs, hits=hits, remove_query=remove_query, passages=passages, **bm25)
 
     own = PASSAGE_HITS if passages else 1  # hits of the index for one of the run
 
@@ -122,7 +115,7 @@ def queries_for(
 
     Raises CaiError for a dense index without an encoder.
     """
-    kind = artifact.require(index, "index").recipe["kind"]
+    kind = artifact.require(index, "index").stats["kind"]
     if kind == "bm25":
         return Queries(topics)
     if kind == "dense" and not encoder:
@@ -164,7 +157,7 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
             f"{index} was built with another checkpoint or projection than {encoder.checkpoint}: search it with "
             f"--encoder {index}, or encode and index the documents with this one"
         )
-    if "idf" in stats and stats["idf"] != encoder.recipe("queries")["idf"]:
+    if "idf" in stats and stats["idf"] != encoder.idf:
         raise CaiError(
             f"{index} and the queries' encoder {encoder.config.name} weight tokens with different IDF: search it with "
             "the encoder of its documents"
@@ -175,7 +168,7 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
         what = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
         raise CaiError(f"{index} is {what} the words of BM25 to queries: search it with --encoder {index}")
     of_words = ("bits", "range", "joint")  # on which the weights of words in queries depend
-    if joint and any(joint.document_settings[key] != stats["settings"][key] for key in of_words):
+    if joint and any(joint.shaping("impacts", defaults=True)[key] != stats["settings"][key] for key in of_words):
         raise CaiError(
             f"{index} is another joint index than that of the encoder {joint.name}, which weights words of BM25 "
             f"otherwise: search it with --encoder {index}"

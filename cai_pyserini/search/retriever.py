@@ -50,7 +50,7 @@ class Retriever:
             require_same_encoder(first, form.encoder, form.words.config if form.words else None)
             if encoders is not None:
                 config = form.encoder.config
-                key = artifact.digest([form.encoder.recipe("queries"), config.keep_query_terms, config.rescore])
+                key = artifact.digest([form.encoder.identity("queries"), config.shaping("queries")])
                 form = replace(form, encoder=encoders.setdefault(key, form.encoder))
         self._form = form
         self._searcher = open_searcher(index, k1, b, form.two_step)

@@ -61,15 +61,15 @@ def ship_encoder(
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
 
-    recipe = {
-        **artifact.made_by(__name__, "ship"),
+    inputs = {
         "checkpoint": Encoder(config).digest,
         "idf": config.idf_folder and artifact.require(config.idf_folder, "idf").digest,
-        "encoder": config.model_dump(exclude={"checkpoint", "idf", "projection"}),
-        "card": [license, language, base, repository, output.resolve().name],
-        "made": made and made.digest,
+        "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
+        "adaptation": made and made.digest,
         "scores": found,
     }
+    card = [license, language, base, repository, output.resolve().name]
+    recipe = artifact.recipe("ship", inputs, card=card)
     return artifact.make(output, recipe, write)
 
 

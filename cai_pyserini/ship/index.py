@@ -32,7 +32,7 @@ def ship_index(
     ours, for `with_encoder` with an index that names no encoder, and for a checkpoint that is not the index's any more.
     """
     manifest = artifact.require(index, "index")
-    kind = manifest.recipe["kind"]
+    kind = manifest.stats["kind"]
     config = load_encoder(str(index)) if (index / "encoder.yaml").is_file() else None
     require_outside(output, index)
     if with_encoder and not config:
@@ -81,15 +81,12 @@ def ship_index(
         )
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
-    recipe = {
-        **artifact.made_by(__name__, "ship"),
-        "name": name,
+    inputs = {
         "index": [manifest.digest, manifest.created],
-        "encoder": config and config.model_dump(exclude={"idf", "projection"}),
-        "inside": inside,
+        "encoder": config and config.model_dump(mode="json", exclude={"idf", "projection"}, exclude_defaults=True),
         "scores": found,
-        "url": url,
     }
+    recipe = artifact.recipe("ship", inputs, name=name, inside=inside, url=url)
     artifact.make(output, recipe, write)
     (entry,) = parse_entries((output / f"{stem}.json").read_bytes(), stem)
     return entry

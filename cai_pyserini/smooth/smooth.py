@@ -65,13 +65,9 @@ def smooth(
     if dense:
         idf = None
     share = WEIGHTS["dense" if dense else "splade"] if weight is None else weight
-    recipe = vectors.manifest.recipe | {
-        **artifact.made_by(__name__, "smooth"),
-        "vectors": vectors.manifest.digest,
-        "near_by": dense.manifest.digest if dense else idf and artifact.require(idf, "idf").digest,
-        "neighbours": neighbours,
-        "weight": share,
-    }
+    near_by = dense.manifest.digest if dense else idf and artifact.require(idf, "idf").digest
+    inputs = {"vectors": vectors.manifest.digest, "near_by": near_by}
+    recipe = artifact.recipe("smooth", inputs, neighbours=neighbours, weight=share)
     digest = artifact.digest(recipe)
 
     def write(folder: Path) -> artifact.Stats:
@@ -108,6 +104,7 @@ def smooth(
             "shards": vectors.shards,
             "nonzeros": nonzeros,
             "vocabulary": vectors.vocabulary,
+            "encoder": vectors.encoder,
             "near_by": "dense" if dense else "hashed SPLADE",
             "search": "exact" if exact else "approximate",
             "recall": found,

@@ -76,12 +76,11 @@ class Generator:
 
 def recipe(settings: GenerateSettings) -> artifact.Recipe:
     """What generated queries depend on."""
-    return {
-        **artifact.made_by(__name__, STAGE),
+    inputs = {
         "documents": open_collection(load_index_config(settings.collection)).fingerprint("documents"),
         "checkpoint": checkpoint_digest(checkpoint_folder(load_encoder(settings.generator))),
-        "settings": recorded(settings, "collection", "generator", "batch_size"),
     }
+    return artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "generator", "batch_size"))
 
 
 def generate(settings: GenerateSettings) -> Path:

@@ -6,6 +6,7 @@ from the best documents of every run that are not judged relevant.
 
 import random
 from pathlib import Path
+from typing import Any
 
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact, jsonl
@@ -23,12 +24,9 @@ def mine(settings: MineSettings) -> Path:
     collection = open_collection(load_index_config(settings.collection))
     if missing := [run for run in settings.runs if not run.is_file()]:
         raise CaiError(f"no file {missing[0]}")
-    recipe = {
-        **artifact.made_by(__name__, STAGE),
-        "inputs": [collection.fingerprint(part) for part in ("documents", "queries", settings.split)],
-        "runs": [file_digest(run) for run in settings.runs],
-        "settings": recorded(settings, "collection", "runs"),
-    }
+    inputs: dict[str, Any] = {p: collection.fingerprint(p) for p in ("documents", "queries", settings.split)}
+    inputs["runs"] = [file_digest(run) for run in settings.runs]
+    recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "runs"))
 
     def write(path: Path) -> artifact.Stats:
         topics, qrels = collection.topics(settings.split), collection.qrels(settings.split)

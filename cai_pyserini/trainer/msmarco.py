@@ -34,12 +34,9 @@ def write_training_file(settings: MsmarcoSettings) -> Path:
     files = (settings.hard_negatives, *settings.scores)
     if missing := [path for path in files if not path.is_file()]:
         raise CaiError(f"no file {missing[0]}")
-    recipe = {
-        **artifact.made_by(__name__, STAGE),
-        "inputs": [collection.fingerprint(part) for part in ("documents", "queries", settings.split)],
-        "files": [file_digest(path) for path in files],
-        "settings": recorded(settings, "collection", "hard_negatives", "scores"),
-    }
+    inputs: dict[str, Any] = {p: collection.fingerprint(p) for p in ("documents", "queries", settings.split)}
+    inputs["files"] = [file_digest(path) for path in files]
+    recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "hard_negatives", "scores"))
 
     def write(path: Path) -> artifact.Stats:
         topics = collection.topics(settings.split)

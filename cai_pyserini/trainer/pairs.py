@@ -44,14 +44,13 @@ class PairTraining(ABC):
         self.require_positions()
         if not settings.data.is_file():
             raise CaiError(f"no file {settings.data}")
-        return {
-            **artifact.made_by(type(self).__module__, self.stage),
+        inputs = {
             "data": file_digest(settings.data),
             "checkpoint": checkpoint_digest(checkpoint_folder(self.encoder)),
             "encoder": inherited(self.encoder),
             "idf": artifact.require(settings.idf, "idf").digest if settings.idf else None,
-            "settings": recorded(settings, "data", "base", "idf"),
         }
+        return artifact.recipe(self.stage, inputs, **recorded(settings, "data", "base", "idf"))
 
     def require_positions(self) -> None:
         """Raise CaiError for texts longer than the checkpoint reads."""

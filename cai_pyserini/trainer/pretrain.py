@@ -31,7 +31,7 @@ STAGE = "trainer pretrain"
 def recipe(settings: PretrainSettings) -> artifact.Recipe:
     """What the pretrained checkpoint depends on. Raises CaiError for sequences longer than the base reads."""
     require_positions(checkpoint_folder(load_encoder(settings.base)), {"--max-length": settings.max_length})
-    return corpus_recipe(artifact.made_by(__name__, STAGE), settings)
+    return corpus_recipe(STAGE, settings)
 
 
 def pretrain(settings: PretrainSettings, label: str | None = None) -> Path:

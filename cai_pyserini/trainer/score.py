@@ -25,11 +25,8 @@ def recipe(settings: ScoreSettings) -> artifact.Recipe:
     """What margins depend on."""
     if not settings.data.is_file():
         raise CaiError(f"no file {settings.data}")
-    return {
-        **artifact.made_by(__name__, STAGE),
-        "data": file_digest(settings.data),
-        "checkpoint": checkpoint_digest(checkpoint_folder(load_encoder(settings.cross_encoder))),
-    }
+    checkpoint = checkpoint_digest(checkpoint_folder(load_encoder(settings.cross_encoder)))
+    return artifact.recipe(STAGE, {"data": file_digest(settings.data), "checkpoint": checkpoint})
 
 
 def score(settings: ScoreSettings) -> Path:

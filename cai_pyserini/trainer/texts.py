@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core import jsonl
+from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.artifact import Recipe, file_digest
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
@@ -27,16 +27,15 @@ def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
         raise CaiError(f"no text of at least {max(1, min_words)} words in {', '.join(corpora)}")
 
 
-def corpus_recipe(made_by: Recipe, settings: PretrainSettings | VocabularySettings) -> Recipe:
+def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -> Recipe:
     """What a checkpoint depends on that is made of a base and a corpus."""
     encoder = load_encoder(settings.base)
-    return {
-        **made_by,
+    inputs = {
         "corpus": fingerprint(settings.corpus),
         "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
         "encoder": inherited(encoder),
-        "settings": recorded(settings, "corpus", "base"),
     }
+    return artifact.recipe(stage, inputs, **recorded(settings, "corpus", "base"))
 
 
 def fingerprint(corpora: Sequence[str]) -> list[str]:

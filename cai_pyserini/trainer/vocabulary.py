@@ -109,7 +109,7 @@ def _tokens_and_entropy(frequencies: np.ndarray) -> tuple[int, float]:
 
 def recipe(settings: VocabularySettings) -> artifact.Recipe:
     """What the expanded checkpoint depends on."""
-    return corpus_recipe(artifact.made_by(__name__, STAGE), settings)
+    return corpus_recipe(STAGE, settings)
 
 
 def expand_checkpoint(settings: VocabularySettings) -> Path:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -126,7 +126,8 @@ class Vectors:
     def __init__(self, folder: Path, *stages: str):
         self.folder = folder
         self.manifest = require(folder, *(stages or ("encode", "smooth")))
-        self.kind: str = self.manifest.recipe["kind"]
+        self.encoder: dict[str, Any] = self.manifest.stats["encoder"]  # see Encoder.facts
+        self.kind: str = self.encoder["kind"]
         self.shards: int = self.manifest.stats["shards"]
 
     def __len__(self) -> int:

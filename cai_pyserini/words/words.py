@@ -36,11 +36,7 @@ def count_words(collection: Collection, output: Path) -> Path:
     """Write a folder with shards of counts (documents, words), as those of raw vectors; words.txt, one word a line,
     in the order of the columns; spans.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …,
     "form": …}, the words of most documents, each in its most frequent form."""
-    recipe = {
-        **artifact.made_by(__name__, "words"),
-        "kind": "words",
-        "documents": collection.fingerprint("documents"),
-    }
+    recipe = artifact.recipe("words", {"documents": collection.fingerprint("documents")})
 
     def write(folder: Path) -> artifact.Stats:
         analyzer = Analyzer()
@@ -66,7 +62,8 @@ def count_words(collection: Collection, output: Path) -> Path:
         with closing(forms):
             jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
         jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans.items))
-        return {"vectors": documents, "shards": shards, "nonzeros": nonzeros, "words": len(columns)}
+        counts = {"vectors": documents, "shards": shards, "nonzeros": nonzeros, "words": len(columns)}
+        return counts | {"encoder": {"kind": "words"}}
 
     return artifact.make(output, recipe, write)
 

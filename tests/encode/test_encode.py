@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cai_pyserini.core.constants import constants
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
-from cai_pyserini.core.constants import constants
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
