@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import STEMMER, WEIGHTS, Bm25, moments
 from cai_pyserini.adapt.pseudo_queries import PUNCTUATION
-from cai_pyserini.collection.sample import random_span
+from cai_pyserini.collection.spans import random_span
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, encode_queries
 from cai_pyserini.expand.expand import LENGTH, Near

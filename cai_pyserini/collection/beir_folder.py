@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
-from cai_pyserini.collection.contract import Collection, Judgment, Record, checked_id
+from cai_pyserini.collection.contract import Collection, Judgment, Record
+from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.collection.records import SUFFIXES, Columns, count_records, kind, read_records
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
@@ -54,7 +55,7 @@ class BeirFolder(Collection):
         return str(self.path)
 
     @cached_property
-    def size(self) -> int | None:
+    def _count(self) -> int | None:
         counts = [count_records(path) for path in self._files("documents")]
         return None if None in counts else sum(filter(None, counts))
 
@@ -74,11 +75,8 @@ class BeirFolder(Collection):
         starts = (start for path, numbers in lines.items() for start in jsonl.find_lines(Path(path), numbers))
         return {f"{start.path}:{start.line}": start for start in starts}
 
-    def documents_from(self, start: jsonl.Start | None) -> Iterator[Record]:
+    def _documents(self, start: jsonl.Start | None = None) -> Iterator[Record]:
         return self._records("documents", start)
-
-    def _documents(self) -> Iterator[Record]:
-        return self._records("documents")
 
     def _queries(self, split: str) -> Iterator[Record]:
         return self._records("queries")

@@ -8,8 +8,10 @@ from typing import Any
 import ir_datasets
 import requests
 
-from cai_pyserini.collection.contract import Collection, Judgment, Record, checked_id
+from cai_pyserini.collection.contract import Collection, Judgment, Record
+from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.jsonl import Start
 
 
 class IrDataset(Collection):
@@ -24,7 +26,7 @@ class IrDataset(Collection):
         return f"ir_datasets {self.id}"
 
     @property
-    def size(self) -> int | None:
+    def _count(self) -> int | None:
         with self._dataset() as (_, dataset):
             return dataset.docs_count()
 
@@ -36,7 +38,7 @@ class IrDataset(Collection):
         with self._dataset(split) as (_, dataset):
             return bool(dataset.has_qrels())
 
-    def _documents(self) -> Iterator[Record]:
+    def _documents(self, start: Start | None = None) -> Iterator[Record]:
         with self._dataset() as (name, dataset):
             for number, document in enumerate(dataset.docs_iter(), 1):
                 where = f"{name}: document {number}"

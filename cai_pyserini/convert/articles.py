@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cai_pyserini.collection.contract import checked_id
+from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 

@@ -10,7 +10,6 @@ import pytest
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.check import Reading, check
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.passages import Passages
 from cai_pyserini.core import artifact
 
 
@@ -55,7 +54,7 @@ def test_nothing_is_said_where_nothing_is_cut_off(tiny: Path, tmp_path: Path, ca
 
 def test_passages_that_are_too_long_are_counted(tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        stats = checked(Passages(BeirFolder(tiny, "tiny", ["text"]), 6, 0), tmp_path / "check.json", 7, "digest")
+        stats = checked(BeirFolder(tiny, "tiny", ["text"]).in_passages(6, 0), tmp_path / "check.json", 7, "digest")
     assert (stats["documents"], stats["cut"], stats["passages"]) == (12, 25, 26)
     assert caplog.records[-1].getMessage().startswith(f"{stats['cut']} of {stats['passages']} passages (")
 

@@ -8,7 +8,6 @@ import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Document
-from cai_pyserini.collection.passages import Passages
 from cai_pyserini.core.errors import CaiError
 
 LONG = "one  two\nthree four five six seven"
@@ -23,8 +22,8 @@ def folder(broken: Path) -> Path:
     return broken
 
 
-def passages(folder: Path, words: int = 3, overlap: int = 1, fields: tuple[str, ...] = ("title", "text")) -> Passages:
-    return Passages(BeirFolder(folder, "made", fields), words, overlap)
+def passages(folder: Path, words: int = 3, overlap: int = 1, fields: tuple[str, ...] = ("title", "text")) -> BeirFolder:
+    return BeirFolder(folder, "made", fields).in_passages(words, overlap)
 
 
 def test_long_documents_are_cut_into_passages_and_others_are_not(folder: Path) -> None:
@@ -102,7 +101,7 @@ def test_qrels_name_documents(folder: Path, caplog: pytest.LogCaptureFixture, as
     assert collection.qrels("test")["q1"].keys() == {"d1", "d2", "long"}
     (message,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "document 'long#0', judged for query 'q1', is not in the collection (1 such documents)" in message
-    strict = Passages(BeirFolder(folder, "made", strict=True), 3, 1)
+    strict = BeirFolder(folder, "made", strict=True).in_passages(3, 1)
     with pytest.raises(CaiError, match="'long#0'"):
         getattr(strict, ask)("test")
 

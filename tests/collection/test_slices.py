@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.hpo import Hpo
-from cai_pyserini.collection.passages import Passages
 from cai_pyserini.collection.slices import SliceReader, cut
 from cai_pyserini.core.errors import CaiError
 
@@ -31,7 +29,7 @@ def files(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("words", [None, 3])
 def test_slices_of_files(words: int | None, size: int, shuffled: bool, files: Path) -> None:
     folder = BeirFolder(files, "files")
-    collection: Collection = Passages(folder, words, 1) if words else folder
+    collection = folder.in_passages(words, 1) if words else folder
     documents = list(collection.documents())
     parts = cut(collection, size)
     if shuffled:

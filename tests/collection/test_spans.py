@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cai_pyserini.collection.sample import LONGEST, SHORTEST, random_span
+from cai_pyserini.collection.spans import LONGEST, SHORTEST, random_span
 
 
 @pytest.mark.parametrize("count", [3, 4, 14, 15, 35, 36, 37, 500])
