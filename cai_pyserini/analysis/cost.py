@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,18 +19,28 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report, labels
-from cai_pyserini.analysis.settings import CostSettings
 from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
+from cai_pyserini.core.flags import OUTPUT_ANALYSIS
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.search.lucene_index import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 
-# Queries with feedback are made during the search, and not kept.
-SPLADE = [system for system in SINGLE.values() if system.kind == "splade" and not system.feedback]
+SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
 SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
+
+
+class CostSettings(Settings):
+    """Show what systems cost: non-zeros, index size, products per query-document pair, latency."""
+
+    example: ClassVar[str] = (
+        "python -m cai_pyserini.analysis cost --run-folders runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
+    )
+    run_folders: list[AnyPath] = flag(help="run folder, written by run_beir.sh; one or more")
+    output: AnyPath = OUTPUT_ANALYSIS
 
 
 @dataclass(frozen=True)
