@@ -13,8 +13,8 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import categories, ranks, read_parts, top, write_parts
-from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
+from cai_pyserini.core.trec import categories, read_parts, top, write_parts
+from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
 
 logger = logging.getLogger(__name__)
 
@@ -136,28 +136,26 @@ def candidates(
 
     Returns the columns `query_id` and `doc_id`, sorted, and float64 (runs, documents).
     """
-    whole = fusion.missing == "last"
-    runs = runs if whole else [top(run, depth) for run in runs]
+    if fusion.missing == "zero":
+        runs = [top(run, depth) for run in runs]
     query_ids, doc_ids = (_concatenated([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
-    size = len(doc_ids.categories)
-    ends = np.cumsum([len(run) for run in runs])
-    keys = np.split(query_ids.codes.astype(np.int64) * size + doc_ids.codes, ends[:-1])  # of every hit, by run
-    best = [of_run[ranks(run) <= depth] for run, of_run in zip(runs, keys, strict=True)] if whole else keys
-    ordered = np.sort(np.concatenate(best))
+    of_run = np.repeat(np.arange(len(runs)), [len(run) for run in runs])  # of all hits, as are the next three
+    scores = np.concatenate([run["score"] for run in runs])
+    keys = query_ids.codes.astype(np.int64) * len(doc_ids.categories) + doc_ids.codes
+    starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(of_run, prepend=-1) != 0))
+    contributed = fusion.normalize(scores, starts, depth) if len(scores) else scores
+    ordered = np.sort(keys[ranks_within(scores, starts) <= depth])
     fused = ordered[np.diff(ordered, prepend=-1) > 0]  # without repetitions; np.unique hashes, which is far slower
-    query, document = np.divmod(fused, size)
+    query, document = np.divmod(fused, len(doc_ids.categories))
     values = np.zeros((len(runs), len(fused)))
-    for row, run, of_run in zip(values, runs, keys, strict=True):
-        scores = run["score"].to_numpy()
-        starts = np.flatnonzero(np.diff(run["query_id"].cat.codes, prepend=-1))
-        contributed = fusion.normalize(scores, starts, depth) if len(scores) else scores
-        if whole:
-            last = np.zeros(len(query_ids.categories))
-            last[of_run // size] = contributed  # of the hits of a query, the last one's remains
-            row[:] = last[query]
-        places = np.searchsorted(fused, of_run)
-        found = fused.take(places, mode="clip") == of_run
-        row[places[found]] = contributed[found]
+    if fusion.missing == "last":
+        ends = np.append(starts[1:], len(scores)) - 1
+        last = np.zeros((len(runs), len(query_ids.categories)))
+        last[of_run[ends], query_ids.codes[ends]] = contributed[ends]
+        values = last[:, query]
+    places = np.searchsorted(fused, keys)
+    found = fused.take(places, mode="clip") == keys
+    values[of_run[found], places[found]] = contributed[found]
     if weights is not None:
         values *= np.array(weights)[:, None]
     columns = {

@@ -74,7 +74,7 @@ def _minmax(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
 @fusion("rrf", uses_scores=False)
 def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """reciprocal rank fusion: sum of 1 / (60 + rank)"""
-    return 1 / (RRF_K + _ranks(scores, starts))
+    return 1 / (RRF_K + ranks_within(scores, starts))
 
 
 @fusion("product", combine="product", below_0="a product takes the lowest of a query from its scores")
@@ -88,7 +88,7 @@ def _nonnegative(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarr
 @fusion("zscore", missing="last")
 def _zscore(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """sum of (score - mean) / standard deviation, both of the best documents per query"""
-    best = _ranks(scores, starts) <= depth
+    best = ranks_within(scores, starts) <= depth
     hits = np.add.reduceat(best, starts, dtype=np.int64)
 
     def mean(values: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def _zscore(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     return np.divide(centered, deviation, out=np.zeros_like(scores), where=deviation > 0)
 
 
-def _ranks(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def ranks_within(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """The rank of every hit within its query, from 1, (hits,)."""
     return 1 + np.arange(len(scores)) - _per_hit(starts, starts, scores)
 

@@ -219,7 +219,7 @@ def test_relevant_and_chosen_documents_are_explained_wherever_they_are(run: Fini
         ({"depth": 0, "relevant": 0}, []),
         ({"depth": 0, "relevant": 1}, ["d1"]),  # of grade 2
         ({"depth": 0, "relevant": 3}, ["d1", "d2"]),  # d2 of grade 1; no other is relevant
-        ({"depth": 2, "relevant": 3}, ["d1", "d2"]),  # both among the best: not repeated
+        ({"depth": 2, "relevant": 3}, ["d1", "d3", "d2"]),  # d1, among the best, is not repeated
     ],
 )
 def test_relevant_documents_are_limited_to_the_highest_grades(

@@ -19,6 +19,7 @@ from cai_pyserini.beir.report import markdown
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.search.open import OpenRun
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import adapted_experiment
 
@@ -92,7 +93,7 @@ def test_analyses_use_the_encoder_of_each_system(experiment: Experiment) -> None
     single = {"bm25", "splade-doc", "splade-idf", "joint-splade-idf-smooth"}
     adapted = {"adapted-splade-doc", "adapted-splade-idf", "adapted-joint-splade-idf-smooth"}
     assert {cost.system for cost in costs(run)} == single | adapted
-    case = explain_query(run, "q2", sorted(adapted))
+    case = explain_query(run, OpenRun(experiment.output), "q2", sorted(adapted))
     for name, explanations in case.systems.items():
         scores = scores_by_query(read_run(experiment.layout.run(parse_system(name))))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}
