@@ -8,8 +8,8 @@ from scipy.stats import ttest_1samp
 
 from cai_pyserini.evaluate.measures import mean
 
-# A test that assumes nothing of the differences (signs, randomization) gives p = 2^(1 - n) at least for n queries: of 10,
-# 0.002, which stays below 0.05 if corrected for up to 25 systems.
+# A test that assumes nothing of the differences (signs, randomization) gives p = 2^(1 - n) at least for n queries:
+# 0.002 for 10 of them, which stays below 0.05 if corrected for up to 25 systems.
 MIN_QUERIES = 10
 NO_P = "–"
 NO_P_MEANS = f"{NO_P}: no p below {MIN_QUERIES} queries, nor of differences that are all the same"
