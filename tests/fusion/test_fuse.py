@@ -10,6 +10,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of
 from cai_pyserini.fusion.__main__ import main
 from cai_pyserini.fusion.fuse import add_latency, fuse, fuse_runs
+from cai_pyserini.fusion.fusions import FUSIONS
 
 RUN = "q1 Q0 a 1 3 x\nq1 Q0 b 2 2 x\n"
 
@@ -36,7 +37,7 @@ def measured(path: Path, ms: float) -> Path:
 @pytest.mark.parametrize(
     "method, count, message",
     [
-        ("average", 2, "no fusion method 'average'; known are sum, minmax, rrf, product, zscore$"),
+        ("average", 2, f"no fusion method 'average'; known are {', '.join(FUSIONS)}$"),
         ("sum", 1, "sum of 1 runs: it takes two or more"),
     ],
 )
