@@ -35,7 +35,6 @@ UNRECORDED = {  # buffers, batches, numbers of processes and intervals; messages
     "core.trec": ("PART",),
     "encode.encode": ("SAVE_SECONDS",),
     "vectors.shards": ("NAMES", "THREADS", "UNREADABLE"),
-    "fusion.fuse": ("BELOW_0",),
     "fusion.fusions": ("DEFAULT", "DEPTH"),
     "fusion.rescore": ("PAIRS",),
     "impact.impacts": ("LEAST_SHARDS",),
