@@ -23,11 +23,10 @@ from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 
-# Queries with feedback are made during the search, and not kept.
-SPLADE = [system for system in SINGLE.values() if system.kind == "splade" and not system.feedback]
+SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
 SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
 

@@ -29,9 +29,8 @@ from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
 from cai_pyserini.retrieval.search import removes_query, search
-from cai_pyserini.search.lucene_index import LuceneIndex
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
@@ -167,8 +166,8 @@ def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
 def _searched(run: FinishedRun, name: str) -> System:
     """The system of this name. Raises CaiError for one whose searches are not of impacts alone, or not in the run."""
     system = parse_system(name)
-    if system.kind != "splade" or system.feedback:
-        raise CaiError(f"{name}: only SPLADE systems without feedback have impacts and queries to prune")
+    if system.kind != "splade":
+        raise CaiError(f"{name}: only SPLADE systems have impacts and queries to prune")
     if not run.has(system) or not run.collection.has_qrels(run.split):
         raise CaiError(f"{run.layout.folder} has no scores of {name}")
     return system
@@ -226,7 +225,7 @@ def _measured(run: FinishedRun, pruning: Pruning, index: Path, of: Search, path:
 
 def _searcher(index: Path, of: Search, hits: int) -> Callable[[str], object]:
     """A function that searches for the query of an id."""
-    searcher = LuceneSearcher(index, artifact.require(index, "index"), two_step=of.two_step)
+    searcher = LuceneSearcher(index, two_step=of.two_step)
     return lambda id: searcher.search(of.queries[id], hits)
 
 

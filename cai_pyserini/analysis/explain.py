@@ -25,9 +25,9 @@ from cai_pyserini.fusion.fuse import candidates
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.quantization import Quantizer
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.search.explanation import Case, Explanation, Part, Scored, Term
-from cai_pyserini.search.lucene_index import LuceneIndex
-from cai_pyserini.search.terms import text_terms
+from cai_pyserini.search.retriever import text_terms
 from cai_pyserini.vectors.shards import Shard
 from cai_pyserini.words.analyzer import Analyzer
 
@@ -53,8 +53,8 @@ def explain_query(
     """Explain the best `depth` documents of each system and `relevant` relevant ones, or else only `documents`.
 
     The relevant ones are those with the highest grades, the same for all systems, wherever these rank them. Raises
-    CaiError for a query, system or document that the run does not have, for a cross-encoder, whose scores are not made
-    of terms, and for feedback.
+    CaiError for a query, system or document that the run does not have, and for a cross-encoder, whose scores are not
+    made of terms.
     """
     if query not in run.topics:
         known = cut(", ".join(run.topics), 60)
@@ -66,8 +66,6 @@ def explain_query(
     for system in needed:
         if system.kind == "cross-encoder":
             raise CaiError(f"no explanation of {system.name}: the scores of a cross-encoder are not made of terms")
-        if system.feedback:
-            raise CaiError(f"no explanation of {system.name}: its queries are made during the search, and not kept")
         if not run.has(system):
             runs = ", ".join(sorted(path.stem for path in run.layout.folder.glob("runs/*.trec")))
             raise CaiError(f"{run.layout.folder} has no run of {system.name}; it has {runs}")

@@ -83,7 +83,7 @@ class EfficiencySettings(Settings):
     )
     run_folder: AnyPath = flag(help=RUN_FOLDER)
     output: AnyPath = OUTPUT
-    system: str = flag("splade-idf", "a SPLADE system with an index and qrels, without feedback")
+    system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
     keep_mass: list[float] = flag([0.9], "prune documents to the largest impacts with these shares of their sum")
     keep_terms: list[int] = flag([], "prune documents to these numbers of impacts")
     keep_query_terms: list[int] = flag(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.results import BASELINE, COUNTS, MANY, Feedback, Results
+from cai_pyserini.beir.results import BASELINE, COUNTS, Results
 from cai_pyserini.beir.systems import ADAPTED
 from cai_pyserini.core import artifact, tables
 from cai_pyserini.evaluate.measures import MEASURES
@@ -64,7 +64,6 @@ def markdown(results: Results) -> str:
         + " beside SPLADE."
         for index, alphas in results.alpha.items()
     ]
-    sections += [_feedback_line(name, feedback) for name, feedback in results.feedback.items()]
     if results.gains:
         sections += [
             "## Adaptation",
@@ -154,20 +153,6 @@ def _counts_text(counts: dict[str, float]) -> str:
 def _best_lines(results: Results) -> list[str]:
     """The best system for each need at query time."""
     return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
-
-
-def _feedback_line(name: str, feedback: Feedback) -> str:
-    """Where feedback helps, and where not."""
-    groups = [
-        f"{value:+.4f} on the {count:,} queries with {which} {MANY} relevant documents"
-        for value, count, which in (
-            (feedback.many, feedback.many_queries, "at least"),
-            (feedback.few, feedback.queries - feedback.many_queries, "fewer than"),
-        )
-        if value is not None
-    ]
-    change = f"{feedback.difference:+.4f} (p: {p_text(feedback.p)})"
-    return f"{name}: feedback changes {MEASURES[0]} by {change}: {'; '.join(groups)}."
 
 
 def _legend(results: Results, mark: str) -> list[str]:

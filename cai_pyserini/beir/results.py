@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.systems import ADAPTED, System, with_parts
 from cai_pyserini.collection.contract import Qrels
@@ -25,20 +23,6 @@ NEEDS: dict[str, set[str]] = {  # at query time
 }
 COUNTS = ("documents", "passages", "queries", "judgments")
 OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_judgments")
-MANY = 5  # relevant documents
-
-
-@dataclass
-class Feedback:
-    """What feedback adds to nDCG@10: `few` on queries with fewer than MANY relevant documents, `many` on the others;
-    None where there are no such queries."""
-
-    difference: float
-    p: float | None
-    few: float | None
-    many: float | None
-    queries: int
-    many_queries: int
 
 
 @dataclass
@@ -59,7 +43,6 @@ class Results:
     nonzeros_per_document: float | None  # of SPLADE's raw vectors
     best: dict[str, str]  # what is needed at query time -> the best system
     alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
-    feedback: dict[str, Feedback]  # system with feedback -> its gain
     gains: dict[str, dict[str, float | None]]  # adapted system -> difference to the same before adaptation, and p
     decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
     counts: dict[str, float]
@@ -89,11 +72,6 @@ def gather(
         run = artifact.require(layout.run(system), "search", "fusion fuse", "fusion rerank")
         rows[system.name]["ms_per_query"] = run.stats["ms_per_query"]
     main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
-    feedback = {
-        name: _feedback(measured, main_measure[plain], qrels or {})
-        for name, measured in main_measure.items()
-        if name.endswith("-prf") and (plain := name.removesuffix("-prf")) in main_measure
-    }
     pairs = {
         name: (main_measure[plain], measured)
         for name, measured in main_measure.items()
@@ -127,7 +105,6 @@ def gather(
             for system in splade
             if system.joint
         },
-        feedback=feedback,
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
         decision=[line for manifest in (weights, adaptation) if manifest for line in manifest.stats["decision"]],
         nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
@@ -162,16 +139,6 @@ def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[
         if names := [system.name for system in systems if system.models <= models]:
             found[label] = max(names, key=lambda name: rows[name][MEASURES[0]])
     return found
-
-
-def _feedback(with_feedback: dict[str, float], plain: dict[str, float], qrels: Qrels) -> Feedback:
-    relevant = {query: sum(grade > 0 for grade in grades.values()) for query, grades in qrels.items()}
-    gains: dict[bool, list[float]] = {False: [], True: []}
-    for query, value in with_feedback.items():
-        gains[relevant.get(query, 0) >= MANY].append(value - plain[query])
-    comparison = compare(plain, {"": with_feedback})[""]
-    few, many = (float(np.mean(gains[is_many])) if gains[is_many] else None for is_many in (False, True))
-    return Feedback(comparison.difference, comparison.p, few, many, len(with_feedback), len(gains[True]))
 
 
 def _location(config: IndexConfig) -> str:

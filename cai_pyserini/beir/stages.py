@@ -26,7 +26,6 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.retrieval.feedback import Feedback
 from cai_pyserini.retrieval.search import search
 from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.vectors.shards import Vectors
@@ -108,7 +107,6 @@ def search_index(inputs: Inputs, system: System) -> Path:
         b=config.b,
         threads=inputs.experiment.threads,
         tag=system.name,
-        feedback=Feedback(inputs.vectors(system, "documents")) if system.feedback else None,
         passages=config.passages is not None,
     )
 

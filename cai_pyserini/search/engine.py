@@ -1,7 +1,7 @@
 """A system that answers queries: an open index, or several whose results are fused."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -11,10 +11,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of, scores_by_query
 from cai_pyserini.fusion.fuse import candidates, fuse_runs
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
+from cai_pyserini.retrieval.lucene import LuceneIndex, Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
 from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
-from cai_pyserini.search.lucene_index import LuceneIndex, Stored
 from cai_pyserini.search.retriever import Retriever
 
 QUERY = "query"  # its id where runs of one query are fused
@@ -29,9 +29,11 @@ class Hit(NamedTuple):
     stored: str  # the id that indexes have: that of the document, or of its best passage
 
 
-class Shown(NamedTuple):
-    """What is shown of a document, its words marked as strongly as they contribute to the score."""
+class Described(NamedTuple):
+    """A hit, why it has its score, and its title and a snippet, empty if no index stores the document."""
 
+    hit: Hit
+    explanation: Explanation
     title: Marked
     snippet: Marked
 
@@ -39,9 +41,10 @@ class Shown(NamedTuple):
 class Engine:
     """The retrievers of a system by name, and the fusion of their results if there are several.
 
-    Of each, the best `depth` documents are fused, as in `fusion.fuse_runs`; `hits` are those of a whole run, which some
-    methods need. With `passages`, the documents of the indexes are passages, and a document has the score of its best.
-    `texts` stores the documents where no index of the retrievers does. Threads can share engines like retrievers.
+    The best `depth` documents of each are fused, as in `fusion.fuse_runs`; with `exact`, each scores those of all. A
+    whole run has `hits`, which some methods need. With `passages`, the documents of the indexes are passages, and a
+    document has the score of its best. `texts` stores the documents where no index of the retrievers does. Threads can
+    share engines like retrievers. Methods raise CaiError for a text that is empty.
     """
 
     def __init__(
@@ -54,55 +57,41 @@ class Engine:
         weights: Sequence[float] | None = None,
         passages: bool = False,
         texts: LuceneIndex | None = None,
+        exact: bool = False,
     ):
         self.name = name
         self._retrievers = dict(retrievers)
-        self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
-        self._passages = passages
-        self._sources: list[Retriever | LuceneIndex] = [*retrievers.values()]  # of documents
-        if texts:
-            self._sources.append(texts)
+        self._fusion, self._hits, self._weights = fusion, hits, weights
+        self._passages, self._exact = passages, exact
+        self._depth = self._fused_depth = depth
+        if exact and fusion and FUSIONS[fusion].missing == "zero":
+            self._fused_depth *= len(retrievers)  # all of the union is fused
+        self._sources: list[Retriever | LuceneIndex] = [
+            *retrievers.values(),
+            *([texts] if texts else []),
+        ]  # of documents
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
-        """The best documents for each text. Raises CaiError for a text that is empty."""
-        return [self._ranked(parts, hits) for parts in self._parts(texts, hits, threads)]
+        """The best documents for each text."""
+        parts = self._parts(texts, self._needed(hits), threads)
+        return [self._ranked(text, of_text, hits) for text, of_text in zip(texts, parts, strict=True)]
 
-    def describe(self, text: str, hits: int = 10) -> list[tuple[Hit, Explanation]]:
-        """The best documents for a text, each with the reasons for its score. Raises CaiError for an empty text."""
-        (parts,) = self._parts([text], hits)
-        ranking = self._ranked(parts, hits)
+    def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
+        """Yield the best documents for a text, the words that make their scores marked in title and snippet."""
+        (parts,) = self._parts([text], self._needed(hits))
+        ranking = self._ranked(text, parts, hits)
         explained = self._explain(text, [hit.id for hit in ranking], parts)
-        return [(hit, explained[hit.id]) for hit in ranking]
+        for hit in ranking:
+            yield Described(hit, explained[hit.id], *self._shown(hit.stored, explained[hit.id]))
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
-        """Why documents have their scores, by id; those that have none are left out. Raises CaiError for no text."""
-        (parts,) = self._parts([text], self._depth)
+        """Why documents have their scores for a text, by id, wherever they rank.
+
+        Documents that the indexes do not have are left out. In a hybrid, a document beyond the fused lists has score 0
+        and no rank. With passages, only documents among the hits of a run are explained.
+        """
+        (parts,) = self._parts([text], self._hits)
         return self._explain(text, documents, parts)
-
-    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
-        """Why documents have their scores, from the hits of each retriever."""
-        found = zip(self._retrievers, parts, strict=True)
-        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
-        if self._fusion is None:
-            return explained[self.name]
-        fusion = FUSIONS[self._fusion]
-        fused, values = candidates([_run(hits) for hits in parts], fusion, self._depth, self._weights)
-        shares = dict(zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True))
-        ranks = {hit.id: hit.rank for hit in self._ranked(parts, len(fused))}
-        combine = math.prod if fusion.combine == "product" else math.fsum
-        return {
-            id: Explanation(self.name, id, ranks[id], combine(shares[id]), None, [], of_id)
-            for id in documents
-            if id in shares
-            for of_id in [[Part(s, of[id]) for s, of in zip(shares[id], explained.values(), strict=True) if id in of]]
-        }
-
-    def show(self, document: Stored, explanation: Explanation) -> Shown:
-        """The title of a document and a snippet of its text, with the words marked that make its score."""
-        parts = [part.explanation for part in explanation.parts] or [explanation]
-        strengths = word_strengths(document.contents, parts, lambda name, word: self._retrievers[name].terms_of(word))
-        text = document.contents.removeprefix(document.title).lstrip()
-        return Shown(marked(document.title, strengths), snippet(text, strengths))
 
     def document(self, id: str) -> Stored | None:
         """A document as an index stores it; None if none does."""
@@ -114,16 +103,20 @@ class Engine:
         for source in self._sources:
             source.close()
 
+    def _needed(self, hits: int) -> int:
+        """The hits of each retriever that make `hits` of the system."""
+        if self._fusion is None:
+            return hits
+        return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
+
     def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
-        """For each text, the hits of each retriever: as many as a fusion takes of them, or else `hits`."""
+        """For each text, the hits of each retriever."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
-        if self._fusion:
-            hits = self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
         found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]
         return list(zip(*found, strict=True))
 
-    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int = 1) -> list[list[Hit]]:
+    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int) -> list[list[Hit]]:
         """The hits of a retriever; of passages, the best of each document."""
         rankings = []
         for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads):
@@ -133,15 +126,49 @@ class Engine:
             rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
         return rankings
 
-    def _ranked(self, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
+    def _ranked(self, text: str, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
         """The ranking of one query: the hits of its retriever, or the fusion of those of several."""
         if self._fusion is None:
             (found,) = parts
             return found[:hits]
         stored = {hit.id: hit.stored for part in parts for hit in part}
-        run = fuse_runs([_run(part) for part in parts], self._fusion, self._depth, hits, self._weights)
-        scores = scores_by_query(run).get(QUERY, {})
+        scores = self._fuse(self._runs(text, parts), hits)
         return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
+
+    def _runs(self, text: str, parts: Sequence[list[Hit]]) -> list[pd.DataFrame]:
+        """What is fused: the scores of each retriever for its hits; with `exact`, for the best documents of all."""
+        runs = [{hit.id: hit.score for hit in part} for part in parts]
+        if self._exact:
+            union = list(dict.fromkeys(hit.id for part in parts for hit in part[: self._depth]))
+            for number, retriever in enumerate(self._retrievers.values()):
+                missing = retriever.explain(text, [id for id in union if id not in runs[number]])
+                known = {id: scored.score for id, scored in missing.items()} | runs[number]
+                runs[number] = {id: known.get(id, 0.0) for id in union}
+        return [run_of({QUERY: list(run.items())}) for run in runs]
+
+    def _fuse(self, runs: Sequence[pd.DataFrame], hits: int) -> dict[str, float]:
+        """The fused scores, best first."""
+        assert self._fusion
+        return scores_by_query(fuse_runs(runs, self._fusion, self._fused_depth, hits, self._weights)).get(QUERY, {})
+
+    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
+        """Why documents have their scores, from the hits of each retriever."""
+        found = zip(self._retrievers, parts, strict=True)
+        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
+        if self._fusion is None:
+            return explained[self.name]
+        runs = self._runs(text, parts)
+        fused, values = candidates(runs, FUSIONS[self._fusion], self._fused_depth, self._weights)
+        shares = dict(zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True))
+        shares = {id: [0.0] * len(parts) for of_part in explained.values() for id in of_part} | shares
+        ranks = {id: rank for rank, id in enumerate(self._fuse(runs, self._hits), 1)}
+        combine = math.prod if FUSIONS[self._fusion].combine == "product" else math.fsum
+        return {
+            id: Explanation(self.name, id, ranks.get(id), combine(shares[id]), None, [], of_id)
+            for id in documents
+            if id in shares
+            for of_id in [[Part(s, of[id]) for s, of in zip(shares[id], explained.values(), strict=True) if id in of]]
+        }
 
     def _explained(
         self, name: str, text: str, documents: Sequence[str], found: Sequence[Hit]
@@ -157,6 +184,12 @@ class Engine:
             if key in scored
         }
 
-
-def _run(hits: Sequence[Hit]) -> pd.DataFrame:
-    return run_of({QUERY: [(hit.id, hit.score) for hit in hits]})
+    def _shown(self, stored: str, explanation: Explanation) -> tuple[Marked, Marked]:
+        """The title of a document and a snippet of its text."""
+        document = self.document(stored)
+        if document is None:
+            return [], []
+        parts = [part.explanation for part in explanation.parts] or [explanation]
+        strengths = word_strengths(document.contents, parts, lambda name, word: self._retrievers[name].terms_of(word))
+        text = document.contents.removeprefix(document.title).lstrip()
+        return marked(document.title, strengths), snippet(text, strengths)

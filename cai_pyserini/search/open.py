@@ -15,8 +15,8 @@ from cai_pyserini.core.settings import build
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.index.shards import Index, folders
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.search.engine import Engine
-from cai_pyserini.search.lucene_index import LuceneIndex
 from cai_pyserini.search.retriever import Retriever
 
 
@@ -50,16 +50,12 @@ class OpenRun:
 
     @property
     def systems(self) -> list[str]:
-        """The systems that can be opened, the best first."""
-        names = sorted(self._scores, key=lambda name: -self._scores[name])
-        return [name for name in names if not _unfit(system := parse_system(name)) and not self._missing(system)]
+        """The systems that can be opened, the best first; not -exact ones, which also score what they did not find."""
+        systems = map(parse_system, sorted(self._scores, key=lambda name: -self._scores[name]))
+        return [s.name for s in systems if not s.exact and not _unfit(s) and not self._missing(s)]
 
     def open(self, name: str) -> Engine:
-        """A system.
-
-        Raises CaiError where an index is missing, and for a system that needs more than indexes: cross-encoder, -exact,
-        -prf.
-        """
+        """A system. Raises CaiError for a missing index, and for a cross-encoder, which needs more than indexes."""
         system, layout = parse_system(name), self._layout
         if unfit := _unfit(system):
             raise CaiError(f"{unfit} cannot be searched by hand: its scores need more than indexes")
@@ -75,7 +71,8 @@ class OpenRun:
         if system.kind != "hybrid":
             return Engine(name, retrievers, passages=passages, texts=texts)
         depth, hits = self._settings["depth"], self._settings["hits"]
-        return Engine(name, retrievers, system.fusion, depth, hits, self._weights(system), passages, texts)
+        weights = self._weights(system)
+        return Engine(name, retrievers, system.fusion, depth, hits, weights, passages, texts, system.exact)
 
     def _missing(self, system: System) -> str | None:
         """The first part of a system that has no index."""
@@ -116,4 +113,4 @@ def _searched(system: System) -> Sequence[System]:
 
 def _unfit(system: System) -> str | None:
     """The part of a system that needs more than indexes."""
-    return next((s.name for s in system.walk() if s.kind == "cross-encoder" or s.exact or s.feedback), None)
+    return next((s.name for s in system.walk() if s.kind == "cross-encoder"), None)

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from cai_pyserini.core.template import template
+from cai_pyserini.search.engine import Described
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.search.highlight import Marked
-from cai_pyserini.search.show import Described, describe
 from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ async def render(service: Service, asked: Page) -> str:
     columns = []
     for name in filter(None, (first, second)):
         described = (
-            await service.call(name, lambda engine: describe(engine, asked.query, asked.hits)) if asked.query else []
+            await service.call(name, lambda engine: engine.describe(asked.query, asked.hits)) if asked.query else []
         )
         columns.append({"name": name, "hits": [_hit(name, one) for one in described]})
     return TEMPLATE.render(
@@ -54,13 +54,13 @@ async def render(service: Service, asked: Page) -> str:
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
     """What the template shows of a hit."""
-    hit, explanation, shown = described
+    hit, explanation, title, snippet = described
     parts = [part.explanation for part in explanation.parts]
     return {
         "hit": hit,
         "link": f"/v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
-        "title": _shaded(shown.title),
-        "snippet": _shaded(shown.snippet),
+        "title": _shaded(title),
+        "snippet": _shaded(snippet),
         "tables": [table for one in (explanation, *parts) if (table := _table(one))],
     }
 

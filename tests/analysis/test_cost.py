@@ -1,7 +1,6 @@
 """Costs against counts by hand and against the files that the run left."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.cost import Cost, Distribution, activations, costs, plot
 from cai_pyserini.analysis.finished_run import FinishedRun
-from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.core import jsonl
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.words.analyzer import Analyzer
@@ -80,15 +78,6 @@ def test_size_and_latency_are_those_of_the_manifests(run: FinishedRun, found: di
     assert joint.bytes_per_document * 12 == joint.index_bytes > plain.index_bytes
     search = json.loads((folder / "runs" / "splade.trec.manifest.json").read_text())["stats"]
     assert found["splade"].ms_per_query == search["ms_per_query"]
-
-
-@pytest.mark.slow
-def test_feedback_has_no_row(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    """Its queries are made during the search, so that nobody knows their terms afterwards."""
-    folder = Path(shutil.copytree(run_folder, tmp_path / "run"))
-    beir([str(tiny), "--output", str(folder), "--systems", "splade-doc-prf", "splade-doc"])
-    assert [cost.system for cost in costs(FinishedRun(folder))][:3] == ["bm25", "splade", "splade-doc"]
-    assert "splade-doc-prf" not in {cost.system for cost in costs(FinishedRun(folder))}
 
 
 def test_the_plot_has_a_bar_per_system_and_cost() -> None:

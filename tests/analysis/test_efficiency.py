@@ -54,7 +54,7 @@ def test_the_plot_has_a_panel_per_number_of_hits() -> None:
 
 @pytest.mark.parametrize(
     "system, message",
-    [("bm25", "only SPLADE systems"), ("splade-prf", "only SPLADE systems"), ("splade-smooth", "no scores of splade-")],
+    [("bm25", "only SPLADE systems"), ("splade-smooth", "no scores of splade-")],
 )
 @pytest.mark.slow
 def test_systems_that_have_nothing_to_prune_are_refused(system: str, message: str, run_folder: Path, tmp_path: Path):

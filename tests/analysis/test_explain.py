@@ -344,7 +344,6 @@ def test_a_page_cuts_long_texts_at_a_word_and_keeps_the_rest(run: FinishedRun) -
         (("q1", ["splade-idf-rrf"]), r"no system 'splade-idf-rrf'"),
         (("q1", ["hybrid-splade-doc"]), r"has no run of hybrid-splade-doc; it has bm25, dense"),
         (("q1", ["hybrid-cross-encoder"]), r"no explanation of cross-encoder: .* not made of terms"),
-        (("q1", ["fused-splade-prf-dense"]), r"no explanation of splade-prf: its queries are made during the search"),
         (("q1", ["bm25"], 5, 0, ["d1", "d99"]), r"document 'd99' is not in collection tiny"),
     ],
 )

@@ -14,7 +14,7 @@ def names(*systems: str) -> list[System]:
 
 def test_paths() -> None:
     adapted, adapted_dense = names("adapted-joint-splade-doc-idf-smooth", "adapted-dense-idf")
-    splade, doc, dense, smooth = names("splade-idf", "splade-doc-idf", "dense-idf", "joint-splade-doc-idf-smooth-prf")
+    splade, doc, dense, smooth = names("splade-idf", "splade-doc-idf", "dense-idf", "joint-splade-doc-idf-smooth")
     paths = {
         LAYOUT.collection: "collection.json",
         LAYOUT.results: "results.json",
@@ -36,7 +36,7 @@ def test_paths() -> None:
         LAYOUT.expansion(smooth): "expansion",
         LAYOUT.impacts(smooth): "impacts/joint-splade-idf-smooth",
         LAYOUT.index(smooth): "indexes/joint-splade-idf-smooth",
-        LAYOUT.run(smooth): "runs/joint-splade-doc-idf-smooth-prf.trec",
+        LAYOUT.run(smooth): "runs/joint-splade-doc-idf-smooth.trec",
         LAYOUT.adapted: "adapted",
         LAYOUT.adapted_dense: "adapted/dense",
         LAYOUT.idf(adapted): "adapted-idf",

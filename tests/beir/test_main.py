@@ -204,11 +204,11 @@ def test_all_systems_are_those_that_there_are_models_for(
 
 
 @slow
-def test_joint_smooth_feedback_and_three_ways(
+def test_joint_smooth_and_three_ways(
     tiny: Path, copied: Path, capsys: pytest.CaptureFixture[str], run_folder: Path
 ) -> None:
     three, fused = "hybrid-splade-idf-dense-zscore", "fused-joint-splade-idf-dense-minmax"
-    names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", "joint-splade-idf-prf", three, fused]
+    names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", three, fused]
 
     def run(*settings: str) -> dict[str, dict[str, dict[str, float]]]:
         main([str(tiny), "--output", str(copied), "--dense", "splade-tiny", "--systems", *names, *settings])
@@ -220,7 +220,7 @@ def test_joint_smooth_feedback_and_three_ways(
         return {query: pytest.approx(hits, abs=2e-6) for query, hits in fused.items()}
 
     first = run()
-    assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf") != first["joint-splade-idf-prf"]
+    assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf")
     assert first["joint-splade-doc-idf-smooth"] != run_of_system(run_folder, "joint-splade-doc-idf")
     weights = json.loads((copied / "weights.json").read_text())
     assert weights.pop("bm25") in (0.5, 1, 2) and weights == {"splade": 1, "dense": 2}
@@ -233,16 +233,11 @@ def test_joint_smooth_feedback_and_three_ways(
     assert decision.startswith("BM25, SPLADE and dense have the weights ") and " pseudo queries of " in decision
     assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
     assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
-    assert (
-        list(found["feedback"]) == ["joint-splade-idf-prf"]
-        and found["feedback"]["joint-splade-idf-prf"]["queries"] == 5
-    )
     assert found["best"]["without a model"] == "joint-splade-doc-idf-smooth"
     assert "best without a model: joint-splade-doc-idf-smooth " in capsys.readouterr().out
     report = (copied / "report.md").read_text()
     assert f"\n- {decision}\n" in report
     assert "In joint-splade-idf-smooth, BM25 has the weight " in report
-    assert "\njoint-splade-idf-prf: feedback changes nDCG@10 by " in report
 
     weighted = run("--weights", "1", "1", "5")
     assert weighted[three] == expected(three, (1, 1, 5)) and results(copied)["decision"] == []
@@ -329,10 +324,10 @@ def test_documents_alone_leave_indexes(
         rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
         rows.writeheader()
         rows.writerows({"docid": record["_id"]} | record for record in json_lines(tiny / "corpus.jsonl"))
-    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-splade-doc-idf-prf", "splade"]
+    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-splade-doc-idf", "splade"]
     main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
     printed = capsys.readouterr().out.splitlines()
-    named = ["bm25", "splade-doc-idf", "joint-splade-doc-idf-prf", "splade"]
+    named = ["bm25", "splade-doc-idf", "joint-splade-doc-idf", "splade"]
     assert printed == [
         "no queries: nothing is searched or evaluated; the indexes are in indexes/",
         *("", f"{output}/report.md", ""),

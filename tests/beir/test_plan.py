@@ -41,14 +41,14 @@ def unjudged(broken: Path, experiment: Experiment) -> Experiment:
 
 
 def test_without_qrels_nothing_is_evaluated(experiment: Experiment, unjudged: Experiment) -> None:
-    systems = ("hybrid-splade-idf-minmax-exact", "splade-doc-prf", "bm25")
+    systems = ("hybrid-splade-idf-minmax-exact", "splade-doc", "bm25")
     judged = labels(experiment, *systems)
     assert labels(unjudged, *systems) == [label for label in judged if not label.startswith("evaluate")]
     assert any(label.startswith("evaluate") for label in judged)
 
 
 def test_without_queries_nothing_is_searched(adapting: Experiment, unjudged: Experiment) -> None:
-    systems = ("hybrid-splade-idf-dense-zscore", "splade-doc-prf", "adapted-joint-splade-idf")
+    systems = ("hybrid-splade-idf-dense-zscore", "splade-doc", "adapted-joint-splade-idf")
     (Path(unjudged.collection.source) / "queries.jsonl").unlink()
     alone = replace(adapting, collection=unjudged.collection)
     kept = ("check", "adapt", "idf", "encode", "words", "impacts", "index", "weights")
@@ -99,11 +99,11 @@ def test_stages_of_the_other_systems(experiment: Experiment) -> None:
     ]
 
 
-def test_stages_of_joint_smooth_and_feedback(experiment: Experiment) -> None:
-    prf = labels(experiment, "joint-splade-doc-idf-prf")
-    assert prf == [
+def test_stages_of_joint_and_smooth(experiment: Experiment) -> None:
+    joint = labels(experiment, "joint-splade-doc-idf")
+    assert joint == [
         *("check", "idf", "encode documents", "words", "impacts joint-splade-idf", "index joint-splade-idf"),
-        *("search joint-splade-doc-idf-prf", "evaluate joint-splade-doc-idf-prf"),
+        *("search joint-splade-doc-idf", "evaluate joint-splade-doc-idf"),
     ]
     smooth = labels(experiment, "splade-smooth", "joint-splade-smooth")
     assert [label for label in smooth if not label.startswith(("search", "evaluate"))] == [

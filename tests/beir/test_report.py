@@ -11,7 +11,7 @@ import pytest
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.layout import Layout
 from cai_pyserini.beir.report import markdown, searches, table, write
-from cai_pyserini.beir.results import Feedback, Results, gather, verify
+from cai_pyserini.beir.results import Results, gather, verify
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
@@ -43,10 +43,6 @@ RESULTS = Results(
     nonzeros_per_document=123.45,
     best={"without a model": "bm25", "with SPLADE": "hybrid-splade-idf", "with any model": "hybrid-splade-idf"},
     alpha={"joint-splade-idf": {"splade": 3.7128, "bow": 0.51}},
-    feedback={
-        "splade-prf": Feedback(-0.00123, 0.0416, -0.01, 0.0207, 300, 1),
-        "splade-idf-prf": Feedback(0.0123, 0.3, 0.0123, None, 300, 0),
-    },
     gains={},
     decision=[],
     counts={"documents": 5183, "queries": 300, "judgments": 339},
@@ -108,10 +104,6 @@ def test_the_report() -> None:
         "- Best without a model: bm25 0.6789",
         "- Best with SPLADE: hybrid-splade-idf 0.7000",
         "In joint-splade-idf, BM25 has the weight 3.71 (splade queries), 0.51 (bow queries) beside SPLADE.",
-        "splade-prf: feedback changes nDCG@10 by -0.0012 (p: 0.042): +0.0207 on the 1 queries with at least 5 "
-        "relevant documents; -0.0100 on the 299 queries with fewer than 5 relevant documents.",
-        "splade-idf-prf: feedback changes nDCG@10 by +0.0123 (p: 0.300): +0.0123 on the 300 queries with fewer than 5 "
-        "relevant documents.",
     ):
         assert line in text.splitlines(), line
     assert "Dense encoder" not in text and "Cross-encoder" not in text
@@ -129,7 +121,6 @@ UNSCORED = replace(
     systems={name: {"queries": 7, "ms_per_query": ms} for name, ms in (("bm25", 1.5), ("splade-doc", 2))},
     comparisons={},
     best={},
-    feedback={},
     counts={"documents": 5183, "queries": 7, "empty_queries": 1},
     published=[],
 )
@@ -226,13 +217,11 @@ def test_too_few_queries_have_no_p_and_the_table_says_so(render: Callable[[Resul
         comparisons=dict.fromkeys(RESULTS.comparisons, none),
         gains=dict.fromkeys(ADAPTED.gains, none),
         systems=ADAPTED.systems,
-        feedback={"splade-prf": Feedback(0.5, None, 0.5, None, 2, 0)},
     )
     text = render(few)
     assert "†" not in text and "Holm" not in text
     assert text.count("–: no p below 10 queries") == 2  # under both tables
     assert re.search(r"splade\b.* \+0.5000 +\|? *–", text)
-    assert render is table or "feedback changes nDCG@10 by +0.5000 (p: –)" in text
 
 
 def test_both_files_are_written(tmp_path: Path) -> None:
@@ -247,7 +236,15 @@ def test_the_table_names_the_best_for_every_need() -> None:
     assert f"best {best} 0.7000" in table(RESULTS).splitlines()
 
 
-NAMES = ["bm25", "dense", "splade-doc", "splade", "splade-prf", "hybrid-splade-doc-dense-zscore", "splade-doc-prf"]
+NAMES = [
+    "bm25",
+    "dense",
+    "splade-doc",
+    "splade",
+    "splade-smooth",
+    "hybrid-splade-doc-dense-zscore",
+    "splade-doc-smooth",
+]
 NAMES += ["adapted-splade", "adapted-dense", "adapted-splade-idf"]
 VALUES = (0.3, 0.9, 0.4, 0.6, 0.9, 0.9, 0.1, 0.9, 0.0, 0.5)
 
@@ -282,16 +279,7 @@ def gathered(tmp_path: Path) -> Results:
 
 def test_the_best_for_every_need(gathered: Results) -> None:
     # Of equally good ones the first: no more than it takes.
-    assert gathered.best == {"without a model": "splade-doc", "with SPLADE": "splade-prf", "with any model": "dense"}
-
-
-def test_feedback_is_compared_with_the_same_system_by_the_number_of_relevant_documents(gathered: Results) -> None:
-    assert list(gathered.feedback) == ["splade-prf", "splade-doc-prf"]
-    gain = gathered.feedback["splade-prf"]
-    assert gain.difference == pytest.approx(0.03) and gain.many == pytest.approx(0.3) and gain.few == 0
-    assert (gain.queries, gain.many_queries) == (10, 1)  # a grade of 0 is not relevant
-    assert gain.p == pytest.approx(0.3434, abs=1e-4)  # of differences 0.3 and nine times 0: t = 1
-    assert gathered.feedback["splade-doc-prf"].many == pytest.approx(-0.3)
+    assert gathered.best == {"without a model": "splade-doc", "with SPLADE": "splade-smooth", "with any model": "dense"}
 
 
 def test_an_adapted_system_is_compared_with_the_same_before(gathered: Results) -> None:

@@ -1,4 +1,4 @@
-"""What the defaults of joint indexes, smoothing, expansion, feedback and three-way fusion were chosen from: nDCG@10 of
+"""What the defaults of joint indexes, smoothing, expansion and three-way fusion were chosen from: nDCG@10 of
 variants of each, of exact scores of float vectors.
 
 Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored, a fixed
@@ -184,27 +184,6 @@ def _nearest(vectors: np.ndarray | csr_matrix) -> tuple[np.ndarray, np.ndarray]:
     return np.vstack(near), np.vstack(cosines)
 
 
-def feedback(run: Run) -> Variants:
-    """Documents, their weight, and whether scores keep their size."""
-    queries = run.splade["queries"]
-    unit = diags_array(1 / np.maximum(lengths(run.documents), 1e-9)) @ run.documents
-    first = run.joint(run.documents)
-    alpha = (first - run.scores(run.documents)).max() / run.bm25["queries"].max()
-    yield "joint", first
-    for count in (3, 5, 10):
-        top = np.argpartition(-first, count, axis=1)[:, :count]
-        rows = np.repeat(np.arange(len(top)), count)
-        shape = (len(top), len(run.ids))
-        mean_of = csr_matrix((np.full(top.size, 1 / count), (rows, top.ravel())), shape=shape) @ unit
-        moved_by = diags_array(lengths(queries)) @ mean_of
-        for weight in (0.1, 0.25, 0.4):
-            for name, own in (("kept", 1 - weight), ("added", 1.0)):
-                moved = (own * queries + weight * moved_by).tocsr()
-                moved = largest(moved, np.maximum(np.diff(queries.indptr), 64))
-                scores = (moved @ (run.documents @ run.idf).T.tocsr()).toarray()
-                yield f"{count} documents, {weight}, {name}", alpha * run.bm25["queries"] + scores
-
-
 def three(run: Run) -> Variants:
     """Weights of the z-scores of BM25, SPLADE with IDF and the dense encoder; and what else could choose them."""
     systems = [_z(run.bm25["queries"]), _z(run.scores(run.documents)), _z(run.dense)]
@@ -259,7 +238,7 @@ def main() -> None:
     print(markdown(table([load(folder) for folder in args.run_folders], VARIANTS[args.of])))
 
 
-VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "feedback": feedback, "three": three}
+VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "three": three}
 
 if __name__ == "__main__":
     main()

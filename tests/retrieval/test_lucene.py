@@ -183,7 +183,7 @@ LONG = """
 import sys
 from pathlib import Path
 from cai_pyserini.core import jvm
-from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.retrieval.search import open_searcher
 from cai_pyserini.words.analyzer import Analyzer
 words = ["fever", *(f"word{number}" for number in range(100_000))]

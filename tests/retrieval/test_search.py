@@ -33,7 +33,7 @@ from cai_pyserini.retrieval.search import (
     timed_search,
 )
 from cai_pyserini.search.__main__ import main
-from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from tests.conftest import stored_vectors
 
 NUMBERS = ["0", "1", "2"]  # of documents and of queries

@@ -17,7 +17,7 @@ from cai_pyserini.core import jvm
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.retrieval.lucene import LuceneSearcher
-from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 from tests.index.test_json_vectors import vector_line
 from tests.retrieval.test_lucene import searcher_of

@@ -11,7 +11,7 @@ from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.search.engine import Engine
-from cai_pyserini.search.lucene_index import Stored
+from cai_pyserini.retrieval.lucene import Stored
 from cai_pyserini.search.open import OpenRun, open_index
 
 SYSTEMS = [
