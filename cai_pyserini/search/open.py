@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from cai_pyserini.beir.layout import Layout
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact
+from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
@@ -29,6 +31,29 @@ def open_index(
     """
     name = folders(index)[0].resolve().name
     return Engine(name, {name: Retriever(index, encoder, query, device)})
+
+
+def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
+    """Indexes, and systems of run folders, by default all that have indexes, by name.
+
+    Raises CaiError for what cannot be opened, and for two of one name.
+    """
+    engines: dict[str, Engine] = {}
+    with ExitStack() as on_error:
+        for folder in map(index_here, folders):
+            if (folder / "results.json").is_file():
+                run = OpenRun(folder, device)
+                opened = map(run.open, systems or run.systems)
+            else:
+                opened = iter([open_index(folder, device=device)])
+            for engine in opened:
+                on_error.callback(engine.close)
+                if engines.setdefault(engine.name, engine) is not engine:
+                    raise CaiError(
+                        f"{folder}: there are two {engine.name}; serve them on two ports, or rename an index"
+                    )
+        on_error.pop_all()
+    return engines
 
 
 class OpenRun:

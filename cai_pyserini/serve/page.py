@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from cai_pyserini.core.template import template
@@ -20,36 +20,17 @@ SHADES = 4  # of marked words
 TEMPLATE = template(HERE / "page.html.jinja")
 
 
-class Page(NamedTuple):
-    """What a page is asked for."""
-
-    query: str
-    first: str  # a system; anything else: the first there is
-    second: str  # another system beside it; anything else: none
-    hits: int
-
-
-async def render(service: Service, asked: Page) -> str:
-    """The page as HTML."""
+async def render(service: Service, query: str, first: str, second: str, hits: int) -> str:
+    """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another."""
     names = list(service.engines)
-    first = asked.first if asked.first in names else names[0]
-    second = asked.second if asked.second in names and asked.second != first else ""
+    first = first if first in names else names[0]
+    second = second if second in names and second != first else ""
     columns = []
     for name in filter(None, (first, second)):
-        described = (
-            await service.call(name, lambda engine: engine.describe(asked.query, asked.hits)) if asked.query else []
-        )
+        described = await service.call(name, lambda engine: engine.describe(query, hits)) if query else []
         columns.append({"name": name, "hits": [_hit(name, one) for one in described]})
-    return TEMPLATE.render(
-        query=asked.query,
-        hits=asked.hits,
-        names=names,
-        first=first,
-        second=second,
-        columns=columns,
-        longest=LONGEST_QUERY,
-        most=MOST_SHOWN,
-    )
+    asked = {"query": query, "hits": hits, "first": first, "second": second}
+    return TEMPLATE.render(**asked, names=names, columns=columns, longest=LONGEST_QUERY, most=MOST_SHOWN)
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
