@@ -1,7 +1,7 @@
 """Open what is on disk: an index, or systems of a run folder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -41,17 +41,16 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
     engines: dict[str, Engine] = {}
     with ExitStack() as on_error:
         for folder in map(index_here, folders):
+            opened: Iterable[Engine]
             if (folder / "results.json").is_file():
                 run = OpenRun(folder, device)
                 opened = map(run.open, systems or run.systems)
             else:
-                opened = iter([open_index(folder, device=device)])
+                opened = [open_index(folder, device=device)]
             for engine in opened:
                 on_error.callback(engine.close)
                 if engines.setdefault(engine.name, engine) is not engine:
-                    raise CaiError(
-                        f"{folder}: there are two {engine.name}; serve them on two ports, or rename an index"
-                    )
+                    raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
         on_error.pop_all()
     return engines
 
