@@ -41,10 +41,10 @@ class Described(NamedTuple):
 class Engine:
     """The retrievers of a system by name, and the fusion of their results if there are several.
 
-    The best `depth` documents of each are fused, as in `fusion.fuse_runs`; with `exact`, each scores those of all. A
-    whole run has `hits`, which some methods need. With `passages`, the documents of the indexes are passages, and a
-    document has the score of its best. `texts` stores the documents where no index of the retrievers does. Threads can
-    share engines like retrievers. Methods raise CaiError for a text that is empty.
+    The best `depth` documents of each are fused, as in `fusion.fuse_runs`; a whole run has `hits`, which some methods
+    need. With `passages`, the documents of the indexes are passages, and a document has the score of its best. `texts`
+    stores the documents where no index of the retrievers does. Threads can share engines like retrievers. Methods raise
+    CaiError for a text that is empty.
     """
 
     def __init__(
@@ -57,15 +57,11 @@ class Engine:
         weights: Sequence[float] | None = None,
         passages: bool = False,
         texts: LuceneIndex | None = None,
-        exact: bool = False,
     ):
         self.name = name
         self._retrievers = dict(retrievers)
-        self._fusion, self._hits, self._weights = fusion, hits, weights
-        self._passages, self._exact = passages, exact
-        self._depth = self._fused_depth = depth
-        if exact and fusion and FUSIONS[fusion].missing == "zero":
-            self._fused_depth *= len(retrievers)  # all of the union is fused
+        self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
+        self._passages = passages
         self._sources: list[Retriever | LuceneIndex] = [
             *retrievers.values(),
             *([texts] if texts else []),
@@ -73,13 +69,12 @@ class Engine:
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
         """The best documents for each text."""
-        parts = self._parts(texts, self._needed(hits), threads)
-        return [self._ranked(text, of_text, hits) for text, of_text in zip(texts, parts, strict=True)]
+        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads)]
 
     def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
         """Yield the best documents for a text, the words that make their scores marked in title and snippet."""
         (parts,) = self._parts([text], self._needed(hits))
-        ranking = self._ranked(text, parts, hits)
+        ranking = self._ranked(parts, hits)
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
             yield Described(hit, explained[hit.id], *self._shown(hit.stored, explained[hit.id]))
@@ -92,6 +87,10 @@ class Engine:
         """
         (parts,) = self._parts([text], self._hits)
         return self._explain(text, documents, parts)
+
+    def terms_of(self, name: str, word: str) -> Sequence[str]:
+        """The terms that a word of a text is to the index of a retriever."""
+        return self._retrievers[name].terms_of(word)
 
     def document(self, id: str) -> Stored | None:
         """A document as an index stores it; None if none does."""
@@ -126,30 +125,15 @@ class Engine:
             rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
         return rankings
 
-    def _ranked(self, text: str, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
+    def _ranked(self, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
         """The ranking of one query: the hits of its retriever, or the fusion of those of several."""
         if self._fusion is None:
             (found,) = parts
             return found[:hits]
         stored = {hit.id: hit.stored for part in parts for hit in part}
-        scores = self._fuse(self._runs(text, parts), hits)
+        run = fuse_runs([_run(part) for part in parts], self._fusion, self._depth, hits, self._weights)
+        scores = scores_by_query(run).get(QUERY, {})
         return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
-
-    def _runs(self, text: str, parts: Sequence[list[Hit]]) -> list[pd.DataFrame]:
-        """What is fused: the scores of each retriever for its hits; with `exact`, for the best documents of all."""
-        runs = [{hit.id: hit.score for hit in part} for part in parts]
-        if self._exact:
-            union = list(dict.fromkeys(hit.id for part in parts for hit in part[: self._depth]))
-            for number, retriever in enumerate(self._retrievers.values()):
-                missing = retriever.explain(text, [id for id in union if id not in runs[number]])
-                known = {id: scored.score for id, scored in missing.items()} | runs[number]
-                runs[number] = {id: known.get(id, 0.0) for id in union}
-        return [run_of({QUERY: list(run.items())}) for run in runs]
-
-    def _fuse(self, runs: Sequence[pd.DataFrame], hits: int) -> dict[str, float]:
-        """The fused scores, best first."""
-        assert self._fusion
-        return scores_by_query(fuse_runs(runs, self._fusion, self._fused_depth, hits, self._weights)).get(QUERY, {})
 
     def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
         """Why documents have their scores, from the hits of each retriever."""
@@ -157,11 +141,10 @@ class Engine:
         explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
         if self._fusion is None:
             return explained[self.name]
-        runs = self._runs(text, parts)
-        fused, values = candidates(runs, FUSIONS[self._fusion], self._fused_depth, self._weights)
-        shares = dict(zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True))
-        shares = {id: [0.0] * len(parts) for of_part in explained.values() for id in of_part} | shares
-        ranks = {id: rank for rank, id in enumerate(self._fuse(runs, self._hits), 1)}
+        fused, values = candidates([_run(hits) for hits in parts], FUSIONS[self._fusion], self._depth, self._weights)
+        shares = {id: [0.0] * len(parts) for of_part in explained.values() for id in of_part}  # beyond the fused lists
+        shares |= zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True)
+        ranks = {hit.id: hit.rank for hit in self._ranked(parts, self._hits)}
         combine = math.prod if FUSIONS[self._fusion].combine == "product" else math.fsum
         return {
             id: Explanation(self.name, id, ranks.get(id), combine(shares[id]), None, [], of_id)
@@ -190,6 +173,10 @@ class Engine:
         if document is None:
             return [], []
         parts = [part.explanation for part in explanation.parts] or [explanation]
-        strengths = word_strengths(document.contents, parts, lambda name, word: self._retrievers[name].terms_of(word))
+        strengths = word_strengths(document.contents, parts, self.terms_of)
         text = document.contents.removeprefix(document.title).lstrip()
         return marked(document.title, strengths), snippet(text, strengths)
+
+
+def _run(hits: Sequence[Hit]) -> pd.DataFrame:
+    return run_of({QUERY: [(hit.id, hit.score) for hit in hits]})

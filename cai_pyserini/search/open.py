@@ -74,12 +74,12 @@ class OpenRun:
 
     @property
     def systems(self) -> list[str]:
-        """The systems that can be opened, the best first; not -exact ones, which also score what they did not find."""
+        """The systems that can be opened, the best first."""
         systems = map(parse_system, sorted(self._scores, key=lambda name: -self._scores[name]))
-        return [s.name for s in systems if not s.exact and not _unfit(s) and not self._missing(s)]
+        return [s.name for s in systems if not _unfit(s) and not self._missing(s)]
 
     def open(self, name: str) -> Engine:
-        """A system. Raises CaiError for a missing index, and for a cross-encoder, which needs more than indexes."""
+        """A system. Raises CaiError for a missing index, and for cross-encoder and -exact."""
         system, layout = parse_system(name), self._layout
         if unfit := _unfit(system):
             raise CaiError(f"{unfit} cannot be searched by hand: its scores need more than indexes")
@@ -95,8 +95,7 @@ class OpenRun:
         if system.kind != "hybrid":
             return Engine(name, retrievers, passages=passages, texts=texts)
         depth, hits = self._settings["depth"], self._settings["hits"]
-        weights = self._weights(system)
-        return Engine(name, retrievers, system.fusion, depth, hits, weights, passages, texts, system.exact)
+        return Engine(name, retrievers, system.fusion, depth, hits, self._weights(system), passages, texts)
 
     def _missing(self, system: System) -> str | None:
         """The first part of a system that has no index."""
@@ -137,4 +136,4 @@ def _searched(system: System) -> Sequence[System]:
 
 def _unfit(system: System) -> str | None:
     """The part of a system that needs more than indexes."""
-    return next((s.name for s in system.walk() if s.kind == "cross-encoder"), None)
+    return next((s.name for s in system.walk() if s.kind == "cross-encoder" or s.exact), None)
