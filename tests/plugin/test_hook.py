@@ -124,7 +124,9 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
     assert config.joint and config.range
     for change in ({"range": 2 * config.range}, {"joint": config.joint.replace(range=2 * config.joint.range)}):
         encoder = CaiQueryEncoder(config.replace(**change), query="bow")
-        with pytest.raises(CaiError, match=f"{joint} and the encoder {config.name} weight the words of BM25 differently"):
+        with pytest.raises(
+            CaiError, match=f"{joint} and the encoder {config.name} weight the words of BM25 differently"
+        ):
             LuceneImpactSearcher(joint, encoder)
 
 
