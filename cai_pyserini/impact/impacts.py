@@ -26,8 +26,7 @@ from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import QuantizationLoss
 from cai_pyserini.impact.shards import Impacts, Terms, other_documents
 from cai_pyserini.impact.weighting import weighted
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Vectors
 
 LEAST_SHARDS = 4  # per process: to start one takes longer than to write one shard
@@ -36,7 +35,7 @@ LEAST_SHARDS = 4  # per process: to start one takes longer than to write one sha
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors, and of words, as an encoder.yaml of this stage says."""
     require_encoded_with(vectors, config)
-    tokenizer = Tokenizer(checkpoint_folder(config))
+    tokenizer = Encoder(config).tokenizer
     terms = Terms(tokenizer.terms, bm25.words if bm25 else (), WORD)
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
 
@@ -44,7 +43,7 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
 def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
     """Raise CaiError if documents were encoded with another checkpoint than an encoder's, or with other settings."""
     used = vectors.encoder
-    if checkpoint_digest(checkpoint_folder(config)) != used["checkpoint"]:
+    if Encoder(config).digest != used["checkpoint"]:
         raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
     for setting, value in (("max_document_length", used["max_length"]), ("overlap", used["overlap"])):
         if (own := getattr(config, setting)) != value:
