@@ -33,8 +33,7 @@ from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import loss_stats, weighted
 from cai_pyserini.impact.shards import Impacts, Terms, other_documents, term_matrix
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Vectors
 
 LEAST_SHARDS = 4  # per process, which takes longer to start than to write one shard
@@ -44,7 +43,7 @@ BEST = 100  # documents per query that alpha is estimated with
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors and words with the settings of an encoder.yaml that this stage has written."""
     require_encoded_with(vectors, config)
-    tokenizer = Tokenizer(checkpoint_folder(config))
+    tokenizer = Encoder(config).tokenizer
     terms = Terms(tokenizer.terms, bm25.words if bm25 else (), WORD)
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
 
@@ -52,7 +51,7 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
 def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
     """Raise CaiError if documents were encoded with another checkpoint or other settings than an encoder's."""
     used = vectors.encoder
-    if checkpoint_digest(checkpoint_folder(config)) != used["checkpoint"]:
+    if Encoder(config).digest != used["checkpoint"]:
         raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
     for setting, value in (("max_document_length", used["max_length"]), ("overlap", used["overlap"])):
         if (own := getattr(config, setting)) != value:
