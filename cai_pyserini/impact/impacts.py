@@ -43,7 +43,6 @@ BEST = 100  # documents per query that alpha is estimated with
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors and words with the settings of an encoder.yaml that this stage has written."""
-    require_encoded_with(vectors, config)
     tokenizer = Tokenizer(checkpoint_folder(config))
     terms = Terms(tokenizer.terms, bm25.words if bm25 else (), WORD)
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
@@ -64,8 +63,9 @@ def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
     """The impacts of an index, made again from its vectors and, if it is joint, its words and expansion."""
-    config = load_encoder(str(index))
-    return open_impacts(Vectors(vectors), config, bm25_of_index(config, words, expansion))
+    raw, config = Vectors(vectors), load_encoder(str(index))
+    require_encoded_with(raw, config)
+    return open_impacts(raw, config, bm25_of_index(config, words, expansion))
 
 
 def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
