@@ -71,7 +71,7 @@ def lucene() -> Finding:
 def processor() -> Finding:
     import torch
 
-    from cai_pyserini.models.transformer import resolve_precision
+    from cai_pyserini.models.device import resolve_precision
 
     precision = resolve_precision("auto", torch.device("cpu"))
     text = f"{os.cpu_count()} processors, {torch.backends.cpu.get_cpu_capability()}, encoding in {precision}"

@@ -69,7 +69,7 @@ def vnni() -> None:
     """Skip where precision int8 cannot run."""
     import torch
 
-    from cai_pyserini.models.transformer import resolve_precision
+    from cai_pyserini.models.device import resolve_precision
 
     try:
         resolve_precision("int8", torch.device("cpu"))

@@ -34,7 +34,7 @@ from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
-from cai_pyserini.models.transformer import resolve_device
+from cai_pyserini.models.device import resolve_device
 from cai_pyserini.retrieval.search import removes_query, search
 from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.trainer.__main__ import PACKAGES

@@ -17,7 +17,7 @@ from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode_shard, finished_stats, recipe
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.models.transformer import Precision, resolve_device, resolve_precision
+from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.vectors.shards import NAMES, SHARD, shard_path, shard_stats, stats_of_shards
 
 

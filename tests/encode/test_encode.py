@@ -17,8 +17,9 @@ from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
 from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.models.device import Precision
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.models.transformer import Precision, Transformer
+from cai_pyserini.models.transformer import Transformer
 from cai_pyserini.vectors.shards import Vectors, shard_path
 from tests.conftest import damaged
 from tests.vectors.interruption import interrupted_after
