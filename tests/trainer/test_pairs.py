@@ -29,9 +29,8 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.examples import Collator, examples
-from cai_pyserini.trainer.pairs import train
+from cai_pyserini.trainer.pairs import SpladeTrainer, check_sparsity, train
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings
-from cai_pyserini.trainer.splade import SpladeTrainer, check_sparsity
 
 MakeSettings = Callable[..., SpladeSettings]
 
