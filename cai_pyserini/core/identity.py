@@ -8,11 +8,13 @@ setting leaves every existing digest as it was, unless it is used.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+DIGEST = re.compile("[0-9a-f]{16,}")
 Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
 # Raise the version of a stage when it makes something else of the same inputs and settings; others have version 1.
@@ -29,7 +31,7 @@ def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, False, (), [], {}, "")}
+    return {name: value for name, value in values.items() if value or (value == 0 and value is not False)}
 
 
 @cache
@@ -52,7 +54,7 @@ def changes(before: Recipe, after: Recipe) -> str:
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
             values = [str(each.get(name, "default")) for each in (old, new)]
-            short = name.startswith(("settings.", "version", "pyserini")) and max(map(len, values)) <= 20
+            short = not any(len(value) > 30 or DIGEST.search(value) for value in values)
             label = name.removeprefix("settings.").removeprefix("inputs.")
             said.append(f"{label} {values[0]} → {values[1]}" if short else f"{label} changed")
     return ", ".join(said)

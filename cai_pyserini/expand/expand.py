@@ -19,7 +19,6 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
@@ -44,7 +43,7 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         _check(words, dense, encoder)
         lexicon = [line for _, line in jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])]
         in_lexicon = {line["word"] for line in lexicon}
-        all_words = Lines(words.folder / "words.txt")
+        all_words = jsonl.Lines(words.folder / "words.txt")
         columns = {word: column for column, word in enumerate(all_words) if word in in_lexicon}
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
         places = np.array([columns[line["word"]] for line in lexicon], np.int32)

@@ -10,9 +10,10 @@ from math import ceil
 from pathlib import Path
 
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.plan import run
+from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.gpl.settings import GplSettings
@@ -69,13 +70,8 @@ def _negatives(settings: DenseSettings | SpladeSettings, queries: int, candidate
 def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) -> Path:
     """The run of an encoder for the generated queries."""
     name = "dense" if encoder.kind == "dense" else "splade" if encoder.query == "splade" else "splade-doc"
-    experiment = Experiment(
-        collection=load_index_config(str(generated)),
-        encoder=encoder,
-        output=folder / "runs" / encoder.name,
-        split="train",
-        device=device,
-        dense=encoder,
-    )
-    run(experiment, [name])
-    return experiment.layout.run(parse_system(name))
+    collection, system = load_index_config(str(generated)).replace(split="train"), parse_system(name)
+    experiment = Experiment(collection=collection, encoder=encoder, device=device, dense=encoder)
+    run = RunFolder(folder / "runs" / encoder.name, experiment)
+    steps.run(plan(run, [system]))
+    return run.run(system)

@@ -19,7 +19,6 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
 
@@ -62,7 +61,7 @@ class Bm25:
     @cached_property
     def words(self) -> Sequence[str]:
         """The words, in the order of the columns."""
-        return Lines(self.folder / "words.txt")
+        return jsonl.Lines(self.folder / "words.txt")
 
     @property
     def spans(self) -> list[Span]:
