@@ -59,14 +59,16 @@ def test_a_recipe_has_what_the_result_depends_on() -> None:
     assert recorded(settings)["seed"] == 5
 
 
-def test_a_checkpoint_is_an_encoder_with_its_folders_name_and_without_the_projection_of_its_base(
-    tmp_path: Path,
-) -> None:
-    base = load_encoder("splade-tiny").replace(query="bow", idf_power=0.5, range=3.0, projection="p.safetensors")
+@pytest.mark.parametrize(
+    "base, changes",
+    [("splade-tiny", {"query": "bow", "idf_power": 0.5, "range": 3.0}), ("minilm", {"projection": "p.safetensors"})],
+)
+def test_a_checkpoint_is_an_encoder_with_its_folders_name(base: str, changes: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     (folder / "idf").mkdir(parents=True)
-    write_encoder(base, folder, folder / "idf")
+    before = load_encoder(base).replace(**changes)
+    write_encoder(before, folder, folder / "idf")
     encoder = load_encoder(str(folder))
     assert Path(encoder.checkpoint).samefile(folder) and Path(encoder.idf or "").samefile(folder / "idf")
-    others = {"name": "mine", "checkpoint": encoder.checkpoint, "idf": encoder.idf, "source": None}
-    assert encoder == base.replace(**others, range=None, projection=None)
+    own = {"name": "mine", "checkpoint": encoder.checkpoint, "idf": encoder.idf, "source": None}
+    assert encoder == before.replace(**own, range=None, projection=None)
