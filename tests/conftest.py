@@ -26,7 +26,7 @@ from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
 if TYPE_CHECKING:  # imports torch
-    pass
+    from cai_pyserini.beir.run_folder import RunFolder
 
 DATA = Path(__file__).parent / "data"
 
@@ -69,7 +69,7 @@ def vnni() -> None:
     """Skip where precision int8 cannot run."""
     import torch
 
-    from cai_pyserini.models.transformer import resolve_precision
+    from cai_pyserini.models.device import resolve_precision
 
     try:
         resolve_precision("int8", torch.device("cpu"))

@@ -6,9 +6,10 @@ the checkpoint knew. Of the dense encoder, a projection is learned. Held-out que
 docs/experiments/adaptation.md has what was tried.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import AutoTokenizer
@@ -65,16 +66,17 @@ class Adaptation:
         self.examples = folder / "examples.jsonl"
         self.projection = folder / "projection.safetensors"
         fixed = {"base": settings.base, "data": self.examples, "device": settings.device, "seed": settings.seed}
-        contrast = fixed | {"output": folder / "contrast"}
-        self.trainings = {"contrast": load_step(SpladeSettings, settings.splade, contrast, CONTRAST)}
+        given: list[tuple[str, Path | None, Mapping[str, Any]]] = [("contrast", settings.splade, CONTRAST)]
         if settings.dense:
-            distilled = fixed | {"output": folder / "distilled"}
-            self.trainings["distillation"] = load_step(SpladeSettings, settings.distil, distilled, DISTIL)
-        for name, step in self.trainings.items():
+            given.append(("distilled", settings.distil, DISTIL))
+        self.trainings: list[SpladeSettings] = []
+        for name, file, usual in given:
+            step = load_step(SpladeSettings, file, fixed | {"output": folder / name}, usual)
             if step.negatives > NEGATIVES:
                 raise CaiError(f"{name}: negatives {step.negatives}, but pseudo queries have {NEGATIVES} each")
             if step.loss == "margin-mse" and not settings.dense:
                 raise CaiError(f"{name}: loss margin-mse needs a teacher: --dense")
+            self.trainings.append(step)
 
     @cached_property
     def material(self) -> Material:
@@ -96,8 +98,8 @@ class Adaptation:
         output, examples, encoders = self.settings.output, self.examples, self.material.encoders
         for encoder in encoders:
             encoder.require_loadable("documents", "queries")
-        for settings in self.trainings.values():
-            base_encoder(settings)
+        for step in self.trainings:
+            base_encoder(step)
         recipe = self.recipe()
         last = partial(artifact.make, output, recipe, self._write)
         if artifact.is_up_to_date(output, recipe):
@@ -111,8 +113,8 @@ class Adaptation:
         steps.append(Step("adapt: pseudo queries", examples, lambda: write_examples(self.material, examples), vectors))
         if self.settings.dense:
             steps.append(Step("adapt: projection", self.projection, self._learn, (*vectors, examples)))
-        for name, settings in self.trainings.items():
-            steps.append(Step(f"adapt: {name}", settings.output, partial(train, settings), (examples,)))
+        for step in self.trainings:
+            steps.append(Step(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
         return [*steps, Step("adapt", output, last, tuple(step.output for step in steps))]
 
     def recipe(self) -> artifact.Recipe:
@@ -125,8 +127,8 @@ class Adaptation:
             "dense": material.dense and material.encoders[-1].identity("documents"),
         }
         own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
-        trained = {name: recorded(step, "data", "base", "idf") for name, step in self.trainings.items()}
-        return artifact.recipe(STAGE, inputs, **own, **trained)
+        trained = [recorded(step, "data", "base", "idf") for step in self.trainings]
+        return artifact.recipe(STAGE, inputs, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:
         return self.material.encode_documents(self.material.encoders[number])
@@ -149,7 +151,7 @@ class Adaptation:
 
     @property
     def _trained(self) -> list[Path]:
-        return [settings.output for settings in self.trainings.values()]
+        return [step.output for step in self.trainings]
 
     @property
     def tried(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -165,7 +167,7 @@ class Adaptation:
         if not len(material.held_out) or len(splade) == len(shares) == 1:
             why = f"weight {given} of the trained SPLADE, as given" if given else NO_JUDGES
             return Decision(Candidate(splade[0], 0.0), why, [])
-        served = Served(material, material.held_out)
+        served = Served.judges(material, material.held_out)
         weight, _ = weight_of_bm25(served) if material.dense else (0.0, "")
         return decide(self.values(served, weight), served.sources, served.systems)
 

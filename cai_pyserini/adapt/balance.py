@@ -30,7 +30,7 @@ def balance(material: Material, output: Path) -> Path:
     def write(path: Path) -> artifact.Stats:
         weight, evidence = WEIGHTS["bm25"], "no document makes a query that could judge"
         if material.pseudo_queries and len(material.held_out):
-            weight, evidence = weight_of_bm25(Served(material, material.held_out))
+            weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
         weights = WEIGHTS | {"bm25": weight}
         artifact.write_text(path, json.dumps(weights) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights.values())

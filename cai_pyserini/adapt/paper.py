@@ -17,8 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.transformer import require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.pairs import base_encoder, train

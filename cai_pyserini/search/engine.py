@@ -1,6 +1,5 @@
 """A system that answers queries: an open index, or several whose results are fused."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import pandas as pd
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of, scores_by_query
-from cai_pyserini.fusion.fuse import candidates, fuse_runs
+from cai_pyserini.fusion.fuse import fuse_runs, shares
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
 from cai_pyserini.retrieval.search import PASSAGE_HITS
 from cai_pyserini.search.explanation import Explanation, Part
@@ -85,24 +84,26 @@ class Engine:
         explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
         if self._fusion is None:
             return explained[self.name]
-        fusion = FUSIONS[self._fusion]
-        fused, values = candidates([_run(hits) for hits in parts], fusion, self._depth, self._weights)
-        shares = dict(zip(fused["doc_id"].astype(object), values.T.tolist(), strict=True))
-        ranks = {hit.id: hit.rank for hit in self._ranked(parts, len(fused))}
-        combine = math.prod if fusion.combine == "product" else math.fsum
+        found_shares = shares([_run(hits) for hits in parts], self._fusion, self._depth, self._weights)
+        ranks = {hit.id: hit.rank for hit in self._ranked(parts, len(found_shares))}
         return {
-            id: Explanation(self.name, id, ranks[id], combine(shares[id]), None, [], of_id)
+            id: Explanation(self.name, id, ranks[id], score, None, [], of_id)
             for id in documents
-            if id in shares
-            for of_id in [[Part(s, of[id]) for s, of in zip(shares[id], explained.values(), strict=True) if id in of]]
+            if id in found_shares
+            for score, of_runs in [found_shares[id]]
+            for of_id in [[Part(s, of[id]) for s, of in zip(of_runs, explained.values(), strict=True) if id in of]]
         }
 
     def show(self, document: Stored, explanation: Explanation) -> Shown:
         """The title of a document and a snippet of its text, with the words marked that make its score."""
         parts = [part.explanation for part in explanation.parts] or [explanation]
-        strengths = word_strengths(document.contents, parts, lambda name, word: self._retrievers[name].terms_of(word))
+        strengths = word_strengths(document.contents, parts, self.terms_of)
         text = document.contents.removeprefix(document.title).lstrip()
         return Shown(marked(document.title, strengths), snippet(text, strengths))
+
+    def terms_of(self, name: str, word: str) -> Sequence[str]:
+        """The terms that a word of a text is to the index of a retriever."""
+        return self._retrievers[name].terms_of(word)
 
     def document(self, id: str) -> Stored | None:
         """A document as an index stores it; None if none does."""

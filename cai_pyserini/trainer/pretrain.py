@@ -18,8 +18,7 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling, Trainin
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import checkpoint_folder
-from cai_pyserini.models.transformer import require_positions
+from cai_pyserini.models.checkpoint import checkpoint_folder, require_positions
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings

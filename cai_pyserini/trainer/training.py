@@ -28,8 +28,8 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import plot_lines
+from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import load_masked_lm
-from cai_pyserini.models.transformer import resolve_device, resolve_precision
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
 WORK = "training"  # the folder for checkpoints, in the output

@@ -272,7 +272,11 @@ def gathered(tmp_path: Path) -> Results:
 
 def test_the_best_for_every_need(gathered: Results) -> None:
     # Ties keep the earlier system, which needs no more models.
-    assert gathered.best == {"without a model": "splade-doc", "with SPLADE": "adapted-splade", "with any model": "dense"}
+    assert gathered.best == {
+        "without a model": "splade-doc",
+        "with SPLADE": "adapted-splade",
+        "with any model": "dense",
+    }
 
 
 def test_an_adapted_system_is_compared_with_the_same_before(gathered: Results) -> None:

@@ -1,8 +1,7 @@
 """How long an adaptation takes, in minutes and by step.
 
 `python -m cai_pyserini.adapt` is run as a process of its own, from nothing: it also encodes all documents, which a run
-folder has anyway, and estimates how long it will take. The time of examples.jsonl includes that of the vectors; that of
-adapted/manifest.json is the sum of the steps and of the choice of weights.
+folder has anyway. The line of the result, adapted/manifest.json, is the choice of weights.
 """
 
 import json

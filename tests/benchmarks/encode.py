@@ -92,9 +92,9 @@ def products(checkpoint: str) -> harness.Result:
     from torch.nn.functional import linear
 
     from cai_pyserini.core.errors import CaiError
+    from cai_pyserini.models.device import resolve_precision
     from cai_pyserini.models.int8 import Int8Linear, quantize
     from cai_pyserini.models.splade import load_masked_lm
-    from cai_pyserini.models.transformer import resolve_precision
 
     model, _ = load_masked_lm(Path(checkpoint))
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
@@ -210,6 +210,7 @@ def agreement(first: str, second: str) -> harness.Result:
 def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: list[str]) -> harness.Result:
     """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents."""
     import numpy as np
+    from cai_pyserini.impact.weighting import weighted
     from scipy.sparse import vstack
 
     from cai_pyserini.collection.readers import open_collection
@@ -220,7 +221,6 @@ def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: li
     from cai_pyserini.encode.queries import encode_queries
     from cai_pyserini.evaluate.measures import mean, measure
     from cai_pyserini.idf.idf import Idf
-    from cai_pyserini.impact.weighting import weighted
     from cai_pyserini.retrieval.search import removes_query
     from cai_pyserini.vectors.shards import Vectors
 

@@ -119,7 +119,7 @@ def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
     from cai_pyserini.encode.queries import encode_queries
     from cai_pyserini.evaluate.measures import measure
     from cai_pyserini.idf.idf import Idf
-    from cai_pyserini.impact.weighting import weighted
+    from cai_pyserini.impact.quantization import weighted
     from cai_pyserini.models import splade
 
     opened, loaded = open_collection(load_index_config(collection)), Encoder(load_encoder(encoder))

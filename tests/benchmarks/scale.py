@@ -73,8 +73,7 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> ha
 def staging(corpus: str, generated: str, folder: str) -> harness.Result:
     """Prepare documents and their generated queries for Anserini: seconds, private memory at the end, bytes."""
     from cai_pyserini.collection.beir_folder import BeirFolder
-    from cai_pyserini.index.bm25 import _stage_json
-    from cai_pyserini.index.generated import queries_of_documents
+    from cai_pyserini.index.bm25 import _stage_json, queries_of_documents
 
     start = time.perf_counter()
     output = Path(folder, "staged")

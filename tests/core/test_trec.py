@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.passages import Passages
 from cai_pyserini.core import trec
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.evaluate.measures import measure, measure_run
@@ -159,7 +158,7 @@ def test_passages_are_folded_to_documents_by_their_best() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
 def test_folding_is_as_pyserinis_own(tiny: Path, tmp_path: Path) -> None:
-    collection = Passages(BeirFolder(tiny, "tiny"), 4, 1)
+    collection = BeirFolder(tiny, "tiny").in_passages(4, 1)
     index = index_bm25(collection, tmp_path / "index", threads=1)
     topics = collection.topics("test")
     (tmp_path / "topics.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in topics.items()))

@@ -17,9 +17,7 @@ from cai_pyserini.encode.queries import LARGEST, as_terms, quantize_queries
 from cai_pyserini.fusion.fuse import fuse_runs
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.idf.idf import Idf
-from cai_pyserini.impact.pruning import prune
-from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
 
 HALF = 0.5 + 1e-3  # of a step; float32 products are a little off
 bits = st.integers(1, 16)
@@ -43,9 +41,7 @@ def test_impacts_are_half_a_step_from_their_weights(shares: csr_matrix, bits: in
     assert (impacts.data >= 1).all() and (impacts.data <= 2**bits - 1).all()
     expected = np.minimum(weights.toarray().astype(np.float64), range) * quantizer.scale
     assert (np.abs(impacts.toarray() - expected) <= HALF + 1e-6 * 2**bits).all()
-    loss = QuantizationLoss(quantizer)
-    loss.add(weights, impacts)
-    assert all(0 <= value <= 1 for value in loss.stats().values())
+    assert all(0 <= value <= 1 for value in loss_stats(quantizer.loss(weights, impacts)).values())
 
 
 @given(matrices(1e4), bits, ranges, st.randoms())
