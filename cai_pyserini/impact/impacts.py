@@ -34,8 +34,7 @@ from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
-from cai_pyserini.models.checkpoint import checkpoint_folder
-from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Shard, Vectors
 
 LEAST_SHARDS = 4  # per process, which takes longer to start than to write one shard
@@ -143,7 +142,7 @@ def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) 
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors and words with the settings of an encoder.yaml that this stage has written."""
-    tokenizer = Tokenizer(checkpoint_folder(config))
+    tokenizer = Encoder(config).tokenizer
     terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
 
