@@ -102,7 +102,7 @@ def weight_of_bm25(served: Served) -> tuple[float, str]:
     """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence, for
     people."""
     splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
-    mixed = {weight: served.three_ways(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
+    mixed = {weight: served.fused(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
     tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
     return _smallest(means), f"{_evidence(served.sources)}, by weight: {tried}"

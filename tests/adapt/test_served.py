@@ -53,7 +53,7 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
 def test_the_fusion_has_the_weight_that_serves(served: Served) -> None:
     """BM25 at weight 2 would judge the projection whatever weight serves."""
     scores = np.random.default_rng(1).random((6, 13))
-    one, two = (served.three_ways(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
+    one, two = (served.fused(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
     words = served.bm25.queries(served.queries) @ served.bm25.documents.T
     best = words.toarray()
     np.testing.assert_allclose(
