@@ -8,17 +8,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import fsspec
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
@@ -26,9 +25,25 @@ from cai_pyserini.core.store import StorePath
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
+if TYPE_CHECKING:  # imports torch
+    from cai_pyserini.beir.run_folder import RunFolder
+
 DATA = Path(__file__).parent / "data"
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the tutorial, which takes longest, so that no process runs it alone at the end."""
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_fsync() -> Iterator[None]:
+    """Do not wait for the disk, which would take longer than many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +69,7 @@ def vnni() -> None:
     """Skip where precision int8 cannot run."""
     import torch
 
-    from cai_pyserini.models.transformer import resolve_precision
+    from cai_pyserini.models.device import resolve_precision
 
     try:
         resolve_precision("int8", torch.device("cpu"))
@@ -138,10 +153,19 @@ def on_terminal() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def run_folder(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of the session share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def run_folder(tiny: Path, shared: Path) -> Path:
     """The folder of a whole run on the tiny collection, done once; not to be changed."""
-    output = tmp_path_factory.mktemp("run")
-    beir([str(tiny), "--output", str(output)])
+    output = shared / "run"
+    with FileLock(shared / "run.lock"):
+        if not (output / "report.md").exists():
+            beir([str(tiny), "--output", str(output)])
     return output
 
 
@@ -177,8 +201,11 @@ def java() -> None:
     jvm.start()
 
 
-def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> tuple[RunFolder, AdaptSettings]:
+def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> "tuple[RunFolder, AdaptSettings]":
     """A run folder in `folder`, and an adaptation of a few steps for it."""
+    from cai_pyserini.beir.experiment import Experiment
+    from cai_pyserini.beir.run_folder import RunFolder
+
     short = folder / "steps.yaml"
     short.write_text("max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n")
     experiment = Experiment(

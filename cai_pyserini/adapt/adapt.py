@@ -28,9 +28,9 @@ from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.trainer import training
+from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
-from cai_pyserini.trainer.splade import SpladeTraining
-from cai_pyserini.trainer.training import load_model, require_one_gpu
 
 STAGE = "adapt"
 SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
@@ -45,7 +45,7 @@ def steps(settings: AdaptSettings) -> list[Step]:
 
     Raises CaiError for settings that a step would refuse.
     """
-    require_one_gpu(settings.device)
+    training.require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
     return paper.steps(settings, settings.data, folder) if settings.data else Adaptation(settings, folder).steps()
 
@@ -63,14 +63,14 @@ class Adaptation:
         given: list[tuple[str, Path | None, Mapping[str, Any]]] = [("contrast", settings.splade, CONTRAST)]
         if settings.dense:
             given.append(("distilled", settings.distil, DISTIL))
-        self.trainings: list[SpladeTraining] = []
+        self.trainings: list[SpladeSettings] = []
         for name, file, usual in given:
             step = load_step(SpladeSettings, file, fixed | {"output": folder / name}, usual)
             if step.negatives > NEGATIVES:
                 raise CaiError(f"{name}: negatives {step.negatives}, but pseudo queries have {NEGATIVES} each")
             if step.loss == "margin-mse" and not settings.dense:
                 raise CaiError(f"{name}: loss margin-mse needs a teacher: --dense")
-            self.trainings.append(SpladeTraining(step))
+            self.trainings.append(step)
 
     @cached_property
     def material(self) -> Material:
@@ -92,8 +92,8 @@ class Adaptation:
         output, examples, encoders = self.settings.output, self.examples, self.material.encoders
         for encoder in encoders:
             encoder.require_loadable("documents", "queries")
-        for training in self.trainings:
-            training.require_positions()
+        for step in self.trainings:
+            base_encoder(step)
         recipe = self.recipe()
         last = partial(artifact.make, output, recipe, self._write)
         if artifact.is_up_to_date(output, recipe):
@@ -107,8 +107,8 @@ class Adaptation:
         steps.append(Step("adapt: pseudo queries", examples, lambda: write_examples(self.material, examples), vectors))
         if self.settings.dense:
             steps.append(Step("adapt: projection", self.projection, self._learn, (*vectors, examples)))
-        for training, trained in zip(self.trainings, self._trained, strict=True):
-            steps.append(Step(f"adapt: {trained.name}", trained, training.run, (examples,)))
+        for step in self.trainings:
+            steps.append(Step(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
         return [*steps, Step("adapt", output, last, tuple(step.output for step in steps))]
 
     def recipe(self) -> artifact.Recipe:
@@ -121,7 +121,7 @@ class Adaptation:
             "dense": material.dense and material.encoders[-1].identity("documents"),
         }
         own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
-        trained = [recorded(training.settings, "data", "base", "idf") for training in self.trainings]
+        trained = [recorded(step, "data", "base", "idf") for step in self.trainings]
         return artifact.recipe(STAGE, inputs, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:
@@ -145,7 +145,7 @@ class Adaptation:
 
     @property
     def _trained(self) -> list[Path]:
-        return [training.settings.output for training in self.trainings]
+        return [step.output for step in self.trainings]
 
     @property
     def tried(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -185,7 +185,7 @@ class Adaptation:
 
 def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path) -> None:
     """Write the checkpoint (1 - weight) * old + weight * the mean of the new ones, with their tokenizer."""
-    first, *others = [load_model(path) for path in (old, *new)]
+    first, *others = [training.load_model(path) for path in (old, *new)]
     states = [model.state_dict() for model in others]
     mean = {
         name: value.lerp(sum(state[name] for state in states) / len(states), weight)

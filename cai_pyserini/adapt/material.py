@@ -27,7 +27,7 @@ from cai_pyserini.encode.encode import encode, recipe
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.idf.idf import Idf
-from cai_pyserini.models.transformer import Precision
+from cai_pyserini.models.device import Precision
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more

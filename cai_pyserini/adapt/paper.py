@@ -17,10 +17,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.transformer import require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import count
+from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.pretrain import pretrain
 from cai_pyserini.trainer.settings import (
     PretrainSettings,
@@ -31,7 +31,6 @@ from cai_pyserini.trainer.settings import (
     recorded,
     write_encoder,
 )
-from cai_pyserini.trainer.splade import SpladeTraining
 from cai_pyserini.trainer.vocabulary import expand_checkpoint
 
 STAGE = "adapt"
@@ -52,7 +51,7 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
     splade = load_step(SpladeSettings, settings.splade, fixed)
 
     Encoder(base, settings.device).require_loadable("documents", "queries")
-    SpladeTraining(splade.replace(base=settings.base)).require_positions()  # its own base may not exist yet
+    base_encoder(splade.replace(base=settings.base))  # its own base may not exist yet
     require_positions(checkpoint_folder(base), {"max_length of pretraining": pretrained.max_length})
     if not data.is_file():
         raise CaiError(f"no file {data}")
@@ -81,6 +80,6 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
     return [
         Step("adapt: vocabulary", expanded.output, partial(expand_checkpoint, expanded)),
         Step("adapt: pretraining", pretrained.output, partial(pretrain, pretrained), (expanded.output,)),
-        Step("adapt: splade", splade.output, lambda: SpladeTraining(splade).run(), (pretrained.output,)),
+        Step("adapt: splade", splade.output, partial(train, splade), (pretrained.output,)),
         Step("adapt", settings.output, last, (splade.output,)),
     ]

@@ -9,7 +9,7 @@ from cai_pyserini.beir.systems import System
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.settings import Settings
 from cai_pyserini.fusion.fusions import DEPTH
-from cai_pyserini.models.transformer import Precision
+from cai_pyserini.models.device import Precision
 
 REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "generated"}  # kind -> setting
 OF_A_CALL = {"device", "precision", "batch_size", "threads", "raw"}  # settings that do not define an experiment

@@ -19,9 +19,8 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.steps import Step
-from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Role
-from cai_pyserini.encode.projection import project_vectors
 from cai_pyserini.evaluate.measures import evaluate
 from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse
@@ -35,7 +34,7 @@ from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
-from cai_pyserini.models.transformer import resolve_device
+from cai_pyserini.models.device import resolve_device
 from cai_pyserini.retrieval.search import removes_query, search
 from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.trainer.__main__ import PACKAGES

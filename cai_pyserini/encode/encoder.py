@@ -2,16 +2,24 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.idf.idf import load_weights
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_safetensors
-from cai_pyserini.models.dense import Dense, require_projection
-from cai_pyserini.models.splade import Splade
+from cai_pyserini.models.checkpoint import (
+    checkpoint_digest,
+    checkpoint_folder,
+    require_positions,
+    require_projection,
+    require_safetensors,
+)
+from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.transformer import Precision, require_positions, resolve_device, resolve_precision
+
+if TYPE_CHECKING:
+    from cai_pyserini.models.dense import Dense
+    from cai_pyserini.models.splade import Splade
 
 Role = Literal["documents", "queries"]
 
@@ -96,13 +104,17 @@ class Encoder:
         config = self.config
         return config.idf_folder if config.kind == "dense" and config.idf_power else None
 
-    def load(self, role: Role) -> Splade | Dense:
+    def load(self, role: Role) -> "Splade | Dense":
         """The model for documents or queries."""
         precision = self.precision(role)
         if precision not in self._models:
             if self.config.kind == "splade":
+                from cai_pyserini.models.splade import Splade  # imports torch, which takes seconds
+
                 self._models[precision] = Splade(self.checkpoint, self.device, precision)
             else:
+                from cai_pyserini.models.dense import Dense
+
                 vocabulary = self.tokenizer.vocabulary
                 weights = load_weights(self._idf, self.config.idf_power, vocabulary) if self._idf else None
                 self._models[precision] = Dense(self.checkpoint, self.device, precision, weights, self.projection)

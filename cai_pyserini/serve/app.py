@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.index.raw import raw_json
+from cai_pyserini.index.writer import raw_json
 from cai_pyserini.search.lucene_index import Stored
 from cai_pyserini.serve import answers
 from cai_pyserini.serve.guard import Guard, require

@@ -24,7 +24,7 @@ from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write
 from cai_pyserini.fusion.fuse import fuse_runs
 from cai_pyserini.fusion.fusions import FUSIONS, Fusion
 from cai_pyserini.idf.idf import Idf
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import weighted
 from cai_pyserini.models.splade import Splade
 from tests.beir.test_systems import DEFAULTS
 from tests.conftest import json_lines

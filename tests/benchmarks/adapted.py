@@ -1,4 +1,4 @@
-"""Claim: adaptation makes no recommended system worse by more than .003 of nDCG@10.
+"""What adaptation gains and loses in nDCG@10, by collection and by rule of decision.
 
 For each collection and seed, every candidate is scored twice: as the judges see it, without labels, and by the
 collection's own queries; so is a larger weight of the trained SPLADE than that of adapt.adapt. So other weights and
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-import harness
 import numpy as np
 
 from cai_pyserini.adapt.adapt import WEIGHTS, Adaptation
@@ -189,11 +188,8 @@ def main() -> None:
         measure(collection, args.encoder, args.dense, seed, args.output)
         for collection, seed in product(args.collections, args.seeds)
     ]
-    print(markdown(decisions(measured)), markdown(rules(measured)), sep="\n\n")
-    if len(args.collections) > 1:
-        print("", markdown(left_out(measured)), sep="\n")
-    lowest = min(each.gains(each.decide()).min() for each in measured)
-    harness.target(f"no system loses more than {LOSS}", f"{lowest:+.4f}", lowest >= -LOSS)
+    tables = [decisions(measured), rules(measured), *[left_out(measured)] * (len(args.collections) > 1)]
+    print(*map(markdown, tables), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -248,9 +248,7 @@ def table(runs: Sequence[Run], variants: Callable[[Run], Variants]) -> list[list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="ranking.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_folders", nargs="+", type=Path, help="run folders")
     parser.add_argument("--of", required=True, choices=VARIANTS, help="what to vary")
     parser.add_argument("--queries", type=int, default=1000, help="queries of each, at most")
