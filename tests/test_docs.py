@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ import yaml
 from cai_pyserini.__main__ import COMMANDS
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint
 from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -163,6 +165,15 @@ def test_the_reference_of_yaml_files_has_every_key(page: str, kinds: list[type[S
         for key, field in kind.model_fields.items():
             if isinstance(field.default, bool | int | float | str):
                 assert str(field.default) in re.split(", ", documented[key].strip("`").replace("false", "False"))
+
+
+def test_the_reference_has_a_table_of_fusions() -> None:
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec and spec.loader
+    spec.loader.exec_module(hooks := importlib.util.module_from_spec(spec))
+    assert hooks.FUSION_TABLE in (ROOT / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
+    rows = [f"`-{name}` | {fusion.description}" for name, fusion in FUSIONS.items() if name != DEFAULT]
+    assert all(row in hooks.fusion_table() for row in rows)
 
 
 def test_pages_that_the_code_names_exist() -> None:

@@ -19,7 +19,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.models.dense import load_projection, project
-from cai_pyserini.models.transformer import Done
+from cai_pyserini.models.windows import Done
 from cai_pyserini.vectors.shards import (
     NAMES,
     SHARD,

@@ -103,7 +103,7 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
     for change in ({"range": 2 * config.range}, {"joint": config.joint.replace(range=2 * config.joint.range)}):
         encoder = CaiQueryEncoder(config.replace(**change), query="bow")
         with pytest.raises(
-            CaiError, match=f"{joint} is another joint index than that of the encoder {config.name}, wh"
+            CaiError, match=f"{joint} and the encoder {config.name} weight the words of BM25 differently"
         ):
             LuceneImpactSearcher(joint, encoder)
 
