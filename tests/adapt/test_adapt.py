@@ -19,7 +19,6 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.trainer.training import load_model
 from tests.conftest import json_lines
-from tests.trainer.conftest import weights
 
 STEPS = "max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n"
 
@@ -157,9 +156,12 @@ def test_the_papers_recipe_from_a_training_file(
     made = [line[:53].strip() for line in capsys.readouterr().err.splitlines() if line.startswith("adapt")]
     assert made == ["adapt: vocabulary", "adapt: pretraining", "adapt: splade", "adapt"]
     steps = tmp_path / "model.steps"
-    assert len(weights(steps / "vocabulary")["bert.embeddings.word_embeddings.weight"]) == 30522 + 20
+    vocabulary, trained, output = (
+        load_file(folder / "model.safetensors")
+        for folder in (steps / "vocabulary", steps / "splade", tmp_path / "model")
+    )
+    assert len(vocabulary["bert.embeddings.word_embeddings.weight"]) == 30522 + 20
     assert artifact.require(steps / "splade", "trainer splade").stats["steps"] == 3  # half of 24 lines
-    trained, output = weights(steps / "splade"), weights(tmp_path / "model")
     assert all(torch.equal(trained[name], output[name]) for name in trained)
 
 
