@@ -30,8 +30,7 @@ def fuse(
 ) -> Path:
     """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
 
-    Warns of runs with scores below 0 where the method does not take these as they are, or ranks documents that a run
-    lacks above those that it scores below 0.
+    Warns of runs with scores below 0, if these change what the method does.
     """
     recipe = {
         **artifact.made_by(__name__, "fusion fuse"),
@@ -67,8 +66,8 @@ def fuse(
 
 
 def _below_0(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
-    """For how many queries a run has scores below 0 among its best `depth`; in a sum, only those for which it lacks
-    documents of other runs."""
+    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, of those for which
+    documents of other runs are missing from it."""
     best = top(runs[number], depth)
     queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
     if not len(queries) or fusion.combine == "product":
