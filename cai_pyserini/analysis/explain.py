@@ -90,13 +90,10 @@ def explain_query(
     grades = run.collection.qrels(run.split)[query] if run.collection.has_qrels(run.split) else {}
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
     ranks = {s: {id: rank for rank, id in enumerate(_hits(run.layout.run(s), query)["doc_id"], 1)} for s in needed}
-    shown = {
-        system: list(dict.fromkeys(documents))
-        or dict.fromkeys(
-            [*list(ranks[system])[:depth], *sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))]
-        )
-        for system in asked
-    }
+    shown: dict[System, list[str]] = {}
+    for system in asked:
+        by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
+        shown[system] = list(dict.fromkeys(documents or [*list(ranks[system])[:depth], *by_rank]))
     ids = list(dict.fromkeys(chain.from_iterable(shown.values())))
     contents = run.collection.contents(set(ids), str(run.layout.folder))
     explained: dict[System, dict[str, Explanation]] = {}
@@ -105,14 +102,10 @@ def explain_query(
             found = _fused(run, system, query, explained)
         else:
             found = engines[system].explain(run.topics[query], ids)
-        explained[system] = {
-            id: replace(
-                found.get(id) or Explanation(system.name, id, None, 0.0, None, [], []),  # an empty document
-                rank=ranks[system].get(id),
-                grade=grades.get(id),
-            )
-            for id in ids
-        }
+        explained[system] = {}
+        for id in ids:
+            explanation = found.get(id) or Explanation(system.name, id, None, 0.0, None, [], [])  # an empty document
+            explained[system][id] = replace(explanation, rank=ranks[system].get(id), grade=grades.get(id))
     return Case(query, run.topics[query], contents, {s.name: [explained[s][id] for id in shown[s]] for s in asked})
 
 
@@ -128,12 +121,10 @@ def _fused(
     recipe = artifact.require(run.layout.run(hybrid), "fusion fuse").recipe
     paths = [run.layout.rescored(hybrid, part) if hybrid.exact else run.layout.run(part) for part in hybrid.parts]
     found = shares([_hits(path, query) for path in paths], hybrid.fusion, recipe["depth"], recipe["weights"])
-    not_fused = Shares(0.0, [0.0] * len(paths))
-    of_parts = [explained[part] for part in hybrid.parts]
     fused = {}
-    for id in of_parts[0]:
-        score, of_runs = found.get(id, not_fused)
-        parts = [Part(share, of_part[id]) for share, of_part in zip(of_runs, of_parts, strict=True)]
+    for id in explained[hybrid.parts[0]]:
+        score, of_runs = found.get(id, Shares(0.0, [0.0] * len(paths)))
+        parts = [Part(share, explained[part][id]) for share, part in zip(of_runs, hybrid.parts, strict=True)]
         fused[id] = Explanation(hybrid.name, id, None, score, None, [], parts)
     return fused
 

@@ -95,7 +95,12 @@ def fuse_runs(
         raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
     fusion = FUSIONS[method]
     if weights is not None:
-        _check_weights(weights, len(runs), method)
+        if fusion.combine == "product":
+            raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
+        if len(weights) != len(runs):
+            raise CaiError(f"{len(weights)} weights for {len(runs)} runs: give one per run, in the order of the runs")
+        if not all(0 < weight < math.inf for weight in weights):
+            raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
     fused, values = candidates(runs, fusion, depth, weights)
     scores = fusion.combined(values)
     order = np.lexsort((-scores, fused["query_id"].cat.codes))  # stable: equal scores stay in the order of documents
@@ -117,15 +122,6 @@ def shares(
     fused, values = candidates(runs, fusion, depth, weights)
     scores = fusion.combined(values).tolist()
     return dict(zip(fused["doc_id"].astype(object), map(Shares, scores, values.T.tolist()), strict=True))
-
-
-def _check_weights(weights: Sequence[float], runs: int, method: str) -> None:
-    if FUSIONS[method].combine == "product":
-        raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
-    if len(weights) != runs:
-        raise CaiError(f"{len(weights)} weights for {runs} runs: give one per run, in the order of the runs")
-    if not all(0 < weight < math.inf for weight in weights):
-        raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
 
 
 def candidates(
