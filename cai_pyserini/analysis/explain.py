@@ -23,7 +23,7 @@ from cai_pyserini.core.template import template
 from cai_pyserini.core.trec import read_run
 from cai_pyserini.fusion.fuse import Shares, shares
 from cai_pyserini.search.explanation import Case, Explanation, Part
-from cai_pyserini.search.highlight import SPLIT, TermsOf, word_strengths
+from cai_pyserini.search.highlight import TermsOf, marked, word_strengths
 from cai_pyserini.search.open import OpenRun
 
 TEMPLATE = Path(__file__).with_name("explain.html.jinja")
@@ -167,8 +167,8 @@ def _article(explanation: Explanation, contents: str, count: int, terms_of: Term
     shown, rest = split_text(contents, TEXT_WIDTH)
     return {
         "explanation": explanation,
-        "shown": [(piece, strengths.get(piece, 0.0)) for piece in SPLIT.split(shown)],
-        "rest": [(piece, strengths.get(piece, 0.0)) for piece in SPLIT.split(rest) if piece],
+        "shown": marked(shown, strengths),
+        "rest": marked(rest, strengths) if rest else [],
         "tables": [_table(e, strengths.keys(), count, terms_of) for e in (explanation, *parts)],
     }
 
