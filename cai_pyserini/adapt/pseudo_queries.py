@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import bm25s
 
-from cai_pyserini.collection.passages import passage_starts
-from cai_pyserini.collection.spans import SHARE, random_span
+from cai_pyserini.collection.spans import SHARE, passage_starts, random_span
 
 PHRASES = (2, 5)  # words
 CHOICE = 4  # the rarest of this many times as many words become phrases

@@ -17,15 +17,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report, labels
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 
 SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
@@ -71,7 +71,7 @@ class Cost:
 
 def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
-    runs = [FinishedRun(path) for path in settings.run_folders]
+    runs = [RunFolder(path) for path in settings.run_folders]
     names = labels(settings.run_folders)
     found = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
     rows = [["run and system", *HEADER]]
@@ -80,16 +80,16 @@ def cost(settings: CostSettings) -> Report:
     return Report("cost", aligned(rows), data, {"cost.png": plot(found)})
 
 
-def costs(run: FinishedRun) -> list[Cost]:
+def costs(run: RunFolder) -> list[Cost]:
     """The cost of every system of a run that searches one Lucene index once."""
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for system in filter(run.has, SYSTEMS):
-        folder = run.layout.index(system)
+    for system in [system for system in SYSTEMS if run.run(system).is_file()]:
+        folder = run.index(system)
         index = artifact.require(folder, "index").stats
         if system.kind == "splade":
             if system.index not in documents:
-                impacts = run.impacts(system)
+                impacts = run.impacts_of(system)
                 documents[system.index] = activations(shard.vectors for shard in impacts)
             document_nonzeros, document_shares = documents[system.index]
             query_nonzeros, query_shares = activations([impacts.queries(run.queries(system))])
@@ -104,7 +104,7 @@ def costs(run: FinishedRun) -> list[Cost]:
                 flops,
                 index["bytes"],
                 index["bytes"] / index["documents"],
-                artifact.require(run.layout.run(system), "search").stats["ms_per_query"],
+                artifact.require(run.run(system), "search").stats["ms_per_query"],
             )
         )
     return found

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder
@@ -30,9 +30,8 @@ from cai_pyserini.encode.queries import pruned
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
 from cai_pyserini.retrieval.search import removes_query, search
-from cai_pyserini.search.lucene_index import LuceneIndex
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
@@ -80,11 +79,11 @@ class Efficiency:
 
 def efficiency(settings: EfficiencySettings) -> Report:
     """The cost, effectiveness and latency of every pruning, beside the latency of stock."""
-    run, system = FinishedRun(settings.run_folder), parse_system(settings.system)
+    run, system = RunFolder(settings.run_folder), parse_system(settings.system)
     if system.kind != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
-    if not run.has(system) or not run.collection.has_qrels(run.split):
-        raise CaiError(f"{run.layout.folder} has no scores of {system.name}")
+    if not run.run(system).is_file() or not run.has_qrels:
+        raise CaiError(f"{run.folder} has no scores of {system.name}")
     made = [Pruned(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
     latencies: dict[str, Latencies] = {}
@@ -131,15 +130,15 @@ def prunings(settings: EfficiencySettings) -> list[Pruning]:
 class Pruned:
     """The pruned index and queries of a system, and the run of their search."""
 
-    def __init__(self, run: FinishedRun, system: System, pruning: Pruning, folder: Path):
+    def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
         self.name = pruning.documents + pruning.queries
-        config = load_encoder(str(run.layout.index(system)))
-        bm25 = bm25_of_index(config, run.layout.words, run.layout.expansion(system))
+        config = load_encoder(str(run.index(system)))
+        bm25 = bm25_of_index(config, run.words, run.expansion(system))
         if bm25 and config.joint:
             bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
         config = config.replace(**{"keep_mass": None, "keep_terms": None} | pruning.of_documents)
         name = _file_name(f"{system.name}-{pruning.documents}")
-        impacts = write_impacts(run.vectors(system), config, folder / "impacts" / name, bm25)
+        impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
         self.index = index_impacts(impacts, folder / "indexes" / name)
         self._manifest = artifact.require(self.index, "index")
 
@@ -148,15 +147,21 @@ class Pruned:
         config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.of_queries)
         queries = replace(queries, encoder=Encoder(config))
         self._path = folder / "runs" / f"{_file_name(f'{system.name}-{self.name}')}.trec"
-        remove = removes_query(run.config.remove_query, run.collection.qrels(run.split))
+        remove = removes_query(run.experiment.collection.remove_query, run.qrels)
         search(
-            self.index, queries, self._path, hits=CUTOFF, remove_query=remove, passages=run.passages, tag=system.name
+            self.index,
+            queries,
+            self._path,
+            hits=CUTOFF,
+            remove_query=remove,
+            passages=run.experiment.collection.passages is not None,
+            tag=system.name,
         )
         self._two_step = queries.two_step
         self._queries, _ = queries.for_search(self._manifest.stats["query_scale"])
 
     def searcher(self, hits: int) -> Searcher:
-        opened = LuceneSearcher(self.index, self._manifest, two_step=self._two_step)
+        opened = LuceneSearcher(self.index, two_step=self._two_step)
         return lambda id: opened.search(self._queries[id], hits)
 
     def stock(self, hits: int) -> Searcher:
@@ -170,7 +175,7 @@ class Pruned:
         opened = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 
-    def measured(self, run: FinishedRun, latency: Latencies) -> Efficiency:
+    def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
         """Its cost and effectiveness, with its latency."""
         stats, opened = self._manifest.stats, LuceneIndex(self.index)
         frequency = cache(opened.document_frequency)
@@ -179,7 +184,7 @@ class Pruned:
             queries = [pruned(query, self._two_step.terms) for query in queries]
         postings = float(np.mean([sum(map(frequency, query)) for query in queries]))
         opened.close()
-        score = mean(measure_run(run.collection.qrels(run.split), self._path, [MEASURE])[MEASURE])
+        score = mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE])
         impacts = stats["nonzeros"] / stats["documents"]
         return Efficiency(self.name, impacts, stats["bytes"], postings, score, latency)
 

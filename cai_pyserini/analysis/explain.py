@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report, cut, split_text
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system, with_parts
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
@@ -52,7 +52,7 @@ class ExplainSettings(Settings):
 
 def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text, JSON and an HTML page."""
-    run, opened = FinishedRun(settings.run_folder), OpenRun(settings.run_folder)
+    run, opened = RunFolder(settings.run_folder), OpenRun(settings.run_folder)
     case = explain_query(
         run, opened, settings.query, settings.systems, settings.depth, settings.relevant, settings.documents
     )
@@ -61,7 +61,7 @@ def explain(settings: ExplainSettings) -> Report:
 
 
 def explain_query(
-    run: FinishedRun,
+    run: RunFolder,
     opened: OpenRun,
     query: str,
     systems: Sequence[str],
@@ -77,25 +77,25 @@ def explain_query(
     """
     if query not in run.topics:
         known = cut(", ".join(run.topics), 60)
-        raise CaiError(f"no query {query!r} in {run.layout.folder}, which has {len(run.topics):,}: {known}")
-    if run.passages:
-        raise CaiError(f"{run.layout.folder} is a run of passages; explanations are of whole documents")
+        raise CaiError(f"no query {query!r} in {run.folder}, which has {len(run.topics):,}: {known}")
+    if run.experiment.collection.passages:
+        raise CaiError(f"{run.folder} is a run of passages; explanations are of whole documents")
     asked = [parse_system(name) for name in dict.fromkeys(systems)]
     needed = with_parts(asked)
     engines = {system: opened.open(system.name) for system in needed if system.kind != "hybrid"}
     for system in needed:
-        if not run.has(system):
-            runs = ", ".join(sorted(path.stem for path in run.layout.folder.glob("runs/*.trec")))
-            raise CaiError(f"{run.layout.folder} has no run of {system.name}; it has {runs}")
-    grades = run.collection.qrels(run.split)[query] if run.collection.has_qrels(run.split) else {}
+        if not run.run(system).is_file():
+            runs = ", ".join(sorted(path.stem for path in run.folder.glob("runs/*.trec")))
+            raise CaiError(f"{run.folder} has no run of {system.name}; it has {runs}")
+    grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
-    ranks = {s: {id: rank for rank, id in enumerate(_hits(run.layout.run(s), query)["doc_id"], 1)} for s in needed}
+    ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in needed}
     shown: dict[System, list[str]] = {}
     for system in asked:
         by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
         shown[system] = list(dict.fromkeys(documents or [*list(ranks[system])[:depth], *by_rank]))
     ids = list(dict.fromkeys(chain.from_iterable(shown.values())))
-    contents = run.collection.contents(set(ids), str(run.layout.folder))
+    contents = run.collection.contents(set(ids), str(run.folder))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in needed:  # parts come before their hybrids
         if system.kind == "hybrid":
@@ -115,12 +115,12 @@ def _hits(path: Path, query: str) -> pd.DataFrame:
 
 
 def _fused(
-    run: FinishedRun, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
+    run: RunFolder, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
 ) -> dict[str, Explanation]:
     """The explanations of a hybrid, from the runs that were fused and the explanations of its parts."""
-    recipe = artifact.require(run.layout.run(hybrid), "fusion fuse").recipe
-    paths = [run.layout.rescored(hybrid, part) if hybrid.exact else run.layout.run(part) for part in hybrid.parts]
-    found = shares([_hits(path, query) for path in paths], hybrid.fusion, recipe["depth"], recipe["weights"])
+    made = artifact.require(run.run(hybrid), "fusion fuse").stats
+    paths = [run.rescored(hybrid, part) if hybrid.exact else run.run(part) for part in hybrid.parts]
+    found = shares([_hits(path, query) for path in paths], hybrid.fusion, made["depth"], made["weights"])
     fused = {}
     for id in explained[hybrid.parts[0]]:
         score, of_runs = found.get(id, Shares(0.0, [0.0] * len(paths)))
@@ -141,7 +141,7 @@ def text(case: Case, count: int) -> str:
     return "\n".join(lines)
 
 
-def page(run: FinishedRun, opened: OpenRun, case: Case, count: int) -> str:
+def page(run: RunFolder, opened: OpenRun, case: Case, count: int) -> str:
     """An HTML page that marks words as strongly as they contribute; tables have the first `count` terms."""
     engine = cache(opened.open)
 
@@ -152,7 +152,7 @@ def page(run: FinishedRun, opened: OpenRun, case: Case, count: int) -> str:
         title=cut(f"{case.query}: {case.text}", TITLE_WIDTH),
         case=case,
         collection=run.collection.name,
-        encoder=run.encoder_name,
+        encoder=run.experiment.encoder.name,
         systems={
             name: [_article(e, case.documents[e.document], count, terms_of) for e in explanations]
             for name, explanations in case.systems.items()

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
+from cai_pyserini.beir.systems import NAMES, all_systems, default_systems, parse_system
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import (
     BATCH_SIZE,
@@ -38,7 +38,7 @@ class BeirSettings(Settings):
     systems: list[str] = flag(
         [],
         f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
-        "in hybrids; with --dense, also smooth, dense and three ways; with --adapt, also adapted ones)",
+        "in hybrids; with --dense, also smooth, dense, and BM25 + SPLADE + dense; with --adapt, also adapted ones)",
     )
     passages: int | None = flag(
         None,
@@ -65,7 +65,7 @@ class BeirSettings(Settings):
     adapt: bool = flag(
         False,
         "for adapted systems: first adapt SPLADE to the collection; the encoder of --dense is its teacher, and is "
-        "adapted too. Prints how long it will take",
+        "adapted too",
     )
     seed: int = flag(42, "random seed of the adaptation", ge=0)
     remove_query: Literal["auto", "always", "never"] | None = flag(
@@ -78,6 +78,7 @@ class BeirSettings(Settings):
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
     no_raw: bool = NO_RAW
+    dry_run: bool = flag(False, "only say, for each step, whether it is up to date, or why it must run")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
@@ -85,46 +86,37 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(BeirSettings, argv, "run_beir.sh")
 
     from cai_pyserini.adapt.settings import AdaptSettings
+    from cai_pyserini.beir.execute import execute
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
-    from cai_pyserini.beir.layout import Layout
-    from cai_pyserini.beir.plan import run
+    from cai_pyserini.beir.plan import plan, require
     from cai_pyserini.beir.report import searches, table
     from cai_pyserini.beir.results import verify
+    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.core import steps
     from cai_pyserini.core.config import load_encoder, load_index_config
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
-    config = load_index_config(settings.collection).replace(**changes)
-    encoder = load_encoder(settings.encoder)
-    output = settings.output or Path("runs") / config.name / encoder.name
+    config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
+    shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
+    experiment = Experiment(
+        collection=config,
+        encoder=encoder,
+        dense=load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
+        raw=not settings.no_raw,
+        **settings.model_dump(include=shared),
+    )
+    run = RunFolder(settings.output or Path("runs") / config.name / encoder.name, experiment)
     adaptation = None
     if settings.adapt:
         adaptation = AdaptSettings(
             collection=settings.collection,
             base=settings.encoder,
             dense=settings.dense,
-            output=Layout(output).adapted,
-            vectors=output / "vectors",
+            output=run.adapted,
+            vectors=run.vectors,
             seed=settings.seed,
             device="cpu" if settings.device == "cpu" else "auto",
         )
-    experiment = Experiment(
-        config,
-        encoder,
-        output,
-        config.split,
-        settings.device,
-        settings.precision,
-        settings.batch_size,
-        settings.threads,
-        settings.depth,
-        settings.alpha,
-        tuple(settings.weights) or None,
-        load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
-        settings.cross_encoder,
-        settings.generated,
-        adaptation,
-        not settings.no_raw,
-    )
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
     names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
     if "all" in names:
@@ -132,11 +124,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         names = [*every, *(name for name in names if name not in {"all", *every})]
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
-    results = run(experiment, names)
+    systems = [parse_system(name) for name in dict.fromkeys(names)]
+    if settings.dry_run:
+        require(run, systems, adaptation)
+        steps.print_plan(plan(run, systems, adaptation))
+        return
+    results = execute(run, systems, adaptation)
     print(table(results))
-    print(f"\n{experiment.layout.report}")
+    print(f"\n{run.report}")
     if not results.scored:
-        print(f"\n{searches(results, output)}")
+        print(f"\n{searches(results, run.folder)}")
     if settings.verify:
         print(verify(results, config))
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.results import BASELINE, COUNTS, MANY, Feedback, Results
+from cai_pyserini.beir.results import BASELINE, COUNTS, Results
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import ADAPTED
 from cai_pyserini.core import artifact, tables
 from cai_pyserini.evaluate.measures import MEASURES
@@ -19,10 +19,10 @@ SIGNIFICANT = 0.05
 GAINED = "changed by adaptation"
 
 
-def write(results: Results, layout: Layout) -> None:
+def write(results: Results, run: RunFolder) -> None:
     """Write results.json and report.md."""
-    artifact.write_text(layout.results, json.dumps(asdict(results), indent=1) + "\n")
-    artifact.write_text(layout.report, markdown(results))
+    artifact.write_text(run.results_file, json.dumps(asdict(results), indent=1) + "\n")
+    artifact.write_text(run.report, markdown(results))
 
 
 def table(results: Results) -> str:
@@ -64,7 +64,6 @@ def markdown(results: Results) -> str:
         + " beside SPLADE."
         for index, alphas in results.alpha.items()
     ]
-    sections += [_feedback_line(name, feedback) for name, feedback in results.feedback.items()]
     if results.gains:
         sections += [
             "## Adaptation",
@@ -81,12 +80,10 @@ def markdown(results: Results) -> str:
     indexes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in results.index_bytes.items())
     sections += ["## Time and space", tables.markdown(seconds), f"Indexes: {indexes}."]
     if results.nonzeros_per_document is not None:
-        sections.append(
-            f"{results.nonzeros_per_document:.1f} non-zeros per document, encoded in {settings['precision']}."
-        )
-    models = {"Dense encoder": (settings["dense"] or {}).get("name"), "Cross-encoder": settings["cross_encoder"]}
+        sections.append(f"{results.nonzeros_per_document:.1f} non-zeros per document, encoded in {results.precision}.")
+    models = {"Dense encoder": settings.get("dense", {}).get("name"), "Cross-encoder": settings.get("cross_encoder")}
     sections += [f"{kind}: {name}." for kind, name in models.items() if name]
-    sections += [f"Quantization of {name}: {loss_text(loss)}." for name, loss in settings["quantization_loss"].items()]
+    sections += [f"Quantization of {name}: {loss_text(loss)}." for name, loss in results.quantization_loss.items()]
     sections.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".")
     return "\n\n".join(sections) + "\n"
 
@@ -154,20 +151,6 @@ def _counts_text(counts: dict[str, float]) -> str:
 def _best_lines(results: Results) -> list[str]:
     """The best system for each need at query time."""
     return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
-
-
-def _feedback_line(name: str, feedback: Feedback) -> str:
-    """Where feedback helps, and where not."""
-    groups = [
-        f"{value:+.4f} on the {count:,} queries with {which} {MANY} relevant documents"
-        for value, count, which in (
-            (feedback.many, feedback.many_queries, "at least"),
-            (feedback.few, feedback.queries - feedback.many_queries, "fewer than"),
-        )
-        if value is not None
-    ]
-    change = f"{feedback.difference:+.4f} (p: {p_text(feedback.p)})"
-    return f"{name}: feedback changes {MEASURES[0]} by {change}: {'; '.join(groups)}."
 
 
 def _legend(results: Results, mark: str) -> list[str]:

@@ -1,44 +1,14 @@
-"""Results: what the stages of an experiment have measured, and whether it is as expected."""
+"""The results of an experiment, as in results.json, and whether they are as expected."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.systems import ADAPTED, System, with_parts
-from cai_pyserini.collection.contract import Qrels
-from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, IndexConfig
+from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
-from cai_pyserini.evaluate.significance import compare, compare_pairs
+from cai_pyserini.evaluate.measures import MEASURES
 
 BASELINE = "bm25"
-NEEDS: dict[str, set[str]] = {  # at query time
-    "without a model": set(),
-    "with SPLADE": {"splade"},
-    "with any model": {"splade", "dense", "cross-encoder"},
-}
 COUNTS = ("documents", "passages", "queries", "judgments")
-OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_judgments")
-MANY = 5  # relevant documents
-
-
-@dataclass
-class Feedback:
-    """What feedback adds to nDCG@10: `few` on queries with fewer than MANY relevant documents, `many` on the others;
-    None where there are no such queries."""
-
-    difference: float
-    p: float | None
-    few: float | None
-    many: float | None
-    queries: int
-    many_queries: int
 
 
 @dataclass
@@ -59,11 +29,12 @@ class Results:
     nonzeros_per_document: float | None  # of SPLADE's raw vectors
     best: dict[str, str]  # what is needed at query time -> the best system
     alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
-    feedback: dict[str, Feedback]  # system with feedback -> its gain
     gains: dict[str, dict[str, float | None]]  # adapted system -> difference to the same before adaptation, and p
     decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
     counts: dict[str, float]
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # see Experiment.record
+    precision: str | None  # of the encoding
+    quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
     versions: dict[str, str]
     published: list[dict[str, Any]]
 
@@ -71,117 +42,6 @@ class Results:
     def scored(self) -> bool:
         """Whether there are scores."""
         return any(MEASURES[0] in row for row in self.systems.values())
-
-
-def gather(
-    experiment: Experiment, systems: Sequence[System], qrels: Qrels | None, timings: dict[str, float]
-) -> Results:
-    """Collect the results of all stages from the run folder."""
-    layout, config = experiment.layout, experiment.collection
-    check = artifact.require(layout.collection, "beir")
-    values: dict[str, PerQuery] = {}
-    if qrels:
-        values = {system.name: json.loads(layout.evaluation(system).read_text(encoding="utf-8")) for system in systems}
-    rows: dict[str, dict[str, float]] = {}
-    for system in systems if "queries" in check.stats else []:
-        rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
-        rows[system.name]["queries"] = check.stats["queries"]
-        run = artifact.require(layout.run(system), "search", "fusion fuse", "fusion rerank")
-        rows[system.name]["ms_per_query"] = run.stats["ms_per_query"]
-    main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
-    feedback = {
-        name: _feedback(measured, main_measure[plain], qrels or {})
-        for name, measured in main_measure.items()
-        if name.endswith("-prf") and (plain := name.removesuffix("-prf")) in main_measure
-    }
-    pairs = {
-        name: (main_measure[plain], measured)
-        for name, measured in main_measure.items()
-        if name.startswith(ADAPTED) and (plain := name.removeprefix(ADAPTED)) in main_measure
-    }
-    baseline = main_measure.pop(BASELINE, None)
-    comparisons = compare(baseline, main_measure) if baseline and main_measure else {}
-
-    needed = with_parts(systems)
-    indexes = {s.index: artifact.require(layout.index(s), "index") for s in needed if layout.index(s).is_dir()}
-    splade = [system for system in needed if system.kind == "splade"]
-    adaptation = artifact.read_manifest(layout.adapted) if any(system.adapted for system in needed) else None
-    weights = artifact.read_manifest(layout.weights) if any(map(experiment.balances, needed)) else None
-    raw = None
-    if splade:
-        first = min(splade, key=lambda system: system.adapted)
-        raw = layout.vectors(replace(first, smooth=False), "documents", experiment.split)
-    vectors = raw and artifact.require(raw, "encode")
-    return Results(
-        collection=config.name,
-        encoder=experiment.encoder.name,
-        split=experiment.split,
-        systems=rows,
-        comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
-        timings_s=timings,
-        index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
-        searches={name: next(s.name for s in needed if s.parts == () and s.index == name) for name in indexes},
-        best=_best(systems, rows) if qrels else {},
-        alpha={
-            system.index: artifact.require(layout.impacts(system), "impact").stats["alpha"]
-            for system in splade
-            if system.joint
-        },
-        feedback=feedback,
-        gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
-        decision=[line for manifest in (weights, adaptation) if manifest for line in manifest.stats["decision"]],
-        nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
-        counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
-        settings={
-            "collection": {
-                "source": _location(config),
-                **config.model_dump(include={"fields", "columns", "query_columns", "passages", "passage_overlap"}),
-            },
-            "encoder": _without_none(experiment.encoder),
-            "dense": experiment.dense and _without_none(experiment.dense),
-            "cross_encoder": experiment.cross_encoder,
-            "generated": experiment.generated,
-            "precision": vectors and vectors.recipe["precision"],
-            "bm25": {"k1": config.k1, "b": config.b},
-            "hits": config.hits,
-            "depth": experiment.depth,
-            "remove_query": config.remove_query,
-            "quantization_loss": {
-                system.index: artifact.require(layout.impacts(system), "impact").stats["loss"] for system in splade
-            },
-        },
-        versions=check.versions,
-        published=[score.model_dump() for score in config.published],
-    )
-
-
-def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[str, str]:
-    """The best system of those that need no more than each of NEEDS at query time."""
-    found = {}
-    for label, models in NEEDS.items():
-        if names := [system.name for system in systems if system.models <= models]:
-            found[label] = max(names, key=lambda name: rows[name][MEASURES[0]])
-    return found
-
-
-def _feedback(with_feedback: dict[str, float], plain: dict[str, float], qrels: Qrels) -> Feedback:
-    relevant = {query: sum(grade > 0 for grade in grades.values()) for query, grades in qrels.items()}
-    gains: dict[bool, list[float]] = {False: [], True: []}
-    for query, value in with_feedback.items():
-        gains[relevant.get(query, 0) >= MANY].append(value - plain[query])
-    comparison = compare(plain, {"": with_feedback})[""]
-    few, many = (float(np.mean(gains[is_many])) if gains[is_many] else None for is_many in (False, True))
-    return Feedback(comparison.difference, comparison.p, few, many, len(with_feedback), len(gains[True]))
-
-
-def _location(config: IndexConfig) -> str:
-    """The source of a collection; a folder or file as an absolute path."""
-    path = Path(config.source)
-    return str(path.resolve()) if config.source != "hpo" and path.exists() else config.source
-
-
-def _without_none(config: EncoderConfig) -> dict[str, Any]:
-    return config.model_dump(exclude_none=True)
 
 
 def verify(results: Results, config: IndexConfig) -> str:

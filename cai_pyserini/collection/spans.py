@@ -1,9 +1,26 @@
-"""Spans of a text, which stand in for queries where there are none."""
+"""Parts of texts: passages to search, and random spans that stand in for queries where there are none."""
 
 import random
 
-SHORTEST, LONGEST = 5, 12  # words
-SHARE = 3  # a span is at most this part of its text: a whole document is no query
+SHORTEST, LONGEST = 5, 12  # words of a random span
+SHARE = 3  # a random span is at most this part of its text: a whole document is no query
+
+
+def passage_starts(words: int, size: int, step: int) -> list[int]:
+    """Where the passages of `size` words begin in a text, `step` words apart. The last one begins earlier if need be,
+    so that all are equally long."""
+    last = max(words - size, 0)
+    return [*range(0, last, step), last]
+
+
+def passages(text: str, size: int, overlap: int) -> list[str]:
+    """The passages of a text, `size` words each, of which consecutive ones share `overlap` or, the last two, more.
+
+    A text that is no longer than a passage stays as it is.
+    """
+    words = text.split()
+    starts = passage_starts(len(words), size, size - overlap)
+    return [" ".join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
 
 
 def random_span(text: str, draw: random.Random) -> str | None:

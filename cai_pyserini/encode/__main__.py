@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     vectors, seconds = manifest.stats["vectors"], manifest.stats["seconds"]
     print(
         f"{settings.output}: {vectors:,} vectors, {manifest.stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
-        f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.recipe['precision']}"
+        f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.stats['encoder']['precision']}"
     )
 
 

@@ -25,13 +25,8 @@ PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     """Write the measures of every query as JSON, see PerQuery."""
-    recipe = {
-        **artifact.made_by(__name__, "beir"),
-        "result": "evaluation",
-        "run": run_digest(run),
-        "qrels": artifact.digest(qrels),
-        "measures": list(MEASURES),
-    }
+    inputs = {"run": run_digest(run), "qrels": artifact.digest(qrels)}
+    recipe = artifact.recipe("beir", inputs, result="evaluation", measures=list(MEASURES))
 
     def write(path: Path) -> artifact.Stats:
         values = measure_run(qrels, run)

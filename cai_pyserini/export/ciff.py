@@ -4,19 +4,18 @@ A file is a sequence of protobuf messages, each after its length: a header, a po
 terms' bytes, and a record per document. See github.com/osirrc/ciff. The document numbers of a list are gaps, except for
 the first one. Impacts take the place of term frequencies.
 
-Documents are read twice, to count the postings of each term, and to write each posting to its place in a temporary
-file; so memory grows with the number of terms, not of documents.
+Documents are read twice, first to count the postings of each term, then to write each posting to its place in a
+temporary file; so memory grows with the number of terms, not of documents.
 """
 
 import shutil
 from collections import Counter
-from itertools import batched
+from itertools import batched, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.export.source import Source
 
@@ -25,44 +24,40 @@ BATCH = 10_000  # documents between writes to the temporary file
 NAME = "index.ciff"
 
 
-def export_ciff(source: Source, output: Path) -> artifact.Manifest:
+def write_ciff(source: Source, folder: Path) -> list[str]:
     """Write index.ciff, and queries.jsonl if there are topics."""
-
-    def write(folder: Path) -> list[str]:
-        frequencies: Counter[str] = Counter()  # of documents, by term
-        documents = total = 0
-        records = folder / "documents"
-        with records.open("wb") as file:
-            for documents, (id, vector) in enumerate(source.documents(), 1):
-                length = sum(vector.values())
-                _write(file, _number(1, documents - 1), _text(2, id), _number(3, length))
-                total += length
-                frequencies.update(vector.keys())
-        terms = sorted(frequencies, key=str.encode)
-        ends = np.cumsum([frequencies[term] for term in terms])
-        path = folder / "postings"
-        postings = _postings(source, path, {term: number for number, term in enumerate(terms)}, ends)
-        with (folder / NAME).open("wb") as file:
-            _write_header(file, len(terms), documents, total, f"impacts of {source.config.name}")
-            starts = [0, *ends[:-1].tolist()]
-            for term, start, end in progress(zip(terms, starts, ends.tolist(), strict=True), len(terms), NAME, "term"):
-                _write_list(file, term, postings[start:end])
-            with records.open("rb") as written:
-                shutil.copyfileobj(written, file)
-        path.unlink()
-        records.unlink()
-        queries = source.queries()
-        if queries:
-            jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
-        return ["nothing else; whether impacts above 255 are kept depends on the reader (BMP has 8 bits)"]
-
-    return source.export(output, write, "ciff")
+    frequencies: Counter[str] = Counter()  # of documents, by term
+    documents = total = 0
+    records = folder / "documents"
+    with records.open("wb") as file:
+        for documents, (id, vector) in enumerate(source.documents(), 1):
+            length = sum(vector.values())
+            _write(file, _number(1, documents - 1), _text(2, id), _number(3, length))
+            total += length
+            frequencies.update(vector.keys())
+    terms = sorted(frequencies, key=str.encode)
+    starts = np.cumsum([0, *(frequencies[term] for term in terms)])
+    path = folder / "postings"
+    postings = _postings(source, path, {term: number for number, term in enumerate(terms)}, starts)
+    with (folder / NAME).open("wb") as file:
+        counts = [VERSION, len(terms), documents, len(terms), documents, total]
+        average = b"\x39" + np.array(total / documents, "<f8").tobytes()  # field 7, a double
+        description = _text(8, f"impacts of {source.config.name}")
+        _write(file, *(_number(field, count) for field, count in enumerate(counts, 1)), average, description)
+        for term, (start, end) in progress(zip(terms, pairwise(starts), strict=True), len(terms), NAME, "term"):
+            _write_list(file, term, postings[start:end])
+        with records.open("rb") as written:
+            shutil.copyfileobj(written, file)
+    path.unlink()
+    records.unlink()
+    source.write_queries(folder)
+    return ["nothing else; whether impacts above 255 are kept depends on the reader (BMP has 8 bits)"]
 
 
-def _postings(source: Source, path: Path, numbers: dict[str, int], ends: np.ndarray) -> np.ndarray:
-    """(document, impact) of every posting, in the order of terms and then of documents: a file in memory's place."""
-    postings = np.memmap(path, np.int32, "w+", shape=(int(ends[-1]), 2))
-    free = np.concatenate([[0], ends[:-1]])  # the next place of each term
+def _postings(source: Source, path: Path, numbers: dict[str, int], starts: np.ndarray) -> np.ndarray:
+    """(document, impact) of every posting, in the order of terms and then of documents, in a memory-mapped file."""
+    postings = np.memmap(path, np.int32, "w+", shape=(int(starts[-1]), 2))
+    free = starts[:-1].copy()  # the next place of each term
     for batch in batched(enumerate(source.documents()), BATCH):
         entries = [
             (numbers[term], document, impact) for document, (_, vector) in batch for term, impact in vector.items()
@@ -76,12 +71,6 @@ def _postings(source: Source, path: Path, numbers: dict[str, int], ends: np.ndar
         postings[places] = rows[:, 1:]
         free[present] += counts
     return postings
-
-
-def _write_header(file: BinaryIO, terms: int, documents: int, total: int, description: str) -> None:
-    average = b"\x39" + np.array(total / documents, "<f8").tobytes()  # field 7, a double
-    counts = [VERSION, terms, documents, terms, documents, total]
-    _write(file, *(_number(field, value) for field, value in enumerate(counts, 1)), average, _text(8, description))
 
 
 def _write_list(file: BinaryIO, term: str, postings: np.ndarray) -> None:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,14 +32,9 @@ def fuse(
 
     Warns of runs with scores below 0, if these change what the method does.
     """
-    recipe = {
-        **artifact.made_by(__name__, "fusion fuse"),
-        "runs": [run_digest(run) for run in runs],
-        "method": method,
-        "depth": depth,
-        "hits": hits,
-        "weights": weights and [*map(float, weights)],
-    }
+    settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
+    inputs = {"runs": [run_digest(run) for run in runs]}
+    recipe = artifact.recipe("fusion fuse", inputs, method=method, hits=hits, **settings)
 
     def write(path: Path) -> artifact.Stats:
         seconds, queries = 0.0, 0
@@ -60,7 +55,7 @@ def fuse(
         for run, count in (+negative).items():
             consequence = FUSIONS[method].below_0
             logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
-        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs)}
+        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs), **settings}
 
     return artifact.make(output, recipe, write, folder=False)
 

@@ -11,8 +11,7 @@ from cai_pyserini.core.trec import read_run, sorted_run, top, write_run
 from cai_pyserini.fusion.fuse import add_latency, run_digest
 from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.cross_encoder import CrossEncoder
-from cai_pyserini.models.transformer import Precision
+from cai_pyserini.models.device import Precision
 
 
 def rerank(
@@ -30,15 +29,12 @@ def rerank(
 
     Raises CaiError for a query that is not among the topics, and for a document that is not in the collection.
     """
-    recipe = {
-        **artifact.made_by(__name__, "fusion rerank"),
-        "run": run_digest(run),
-        "topics": artifact.digest(topics),
-        "checkpoint": checkpoint_digest(checkpoint),
-        "depth": depth,
-    }
+    inputs = {"run": run_digest(run), "topics": artifact.digest(topics), "checkpoint": checkpoint_digest(checkpoint)}
+    recipe = artifact.recipe("fusion rerank", inputs, depth=depth)
 
     def write(path: Path) -> artifact.Stats:
+        from cai_pyserini.models.cross_encoder import CrossEncoder  # imports torch, which takes seconds
+
         candidates = top(read_run(run), depth)
         queries, documents = (candidates[column].astype(object) for column in ("query_id", "doc_id"))
         if unknown := sorted(set(queries) - topics.keys()):

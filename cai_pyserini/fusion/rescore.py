@@ -35,12 +35,8 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
 
     `own` is the system's run; `scorer` scores the documents that are missing from it.
     """
-    recipe = {
-        **artifact.made_by(__name__, "beir"),
-        "result": "rescored",
-        "runs": [run_digest(run) for run in (own, *others)],
-        "depth": depth,
-    }
+    inputs = {"runs": [run_digest(run) for run in (own, *others)]}
+    recipe = artifact.recipe("beir", inputs, result="rescored", depth=depth)
 
     def write(path: Path) -> artifact.Stats:
         runs = [read_run(run) for run in (own, *others)]

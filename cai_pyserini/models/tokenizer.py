@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from transformers import AutoTokenizer
 
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.errors import CaiError
@@ -26,6 +25,8 @@ class Tokenizer:
     def __init__(self, checkpoint: Path):
         if not any((checkpoint / name).is_file() for name in ("tokenizer.json", "vocab.txt", "tokenizer.model")):
             raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+        from transformers import AutoTokenizer  # imports torch, which takes seconds
+
         try:
             loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
         except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions

@@ -1,7 +1,7 @@
 """What a model reads of texts: their first tokens, or all tokens in windows."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import batched
 from typing import Self
@@ -12,6 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.tokenizer import Tokenizer
 
 NAME = 200  # characters of a name in error messages
+Done = Callable[[int], object]  # called with the number of texts that have been processed
 TOKENIZED = 256  # texts that are tokenized at a time
 
 

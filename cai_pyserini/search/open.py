@@ -1,22 +1,21 @@
 """Open what is on disk: an index, or systems of a run folder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from cai_pyserini.beir.layout import Layout
+from cai_pyserini.beir.run_folder import BEIR, RunFolder
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import build
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.index.shards import Index, folders
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.search.engine import Engine
-from cai_pyserini.search.lucene_index import LuceneIndex
 from cai_pyserini.search.retriever import Retriever
 
 
@@ -31,6 +30,28 @@ def open_index(
     return Engine(name, {name: Retriever(index, encoder, query, device)})
 
 
+def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
+    """Indexes, and systems of run folders, by default all that have indexes, by name.
+
+    Raises CaiError for what cannot be opened, and for two of one name.
+    """
+    engines: dict[str, Engine] = {}
+    with ExitStack() as on_error:
+        for folder in map(index_here, folders):
+            opened: Iterable[Engine]
+            if RunFolder(folder).is_finished:
+                run = OpenRun(folder, device)
+                opened = map(run.open, systems or run.systems)
+            else:
+                opened = [open_index(folder, device=device)]
+            for engine in opened:
+                on_error.callback(engine.close)
+                if engines.setdefault(engine.name, engine) is not engine:
+                    raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
+        on_error.pop_all()
+    return engines
+
+
 class OpenRun:
     """A run folder whose systems are opened one by one, and share indexes and models.
 
@@ -38,76 +59,65 @@ class OpenRun:
     """
 
     def __init__(self, folder: Path, device: str = "auto"):
-        self._layout, self._device = Layout(folder), device
-        if not self._layout.results.is_file():
-            raise CaiError(f"{folder} has no finished run: make one with `python -m cai_pyserini.beir`")
-        results = json.loads(self._layout.results.read_text(encoding="utf-8"))
-        self._settings: dict[str, Any] = results["settings"]
-        self._scores: dict[str, float] = dict.fromkeys(results["searches"].values(), 0.0)  # without queries
-        self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results["systems"].items()}
+        self._run, self._device = RunFolder(folder), device
+        results = self._run.results
+        self._scores: dict[str, float] = dict.fromkeys(results.searches.values(), 0.0)  # without queries
+        self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
         self._retrievers: dict[str, Retriever] = {}
         self._encoders: dict[str, Encoder] = {}
 
     @property
     def systems(self) -> list[str]:
         """The systems that can be opened, the best first."""
-        names = sorted(self._scores, key=lambda name: -self._scores[name])
-        return [name for name in names if not _unfit(system := parse_system(name)) and not self._missing(system)]
+        systems = map(parse_system, sorted(self._scores, key=lambda name: -self._scores[name]))
+        return [s.name for s in systems if not _unfit(s) and not self._missing(s)]
 
     def open(self, name: str) -> Engine:
-        """A system.
-
-        Raises CaiError where an index is missing, and for a system that needs more than indexes: cross-encoder, -exact,
-        -prf.
-        """
-        system, layout = parse_system(name), self._layout
+        """A system. Raises CaiError for a missing index, and for cross-encoder and -exact."""
+        system, experiment = parse_system(name), self._run.experiment
         if unfit := _unfit(system):
             raise CaiError(f"{unfit} cannot be searched by hand: its scores need more than indexes")
         if missing := self._missing(system):
             raise CaiError(
-                f"{layout.folder} has no index of {missing}: run `python -m cai_pyserini.beir` with --systems {name}, "
+                f"{self._run.folder} has no index of {missing}: run {BEIR} with --systems {name}, "
                 f"or take one of {', '.join(self.systems)}"
             )
         parts = _searched(system)
         retrievers = {part.name: self._retriever(part) for part in parts}
         texts = self._texts if all(part.kind == "dense" for part in parts) else None
-        passages = self._settings["collection"]["passages"] is not None
+        passages = experiment.collection.passages is not None
         if system.kind != "hybrid":
             return Engine(name, retrievers, passages=passages, texts=texts)
-        depth, hits = self._settings["depth"], self._settings["hits"]
-        return Engine(name, retrievers, system.fusion, depth, hits, self._weights(system), passages, texts)
+        depth, hits, weights = experiment.depth, experiment.collection.hits, self._weights(system)
+        return Engine(name, retrievers, system.fusion, depth, hits, weights, passages, texts)
 
     def _missing(self, system: System) -> str | None:
         """The first part of a system that has no index."""
         parts = _searched(system)
-        return next((part.name for part in parts if not artifact.read_manifest(self._layout.index(part))), None)
+        return next((part.name for part in parts if not artifact.read_manifest(self._run.index(part))), None)
 
     def _retriever(self, system: System) -> Retriever:
         if system.name not in self._retrievers:
-            encoder: EncoderConfig | None = None
-            if system.kind == "dense":
-                encoder = build(EncoderConfig, self._settings["dense"], str(self._layout.results))
-                if system.adapted:
-                    encoder = load_encoder(str(self._layout.adapted_dense))
-                encoder = encoder.replace(idf=str(self._layout.idf(system)) if system.idf else None)
+            encoder = self._run.encoder(system).config if system.kind == "dense" else None
             query: Representation | None = "bow" if system.bow else "splade" if system.kind == "splade" else None
-            index, bm25 = self._layout.index(system), self._settings["bm25"]
-            retriever = Retriever(index, encoder, query, self._device, bm25["k1"], bm25["b"], self._encoders)
+            index, collection = self._run.index(system), self._run.experiment.collection
+            k1, b = collection.k1, collection.b
+            retriever = Retriever(index, encoder, query, self._device, k1, b, self._encoders)
             self._retrievers[system.name] = retriever
         return self._retrievers[system.name]
 
     @cached_property
     def _texts(self) -> LuceneIndex | None:
         """An index that stores the documents, which a dense one cannot; None if there is none."""
-        indexes = (path.parent for path in sorted(self._layout.folder.glob("indexes/*/segments_*")))
-        return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").recipe["raw"]), None)
+        indexes = (path.parent for path in sorted(self._run.folder.glob("indexes/*/segments_*")))
+        return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
     def _weights(self, hybrid: System) -> Sequence[float] | None:
         """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
-        if run := artifact.read_manifest(self._layout.run(hybrid)):
-            weights: list[float] | None = run.recipe["weights"]
+        if run := artifact.read_manifest(self._run.run(hybrid)):
+            weights: list[float] | None = run.stats["weights"]
             return weights
-        return list(json.loads(self._layout.weights.read_text(encoding="utf-8")).values()) if hybrid.balanced else None
+        return list(json.loads(self._run.weights.read_text(encoding="utf-8")).values()) if hybrid.balanced else None
 
 
 def _searched(system: System) -> Sequence[System]:
@@ -116,4 +126,4 @@ def _searched(system: System) -> Sequence[System]:
 
 def _unfit(system: System) -> str | None:
     """The part of a system that needs more than indexes."""
-    return next((s.name for s in system.walk() if s.kind == "cross-encoder" or s.exact or s.feedback), None)
+    return next((s.name for s in system.walk() if s.kind == "cross-encoder" or s.exact), None)

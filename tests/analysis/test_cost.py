@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.cost import Cost, Distribution, activations, costs, plot
-from cai_pyserini.analysis.finished_run import FinishedRun
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.core import jsonl
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.words.analyzer import Analyzer
@@ -17,12 +17,12 @@ SPLADE = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"]
 
 
 @pytest.fixture(scope="module")
-def run(run_folder: Path) -> FinishedRun:
-    return FinishedRun(run_folder)
+def run(run_folder: Path) -> RunFolder:
+    return RunFolder(run_folder)
 
 
 @pytest.fixture(scope="module")
-def found(run: FinishedRun) -> dict[str, Cost]:
+def found(run: RunFolder) -> dict[str, Cost]:
     return {cost.system: cost for cost in costs(run)}
 
 
@@ -37,9 +37,9 @@ def test_activations_worked_example() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["splade-doc", "joint-splade-doc-idf"])
 def test_impacts_and_products_are_those_of_the_index(
-    system: str, run: FinishedRun, found: dict[str, Cost], checkpoint: Path
+    system: str, run: RunFolder, found: dict[str, Cost], checkpoint: Path
 ) -> None:
-    impacts = run.layout.folder / "impacts" / system.replace("-doc", "") / "00000.jsonl"
+    impacts = run.folder / "impacts" / system.replace("-doc", "") / "00000.jsonl"
     documents = [set(record["vector"]) for _, record in jsonl.read(impacts)]
     tokenizer = Tokenizer(checkpoint)
     tokens = tokenizer.encode(list(run.topics.values()), None, special=False)
@@ -55,10 +55,10 @@ def test_impacts_and_products_are_those_of_the_index(
 
 
 @pytest.mark.slow
-def test_size_and_latency_are_those_of_the_manifests(run: FinishedRun, found: dict[str, Cost]) -> None:
+def test_size_and_latency_are_those_of_the_manifests(run: RunFolder, found: dict[str, Cost]) -> None:
     assert list(found) == [*SPLADE, "joint-splade-idf", "joint-splade-doc-idf"]
     assert found["splade"].flops > found["splade-doc"].flops
-    folder = run.layout.folder
+    folder = run.folder
     index = json.loads((folder / "indexes" / "splade" / "manifest.json").read_text())["stats"]
     assert found["splade"].index_bytes == index["bytes"]
     assert found["splade"].bytes_per_document == index["bytes"] / 12

@@ -13,8 +13,8 @@ import pytest
 
 from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.explain import explain_query, page, text
-from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
@@ -73,23 +73,23 @@ def test_text_of_a_case() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+def run(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of every kind of system but the cross-encoder on the tiny collection."""
     folder = Path(shutil.copytree(run_folder, tmp_path_factory.mktemp("explain") / "run"))
     beir([str(tiny), "--output", str(folder), "--dense", "splade-tiny", "--systems", *ALL])
-    return FinishedRun(folder)
+    return RunFolder(folder)
 
 
 @pytest.fixture(scope="module")
-def opened(run: FinishedRun) -> OpenRun:
-    return OpenRun(run.layout.folder)
+def opened(run: RunFolder) -> OpenRun:
+    return OpenRun(run.folder)
 
 
 Explain = Callable[..., dict[str, list[Explanation]]]
 
 
 @pytest.fixture(scope="module")
-def explain(run: FinishedRun, opened: OpenRun) -> Explain:
+def explain(run: RunFolder, opened: OpenRun) -> Explain:
     """The explanations of a query by system."""
     return lambda *arguments, **settings: explain_query(run, opened, *arguments, **settings).systems
 
@@ -101,10 +101,10 @@ def explained(explain: Explain) -> dict[str, dict[str, list[Explanation]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ALL)
-def test_explained_scores_are_those_of_the_run(system: str, run: FinishedRun, explained: dict) -> None:
+def test_explained_scores_are_those_of_the_run(system: str, run: RunFolder, explained: dict) -> None:
     """Also of d8, a query that is a document, which its run does not have."""
     tolerance = 6e-5 if system == "bm25" else 2e-6  # Anserini rounds BM25's scores to 4 decimals
-    hits = read_run(run.layout.run(parse_system(system)))
+    hits = read_run(run.run(parse_system(system)))
     for query in QUERIES:
         expected = hits[hits["query_id"] == query]
         found = explained[query][system]
@@ -124,8 +124,8 @@ def test_a_bm25_term_worked_example(explain: Explain) -> None:
 
 
 @pytest.mark.slow
-def test_splade_terms_are_those_of_the_index(run: FinishedRun, explain: Explain) -> None:
-    folder = run.layout.folder
+def test_splade_terms_are_those_of_the_index(run: RunFolder, explain: Explain) -> None:
+    folder = run.folder
     indexed = {r["id"]: r["vector"] for _, r in jsonl.read(folder / "impacts" / "splade-idf" / "00000.jsonl")}
     scale = json.loads((folder / "indexes" / "splade-idf" / "manifest.json").read_text())["stats"]["document_scale"]
     found = explain("q3", ["splade-doc-idf"])["splade-doc-idf"]
@@ -138,13 +138,13 @@ def test_splade_terms_are_those_of_the_index(run: FinishedRun, explain: Explain)
 
 
 @pytest.mark.slow
-def test_words_of_a_joint_index_have_bm25s_weight(run: FinishedRun, explain: Explain) -> None:
+def test_words_of_a_joint_index_have_bm25s_weight(run: RunFolder, explain: Explain) -> None:
     (joint,), (splade,), (bm25,) = explain(
         "q2", ["joint-splade-doc-idf", "splade-doc-idf", "bm25"], documents=["d4"]
     ).values()
     words = {term.term: term for term in joint.terms if term.term.startswith("bm25:")}
     assert [term for term in joint.terms if term.term not in words] == splade.terms
-    config = load_encoder(str(run.layout.index(parse_system("joint-splade-doc-idf"))))
+    config = load_encoder(str(run.index(parse_system("joint-splade-doc-idf"))))
     assert config.joint and words.keys() == {f"bm25:{t.term}" for t in bm25.terms} == {"bm25:bladder", "bm25:infect"}
     for term in bm25.terms:
         word = words[f"bm25:{term.term}"]
@@ -155,10 +155,10 @@ def test_words_of_a_joint_index_have_bm25s_weight(run: FinishedRun, explain: Exp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document, absent", [("d5", False), ("d7", True)])
-def test_shares_of_a_zscore(document: str, absent: bool, run: FinishedRun, explain: Explain) -> None:
+def test_shares_of_a_zscore(document: str, absent: bool, run: RunFolder, explain: Explain) -> None:
     """A document that a part has not found has the share of the part's last one."""
     (explained,) = explain("q3", [ZSCORE], documents=[document])[ZSCORE]
-    hits = scores_by_query(read_run(run.layout.run(parse_system("bm25"))))["q3"]
+    hits = scores_by_query(read_run(run.run(parse_system("bm25"))))["q3"]
     bm25, splade, dense = explained.parts
     assert (bm25.explanation.rank is None) == absent
     values = np.array(list(hits.values()))
@@ -186,13 +186,13 @@ def test_a_part_that_lacks_the_document_counts_0_unless_exact(system: str, expla
 
 
 @pytest.mark.slow
-def test_relevant_and_chosen_documents_are_explained_wherever_they_are(run: FinishedRun, explain: Explain) -> None:
+def test_relevant_and_chosen_documents_are_explained_wherever_they_are(run: RunFolder, explain: Explain) -> None:
     # q4, "heart attack while running", has no word in common with d6, "myocardial infarction in a marathon runner".
     found = explain("q4", ["bm25", "splade-idf", "hybrid-splade-idf-minmax"], depth=1)
     assert found["bm25"] == [Explanation("bm25", "d6", None, 0.0, 1, [], [])]
     assert found["bm25"][0].heading == "not in the run: d6, score 0.0000, ★ relevant, grade 1"
     splade = found["splade-idf"][-1]
-    ranked = list(read_run(run.layout.run(parse_system("splade-idf"))).query("query_id == 'q4'")["doc_id"])
+    ranked = list(read_run(run.run(parse_system("splade-idf"))).query("query_id == 'q4'")["doc_id"])
     assert splade.document == "d6" and splade.rank == ranked.index("d6") + 1 and splade.terms
     assert found["hybrid-splade-idf-minmax"][-1].parts[1].explanation == splade
     assert explain("q2", ["bm25"], documents=["d5"])["bm25"] == [Explanation("bm25", "d5", None, 0.0, None, [], [])]
@@ -243,7 +243,7 @@ class Structure(HTMLParser):
 
 
 @pytest.mark.slow
-def test_a_page_escapes_and_marks(run: FinishedRun, opened: OpenRun, explain: Explain) -> None:
+def test_a_page_escapes_and_marks(run: RunFolder, opened: OpenRun, explain: Explain) -> None:
     found = explain("q2", ["bm25", "joint-splade-doc-idf", "hybrid-splade-idf"], documents=["d4"])
     contents = "<script>alert('x')</script> Bladders & rats"
     source = page(run, opened, Case("q2", "<b>bladder</b>", {"d4": contents}, found), 10)
@@ -260,7 +260,7 @@ def test_a_page_escapes_and_marks(run: FinishedRun, opened: OpenRun, explain: Ex
 
 
 @pytest.mark.slow
-def test_a_page_can_be_read_aloud(run: FinishedRun, opened: OpenRun) -> None:
+def test_a_page_can_be_read_aloud(run: RunFolder, opened: OpenRun) -> None:
     case = explain_query(run, opened, "q1", ["bm25", ZSCORE], depth=1, relevant=0)
     structure = Structure(page(run, opened, case, 10))
     assert ("html", {"lang": "en"}) in structure.tags
@@ -295,9 +295,9 @@ def test_what_cannot_be_explained_is_refused(explain: Explain, arguments: tuple,
 
 
 @pytest.mark.slow
-def test_the_command(run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
-    main(["explain", "--run-folder", str(run.layout.folder), "--query", "q2", "--depth", "1", "--output", str(output)])
+    main(["explain", "--run-folder", str(run.folder), "--query", "q2", "--depth", "1", "--output", str(output)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "q2: bladder infection"
     headings = [line for line in lines if line.startswith("==")]

@@ -41,10 +41,7 @@ JOINT = System("joint-splade-idf", "splade", idf=True, joint=True)
 ADAPTED_SPLADE = System("adapted-splade-idf", "splade", idf=True, adapted=True)
 ADAPTED_DENSE = System("adapted-dense", "dense", adapted=True)
 SMOOTH = System("splade-idf-smooth", "splade", idf=True, smooth=True)
-FEEDBACK = System("splade-idf-prf", "splade", idf=True, feedback=True)
-JOINT_ALL = System(
-    "joint-splade-doc-idf-smooth-prf", "splade", bow=True, idf=True, joint=True, smooth=True, feedback=True
-)
+JOINT_ALL = System("joint-splade-doc-idf-smooth", "splade", bow=True, idf=True, joint=True, smooth=True)
 
 
 def hybrid(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False) -> System:
@@ -81,14 +78,13 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False)
         hybrid("hybrid-splade-doc-idf-dense-idf-cross-encoder", SPLADE_DOC_IDF, DENSE_IDF, CROSS_ENCODER),
         JOINT,
         SMOOTH,
-        FEEDBACK,
         JOINT_ALL,
         hybrid("hybrid-splade-idf-dense-zscore", SPLADE_IDF, DENSE, fusion="zscore"),
         hybrid("hybrid-splade-idf-zscore-exact", SPLADE_IDF, fusion="zscore", exact=True),
-        hybrid("hybrid-splade-idf-smooth-splade-idf-prf", SMOOTH, FEEDBACK),
+        hybrid("hybrid-splade-idf-smooth-dense", SMOOTH, DENSE),
         fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
         fused("fused-splade-idf-dense-exact", SPLADE_IDF, DENSE, exact=True),
-        fused("fused-bm25-joint-splade-doc-idf-smooth-prf", BM25, JOINT_ALL),
+        fused("fused-bm25-joint-splade-doc-idf-smooth", BM25, JOINT_ALL),
         ADAPTED_SPLADE,
         ADAPTED_DENSE,
         replace(JOINT_ALL, name=f"adapted-{JOINT_ALL.name}", adapted=True),
@@ -136,18 +132,16 @@ def test_names(expected: System) -> None:
         "splade-dense",
         "dense-doc",
         "cross-encoder-idf",
-        "hybrid-splade-prf-exact",  # whose queries are made during the search
         "fused-splade-idf",
         "fused-splade-idf-minmax",
         "fused-splade-splade",
         "fused-",
         "joint-bm25",
         "joint-dense",
-        "joint-splade-prf-smooth",
         "joint-splade-smooth-idf",
         "splade-joint",
         "dense-smooth",
-        "bm25-prf",
+        "splade-prf",
         "SPLADE",
         " splade",
         "all",
@@ -189,7 +183,7 @@ def test_bm25_counts_once(name: str) -> None:
 def test_names_are_shown_with_every_fusion() -> None:
     fusions = "|".join(f"-{name}" for name in FUSIONS if name != DEFAULT)
     expected = (
-        "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth][-prf], dense[-idf], cross-encoder, "
+        "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
         f"hybrid-<one or more of the others>[{fusions}][-exact], "
         "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
     )
@@ -225,7 +219,7 @@ def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_index_of_a_system(name: str) -> None:
     assert SINGLE[name].name == name
     # The index depends on the documents alone.
-    expected = name.replace("splade-doc", "splade").removesuffix("-prf")
+    expected = name.replace("splade-doc", "splade")
     assert SINGLE[name].index == expected
     if SINGLE[name].adaptable:
         assert adapted(SINGLE[name]).index == f"adapted-{expected}"
@@ -245,8 +239,8 @@ def test_parts_come_first_and_once() -> None:
 
 
 def test_systems_with_other_settings_are_other_systems() -> None:
-    settings = ("idf", "bow", "exact", "joint", "smooth", "feedback", "adapted")
-    assert len({SPLADE, *(replace(SPLADE, **{setting: True}) for setting in settings)}) == 8
+    settings = ("idf", "bow", "exact", "joint", "smooth", "adapted")
+    assert len({SPLADE, *(replace(SPLADE, **{setting: True}) for setting in settings)}) == 7
 
 
 @pytest.mark.parametrize(
@@ -258,7 +252,7 @@ def test_systems_with_other_settings_are_other_systems() -> None:
         ("joint-splade-idf", {"splade"}),
         ("adapted-hybrid-splade-idf-dense", {"splade", "dense"}),
         ("hybrid-splade-doc-dense-zscore", {"dense"}),
-        ("fused-splade-prf-dense-cross-encoder", {"splade", "dense", "cross-encoder"}),
+        ("fused-splade-dense-cross-encoder", {"splade", "dense", "cross-encoder"}),
     ],
 )
 def test_models_at_query_time(name: str, models: set[str]) -> None:

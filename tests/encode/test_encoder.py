@@ -1,6 +1,8 @@
 """Encoders: what their vectors depend on, and what is found out before a model is loaded."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,11 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 def test_the_tokenizer_is_that_of_the_checkpoint() -> None:
     assert Encoder(load_encoder("splade-tiny"), "cpu").tokenizer.terms[101] == "[CLS]"
+
+
+def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
+    """Importing torch and transformers takes four seconds, in which a search by BM25 is done."""
+    modules = "search.open", "serve.service", "fusion.rerank", "ship.index", "impact.impacts", "index.dense"
+    imports = "\n".join(f"import cai_pyserini.{module}" for module in modules)
+    program = f"import sys\n{imports}\nsys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -4,12 +4,11 @@ import re
 import shutil
 from pathlib import Path
 
-import huggingface_hub.constants
+import huggingface_hub
 import pytest
 
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models import checkpoint as checkpoints
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 
 
@@ -87,6 +86,6 @@ def test_an_error_of_the_hub_without_a_message_has_its_name(monkeypatch: pytest.
     def fail(*_: object, **__: object) -> None:
         raise ConnectionError
 
-    monkeypatch.setattr(checkpoints, "snapshot_download", fail)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(CaiError, match=r"could not be downloaded from the hub \(ConnectionError\)$"):
         checkpoint_folder(EncoderConfig(name="model", checkpoint="org/model"))

@@ -16,9 +16,10 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import require_positions
 from cai_pyserini.models.dense import Dense
+from cai_pyserini.models.device import Precision
 from cai_pyserini.models.splade import Splade, bypass_decoder, load_masked_lm
-from cai_pyserini.models.transformer import Precision, require_positions
 from tests.conftest import damaged
 
 TEXTS = [

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.models.transformer import Transformer, batches, resolve_device, resolve_precision
+from cai_pyserini.models.transformer import Transformer, batches
 
 
 def test_batches_worked_example() -> None:
