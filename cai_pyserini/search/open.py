@@ -92,9 +92,9 @@ class OpenRun:
         retrievers = {part.name: self._retriever(part) for part in parts}
         texts = self._texts if all(part.kind == "dense" for part in parts) else None
         passages = self._settings["collection"]["passages"] is not None
-        if system.kind != "hybrid":
-            return Engine(name, retrievers, passages=passages, texts=texts)
         depth, hits = self._settings["depth"], self._settings["hits"]
+        if system.kind != "hybrid":
+            return Engine(name, retrievers, hits=hits, passages=passages, texts=texts)
         return Engine(name, retrievers, system.fusion, depth, hits, self._weights(system), passages, texts)
 
     def _missing(self, system: System) -> str | None:
