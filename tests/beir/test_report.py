@@ -266,7 +266,7 @@ def gathered(tmp_path: Path) -> Results:
     make(layout.collection, "beir", **counts)
     make(layout.vectors(parse_system("splade"), "documents", "test"), "encode", vectors=9, nonzeros=18)
     make(layout.adapted, "adapt", decision=["as it was"])
-    for index in ("splade", "adapted-splade", "adapted-splade-idf"):
+    for index in ("splade", "splade-smooth", "adapted-splade", "adapted-splade-idf"):
         make(layout.impacts(parse_system(index)), "impact", loss={})
     for system, value in zip(systems, VALUES, strict=True):
         make(layout.run(system), "search", ms_per_query=1.0)
