@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ import yaml
 from cai_pyserini.__main__ import COMMANDS
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint
 from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -123,14 +125,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not list(broken_links(page))
 
 
-def test_links_of_every_form_are_checked(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    text = "# A `b`: c\n[1](page.md) ![2](no.png) [3](#a-b-c) [4](#a)\n"
-    text += "```bash\n# D\n[5](no.md)\n```\n[[6]](no.md#d) [7](#d)"
-    page.write_text(text, encoding="utf-8")
-    assert list(broken_links(page)) == ["no.png", "#a", "no.md#d", "#d"]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for code in blocks(page, "bash"):
@@ -142,29 +136,6 @@ def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatc
                     pytest.fail(f"refused: {shlex.join(words)}")
             elif scripts := [word for word in words if word.startswith("tests/") and word.endswith((".py", ".sh"))]:
                 assert all((ROOT / script).is_file() for script in scripts), words
-
-
-def test_commands_are_found_in_bash() -> None:
-    code = """\
-A=1 ./run_beir.sh hpo --adapt  # why
-for i in 0 1; do
-  python -m cai_pyserini.index impact --shard-id $i
-done
-cat > x <<END
-python -m cai_pyserini.nothing
-END
-cd x && .venv/bin/python -m cai_pyserini idf \\
-  --output 'a b' | tee
-torchrun --nproc-per-node 8 -m cai_pyserini.trainer pretrain
-python -m cai_pyserini -m pyserini.search
-pip install x
-"""
-    assert [command for words in shell_words(code) if (command := our_command(words))] == [
-        ("beir", ["hpo", "--adapt"]),
-        ("index", ["impact", "--shard-id", "1"]),
-        ("idf", ["--output", "a b"]),
-        ("trainer", ["pretrain"]),
-    ]
 
 
 def test_wrong_command_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +165,15 @@ def test_the_reference_of_yaml_files_has_every_key(page: str, kinds: list[type[S
         for key, field in kind.model_fields.items():
             if isinstance(field.default, bool | int | float | str):
                 assert str(field.default) in re.split(", ", documented[key].strip("`").replace("false", "False"))
+
+
+def test_the_reference_has_a_table_of_fusions() -> None:
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec and spec.loader
+    spec.loader.exec_module(hooks := importlib.util.module_from_spec(spec))
+    assert hooks.FUSION_TABLE in (ROOT / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
+    rows = [f"`-{name}` | {fusion.description}" for name, fusion in FUSIONS.items() if name != DEFAULT]
+    assert all(row in hooks.fusion_table() for row in rows)
 
 
 def test_pages_that_the_code_names_exist() -> None:

@@ -65,7 +65,7 @@ class BeirSettings(Settings):
     adapt: bool = flag(
         False,
         "for adapted systems: first adapt SPLADE to the collection; the encoder of --dense is its teacher, and is "
-        "adapted too. Prints how long it will take",
+        "adapted too",
     )
     seed: int = flag(42, "random seed of the adaptation", ge=0)
     remove_query: Literal["auto", "always", "never"] | None = flag(

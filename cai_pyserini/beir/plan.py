@@ -19,9 +19,8 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.steps import Step
-from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Role
-from cai_pyserini.encode.projection import project_vectors
 from cai_pyserini.evaluate.measures import evaluate
 from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse
@@ -68,15 +67,14 @@ class Plan:
 
     def adapt(self) -> Path | None:
         """The adapted encoders."""
-        if (settings := self.adaptation) is None:
+        if self.adaptation is None:
             return None
+        if self.run.adapted not in self.steps:
+            from cai_pyserini.adapt.adapt import steps  # needs the extra `trainer`
 
-        def call() -> Path:
-            from cai_pyserini.adapt.adapt import adapt  # needs the extra `trainer`
-
-            return adapt(settings)
-
-        return self._add("adapt", self.run.adapted, call)
+            for step in steps(self.adaptation):
+                self.steps.setdefault(step.output, step)
+        return self.run.adapted
 
     def _dense_documents(self, system: System = DENSE) -> list[Path]:
         """The dense vectors of documents, if there is a dense encoder."""

@@ -78,7 +78,7 @@ class EncoderConfig(Settings):
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
         """The settings, as JSON values, that shape these results, apart from files; those with other values than their
         defaults, or all."""
-        extras = {name: field.json_schema_extra for name, field in EncoderConfig.model_fields.items()}
+        extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
         names = {name for name, extra in extras.items() if isinstance(extra, dict) and extra["shapes"] in what}
         without = {"joint": {"alpha"}}  # which weights words in queries
         return self.model_dump(mode="json", include=names, exclude=without, exclude_defaults=not defaults)

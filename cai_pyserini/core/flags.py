@@ -14,8 +14,10 @@ STRICT = flag(
     None, "refuse judgments of documents that the collection lacks, and queries without text (default: leave them out)"
 )
 OUTPUT_FOLDER = flag(help="output folder")
+OUTPUT_ANALYSIS = flag(help="output folder; earlier results in it are replaced")
 OR_URL = "or its URL in an object store, such as s3://bucket/folder"
 OUTPUT_OR_URL = flag(help=f"output folder, {OR_URL}")
+RUN_FOLDER = flag(help="run folder, written by run_beir.sh")
 VECTORS = flag(help=f"folder written by the encode stage, {OR_URL}")
 OUTPUT_RUN = flag(help="output file, a TREC run")
 DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")

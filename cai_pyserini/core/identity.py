@@ -31,7 +31,7 @@ def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, False, (), [], {}, "")}
+    return {name: value for name, value in values.items() if value or (value == 0 and value is not False)}
 
 
 @cache
@@ -54,7 +54,7 @@ def changes(before: Recipe, after: Recipe) -> str:
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
             values = [str(each.get(name, "default")) for each in (old, new)]
-            short = not any(len(value) > 20 or DIGEST.fullmatch(value) for value in values)
+            short = not any(len(value) > 30 or DIGEST.search(value) for value in values)
             label = name.removeprefix("settings.").removeprefix("inputs.")
             said.append(f"{label} {values[0]} → {values[1]}" if short else f"{label} changed")
     return ", ".join(said)

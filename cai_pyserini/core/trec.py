@@ -44,8 +44,8 @@ def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
-    """Whether np.lexsort of these keys would change nothing."""
-    undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # pairs of neighbours that are equal so far
+    """Whether np.lexsort of these keys would keep the order."""
+    undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # neighbours with equal keys so far
     for key in reversed(keys):
         if (undecided & (key[1:] < key[:-1])).any():
             return False
@@ -82,13 +82,9 @@ def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
     return scores
 
 
-def without_query(run: pd.DataFrame, passages: bool = False) -> pd.DataFrame:
-    """The run without hits whose document id equals the query id (Anserini's -removeQuery); with `passages`, without
-    passages of such documents."""
-    documents = run["doc_id"].astype(object)
-    if passages:
-        documents = documents.str.partition(PASSAGE)[0]
-    return run[run["query_id"].astype(object) != documents]
+def without_query(run: pd.DataFrame) -> pd.DataFrame:
+    """The run without hits whose document id equals the query id (Anserini's -removeQuery)."""
+    return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
 
 
 def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
@@ -100,7 +96,7 @@ def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
-    """Write a run in TREC format, atomically, with as many digits as it takes to read equal scores.
+    """Write a run in TREC format, atomically; scores have the fewest digits that are read back as the same float64.
 
     Raises CaiError for a score that is not finite.
     """
@@ -108,7 +104,7 @@ def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
 
 
 def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
-    """As `write_run`, of a run in parts: whole queries, in the order of their ids."""
+    """Write a run as `write_run` does, from parts that each have whole queries, in the order of their ids."""
     with atomic_write(path) as partial, partial.open("wb") as file:
         for run in parts:
             for query, document, score in run[~np.isfinite(run["score"])].itertuples(index=False, name=None):
@@ -128,9 +124,9 @@ def read_run(path: Path) -> pd.DataFrame:
 
 
 def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
-    """Read runs part by part: the hits of the same queries in each of them, in the order of the queries' ids.
+    """Read several runs in parts: each part has the same whole queries of every run, in the order of their ids.
 
-    A part has whole queries, of PART hits or the first to exceed them. Raises CaiError as `read_run` does.
+    A part ends with the query that takes it to PART hits. Raises CaiError as `read_run` does.
     """
     runs = [_read(path) for path in paths]
     hits = [run["query_id"].value_counts(sort=False) for run in runs]
@@ -147,7 +143,6 @@ def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
 
 
 def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The sorted run of some hits of a file. Raises CaiError for a document listed twice for a query."""
     run = sorted_run(hits)
     documents = run["doc_id"].cat
     keys = np.sort(run["query_id"].cat.codes.to_numpy(np.int64) * len(documents.categories) + documents.codes)
@@ -159,17 +154,16 @@ def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
 def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise CaiError(f"{path} is a folder, not a run" if path.is_dir() else f"no run {path}")
-    status = path.stat()
-    return _read_once(path, status.st_size, status.st_mtime_ns)
+    return _read_once(path, path.stat().st_size, path.stat().st_mtime_ns)
 
 
-@lru_cache(maxsize=2)  # fusions read the same runs one after the other
+@lru_cache(maxsize=2)  # consecutive fusions read the same runs
 def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
     """The hits of a file in the order of their queries, with documents as plain strings."""
     require_if_ours(path)
     try:
         run = _parse(path)
-    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns, from another tool; or a broken file
+    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns of another tool, or a broken file
         with path.open("rb") as file:
             lines = b"".join(b" ".join(columns) + b"\n" for line in file if (columns := line.split()))
         try:

@@ -51,7 +51,8 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
 
 
 def pruned(query: dict[str, int], count: int) -> dict[str, int]:
-    """The `count` largest weights of a model's terms; of equal ones, the first. Words of BM25 stay."""
+    """A query without all but the `count` largest weights of the model's terms; ties keep the earlier term. Words of
+    BM25 stay."""
     of_model = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
     left_out = set(of_model[count:])
     return {term: weight for term, weight in query.items() if term not in left_out}
@@ -68,7 +69,7 @@ def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
 
 @dataclass(frozen=True)
 class WordQueries:
-    """The BM25 side of queries for a joint index, whose encoder is `config`; `analyze` splits a text into words."""
+    """The BM25 side of queries for a joint index, whose encoder is `config`. `analyze` splits a text into words."""
 
     analyze: Callable[[str], Sequence[str]]
     config: EncoderConfig
@@ -93,10 +94,10 @@ def for_index(
     query: Representation | None = None,
     words: WordQueries | None = None,
 ) -> list[Query]:
-    """Raw vectors (texts, width) of an encoder in the form that an index takes; `words` adds those of BM25.
+    """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
 
-    The encoder's keep_query_terms prunes what a model has weighted, and no bag of words. With its rescore, queries stay
-    whole: see TwoStep.
+    The encoder's keep_query_terms prunes weights of a model, but not bags of words. With its `rescore`, queries stay
+    whole, see TwoStep.
     """
     if encoder.config.kind == "dense":
         return list(vectors)
@@ -125,10 +126,10 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Queries:
-    """The topics of a split, id -> text, and how to represent them.
+    """The topics of a split, id -> text, and how to represent them: without an encoder as text.
 
-    Without an encoder they stay text. `stored` is a folder with their vectors, written by the encode stage. `words`
-    adds the words of BM25, for a joint index.
+    `stored` is a folder with their vectors, written by the encode stage. `words` adds the words of BM25, for a joint
+    index.
     """
 
     topics: dict[str, str]
@@ -153,7 +154,7 @@ class Queries:
 
     @property
     def two_step(self) -> TwoStep | None:
-        """How they are searched for, if in two steps."""
+        """The steps of the search, if it has two."""
         config = self.encoder and self.encoder.config
         if not (config and config.keep_query_terms and config.rescore) or (self.query or config.query) == "bow":
             return None
@@ -174,13 +175,12 @@ class Queries:
         start = time.perf_counter()
         return Encoded(encode_queries(self.encoder, texts, self.query), time.perf_counter() - start)
 
-    def for_search(self, query_scale: int = 1, vectors: Matrix | None = None) -> tuple[dict[str, Query], float]:
-        """Encoded queries by id, and the encoding time in seconds. `vectors` replace the encoder's raw vectors."""
+    def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
+        """Encoded queries by id, and the encoding time in seconds."""
         if self.encoder is None:
             return dict(self.topics), 0.0
-        encoded, seconds = self.encoded
-        raw, texts = encoded if vectors is None else vectors, list(self.topics.values())
+        vectors, seconds = self.encoded
         start = time.perf_counter()
-        queries = for_index(raw, texts, self.encoder, query_scale, self.query, self.words)
+        queries = for_index(vectors, list(self.topics.values()), self.encoder, query_scale, self.query, self.words)
         seconds += time.perf_counter() - start
         return dict(zip(self.topics, queries, strict=True)), seconds

@@ -41,11 +41,10 @@ def rerank(
             raise CaiError(f"{run} has results of query {unknown[0]!r}, which is not among the topics")
         contents = collection.contents(set(documents), str(run))
         model = CrossEncoder(checkpoint, device, precision)
+        texts = [topics[query] for query in queries], [contents[document] for document in documents]
         start = time.perf_counter()
         with progress(range(0), len(candidates), "rerank", "pair") as bar:
-            scores = model.score(
-                [topics[q] for q in queries], [contents[d] for d in documents], bar.update, [*documents]
-            )
+            scores = model.score(*texts, bar.update, [*documents])
         ms = 1000 * (time.perf_counter() - start) / len(topics)
         write_run(sorted_run(candidates.assign(score=scores.astype(float))), path, tag)
         return {"queries": len(topics), "ms_per_query": add_latency(ms, [run])}

@@ -15,7 +15,6 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.fusion.fuse import add_latency, run_digest
@@ -53,14 +52,13 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
 
 def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, scorer: Scorer) -> pd.DataFrame:
     """The best `depth` documents per query of all runs, with scores of the system that made `own`."""
-    known = scores_by_query(own)
-    union: dict[str, dict[str, None]] = {}
+    scores, union = scores_by_query(own), Scores()
     for run in (own, *others):
         for query, documents in scores_by_query(top(run, depth)).items():
-            union.setdefault(query, {}).update(dict.fromkeys(documents))
-    missing = {query: [d for d in documents if d not in known.get(query, {})] for query, documents in union.items()}
-    found = scorer({query: documents for query, documents in missing.items() if documents})
-    scores = {query: known.get(query, {}) | found.get(query, {}) for query in union}
+            union.setdefault(query, {}).update(documents)
+    missing = {query: [d for d in documents if d not in scores.get(query, {})] for query, documents in union.items()}
+    for query, found in scorer({query: documents for query, documents in missing.items() if documents}).items():
+        scores.setdefault(query, {}).update(found)
     return run_of({query: [(d, scores[query][d]) for d in documents] for query, documents in union.items()})
 
 
@@ -69,8 +67,7 @@ def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Sco
 
     def score(candidates: Candidates) -> Scores:
         searcher = open_searcher(index, k1, b)
-        if not isinstance(searcher, LuceneSearcher):
-            raise CaiError(f"{index} is not an index of text")
+        assert isinstance(searcher, LuceneSearcher)
         scores = {query: searcher.scores(topics[query], ids) for query, ids in candidates.items()}
         searcher.close()
         return scores

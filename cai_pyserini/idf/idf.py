@@ -7,7 +7,7 @@ tokens excluded. A token that the collection does not contain keeps the weight t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import batched
 from pathlib import Path
 
@@ -64,16 +64,15 @@ def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
     def write(folder: Path) -> artifact.Stats:
         documents = progress(collection.documents(), collection.size, "idf")
         idf = Idf.of((document.contents for document in documents), Tokenizer(checkpoint))
-        arrays = {"documents": idf.documents, "frequencies": idf.frequencies, "vocabulary": idf.vocabulary}
-        np.savez(folder / "idf.npz", allow_pickle=False, **{key: np.array(value) for key, value in arrays.items()})
+        np.savez(folder / "idf.npz", allow_pickle=False, **asdict(idf))
         return {"documents": idf.documents, "tokens": int((idf.frequencies > 0).sum())}
 
     return artifact.make(output, recipe, write)
 
 
 def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
-    """idf ** power, float64 (vocabulary,), of what the idf stage wrote. `vocabulary` is that of the vectors or tokens
-    to weight (Tokenizer.vocabulary). Raises CaiError for the IDF of another."""
+    """idf ** power, float64 (vocabulary,), from a folder of the idf stage, for vectors or tokens of this `vocabulary`
+    (Tokenizer.vocabulary). Raises CaiError if it has the IDF of another."""
     idf = Idf.load(folder)
     if idf.vocabulary != vocabulary:
         raise CaiError(f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder")

@@ -18,8 +18,7 @@ class ImpactSettings(Settings):
     encoder: str = flag(help="encoder that the vectors were made with")
     output: PathOrUrl = OUTPUT_OR_URL
     idf: str | None = flag(
-        None,
-        f"folder written by the idf stage, {OR_URL} (default: the encoder's; if it has none, no weighting)",
+        None, f"folder written by the idf stage, {OR_URL} (default: the encoder's; if it has none, no weighting)"
     )
     idf_power: float | None = flag(
         None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0

@@ -6,12 +6,20 @@ used, so that the Pyserini plugin can encode queries, and further documents, in 
 Joint impacts also hold the BM25 weights of words, quantized with a range of their own; a word's name begins with
 `bm25:`. The query balances both (encode.queries), so that one search has the score alpha * BM25 + SPLADE. Pruning
 leaves the words as they are: they are few, and how much their impacts weigh beside SPLADE's depends on the query.
+Unless it is given, alpha is estimated without labels:
+
+    alpha = mean over queries of deviation(SPLADE's best scores) / mean over queries of deviation(BM25's best scores)
+
+which brings both to one scale. Queries are spans of documents; the best scores are 100 per query; BM25's are without
+expansion. (The mean of the ratios would be no estimate: it explodes on a query that matches a handful of documents.)
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
@@ -20,20 +28,20 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Representation, encode_queries
 from cai_pyserini.idf.idf import idf_weights
-from cai_pyserini.impact.alpha import estimate_alpha
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.quantization import QuantizationLoss
-from cai_pyserini.impact.shards import Impacts, Terms, other_documents
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import loss_stats, weighted
+from cai_pyserini.impact.shards import Impacts, Terms, other_documents, term_matrix
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Vectors
 
-LEAST_SHARDS = 4  # per process: to start one takes longer than to write one shard
+LEAST_SHARDS = 4  # per process, which takes longer to start than to write one shard
+BEST = 100  # documents per query that alpha is estimated with
 
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
-    """The impacts of vectors, and of words, as an encoder.yaml of this stage says."""
+    """The impacts of vectors and words with the settings of an encoder.yaml that this stage has written."""
     require_encoded_with(vectors, config)
     tokenizer = Encoder(config).tokenizer
     terms = Terms(tokenizer.terms, bm25.words if bm25 else (), WORD)
@@ -41,7 +49,7 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
 
 
 def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
-    """Raise CaiError if documents were encoded with another checkpoint than an encoder's, or with other settings."""
+    """Raise CaiError if documents were encoded with another checkpoint or other settings than an encoder's."""
     used = vectors.encoder
     if Encoder(config).digest != used["checkpoint"]:
         raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
@@ -54,13 +62,13 @@ def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
 
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
-    """The impacts of an index, made again from the vectors and, for a joint one, the words and expansion behind it."""
+    """The impacts of an index, made again from its vectors and, if it is joint, its words and expansion."""
     config = load_encoder(str(index))
     return open_impacts(Vectors(vectors), config, bm25_of_index(config, words, expansion))
 
 
 def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
-    """The words of a joint index, whose encoder is `config`, with its parameters of BM25; None of another index."""
+    """The words of the joint index whose encoder is `config`, with its parameters of BM25; None if it is not joint."""
     joint = config.joint
     return Bm25(words, joint.k1, joint.b, expansion=expansion if joint.expanded else None) if joint else None
 
@@ -75,9 +83,9 @@ def write_impacts(
 ) -> Path:
     """Write the impacts of a collection as JSON vectors, one file per shard; with `bm25`, joint ones.
 
-    `encoder` encodes the spans that alpha is estimated with; it is that of the vectors, and only needed to share a
-    loaded model. At most `threads` processes write, 0: one per processor. Raises CaiError for dense vectors, for
-    vectors of another encoder, and for words of other documents.
+    `encoder`, that of the vectors, encodes the spans that alpha is estimated with; give one that has its model loaded.
+    At most `threads` processes write, 0: one per processor. Raises CaiError for dense vectors, for vectors of another
+    encoder, and for words of other documents.
     """
     if vectors.kind == "dense":
         raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
@@ -92,33 +100,30 @@ def write_impacts(
     recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
 
     def write(folder: Path) -> artifact.Stats:
+        impacts = open_impacts(vectors, config, bm25)
         if bm25 and (len(bm25.counts), bm25.counts.shards) != (len(vectors), vectors.shards):
             raise other_documents(vectors, bm25)
-        weights = idf_weights(config, vectors.vocabulary)
-        largest = config.range or _largest((weighted(s.vectors, weights) for s in vectors), vectors.folder)
+        largest = config.range or _largest((weighted(s.vectors, impacts.weights) for s in vectors), vectors.folder)
         used = config.replace(range=largest, joint=None)
         if bm25:
-            alpha = estimate_alpha(vectors, weights, bm25, encoder or Encoder(config))
+            alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
             largest = _largest((shard.vectors for shard in bm25.shards()), bm25.folder)
             used = used.replace(
                 joint=Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, expanded=bm25.near is not None)
             )
-        impacts = open_impacts(vectors, used, bm25)
+        impacts = replace(impacts, config=used)
         count = processes_for(vectors.shards, LEAST_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
             written = sorted(progress(shards, vectors.shards, f"impacts {output.name}", "shard"))
         artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
-        loss = QuantizationLoss(impacts.quantizer)
-        for shard in written:
-            loss.update(shard.loss)
         artifact.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
         return {
             "vectors": len(vectors),
             "shards": vectors.shards,
             "nonzeros": sum(shard.nonzeros for shard in written),
             "document_scale": impacts.quantizer.scale,
-            "loss": loss.stats(),
+            "loss": loss_stats(sum((shard.loss for shard in written), np.zeros(5))),
             "alpha": used.joint and used.joint.alpha,
             "checkpoint": vectors.encoder["checkpoint"],
             "settings": used.shaping("vectors", "impacts", defaults=True),
@@ -132,8 +137,43 @@ def write_impacts(
 
 
 def _largest(vectors: Iterable[csr_matrix], folder: Path) -> float:
-    """The largest weight of a collection. Raises CaiError where there is none."""
+    """The largest weight of a collection. Raises CaiError if there is none."""
     largest = max(float(matrix.data.max(initial=0)) for matrix in vectors)
     if not largest > 0:
         raise CaiError(f"{folder}: no document has any weight; is this a SPLADE checkpoint?")
     return largest
+
+
+def estimate_alpha(
+    vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
+) -> dict[Representation, float]:
+    """Alpha for both representations of queries, from raw vectors and their IDF `weights` (vocabulary,).
+
+    Raises CaiError if documents are too short to have spans, or too few.
+    """
+    spans = [span for span in bm25.spans if span.words]
+    kinds: list[Representation] = ["splade", "bow"]
+    if bm25.alpha is not None:
+        return dict.fromkeys(kinds, bm25.alpha)
+    if not spans:
+        raise CaiError(f"{bm25.folder}: the documents are too short to estimate alpha from them: give --alpha")
+    queries = {kind: encode_queries(encoder, [span.text for span in spans], kind) for kind in kinds}
+    words = term_matrix([span.words for span in spans], bm25.words)
+    bm25 = replace(bm25, expansion=None)
+    best: dict[str, np.ndarray] = {kind: np.zeros((len(spans), 0)) for kind in (*kinds, "bm25")}
+    bar = progress(vectors, vectors.shards, "alpha", "shard")
+    for shard, of_words in zip(bar, bm25.shards(), strict=True):
+        documents = weighted(shard.vectors, weights)
+        for kind, matrix in queries.items():
+            best[kind] = _merge(best[kind], matrix @ documents.T)
+        best["bm25"] = _merge(best["bm25"], words @ of_words.vectors.T)
+    deviations = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
+    if not all(deviations.values()):
+        raise CaiError(f"{bm25.folder}: the documents are too few to estimate alpha from them: give --alpha")
+    return {kind: round(deviations[kind] / deviations["bm25"], 4) for kind in kinds}
+
+
+def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:
+    """The best scores of each query so far (queries, at most BEST), and of a shard (queries, documents)."""
+    every = np.hstack([best, scores.toarray()])
+    return every if every.shape[1] <= BEST else np.partition(every, -BEST, axis=1)[:, -BEST:]

@@ -1,7 +1,7 @@
-"""Shards of impacts, made from shards of raw vectors. Any process can make any shard: this imports no model."""
+"""Shards of impacts, made from shards of raw vectors. This imports no model, so that processes start fast."""
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,9 +12,7 @@ from scipy.sparse import csr_matrix, hstack
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.pruning import prune
-from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import Quantizer, prune, weighted
 from cai_pyserini.vectors.shards import Shard, Vectors
 
 if TYPE_CHECKING:  # loads torch
@@ -27,7 +25,7 @@ class Written(NamedTuple):
     number: int
     documents: int
     nonzeros: int
-    loss: QuantizationLoss
+    loss: np.ndarray  # Quantizer.loss
 
 
 class Terms(Sequence[str]):
@@ -70,13 +68,12 @@ class Impacts:
     def __iter__(self) -> Iterator[Shard]:
         return (self.shard(number)[0] for number in range(self.vectors.shards))
 
-    def shard(self, number: int) -> tuple[Shard, QuantizationLoss]:
-        """A shard of impacts, and what quantization loses of SPLADE there."""
+    def shard(self, number: int) -> tuple[Shard, np.ndarray]:
+        """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
         shard = self.vectors.shard(number)
         weights = weighted(shard.vectors, self.weights)
         impacts = self.quantizer.impacts(weights, shard.ids)
-        loss = QuantizationLoss(self.quantizer)
-        loss.add(weights, impacts)
+        loss = self.quantizer.loss(weights, impacts)
         impacts = prune(impacts, self.config)
         if self.bm25 and (joint := self.config.joint):
             words = self.bm25.shard(number)
@@ -89,16 +86,7 @@ class Impacts:
     def queries(self, queries: "Queries") -> csr_matrix:
         """Query weights (queries, columns), in the order of the topics."""
         encoded: dict[str, Any] = queries.for_search(self.config.query_scale)[0]
-        of_queries = {term for query in encoded.values() for term in query}
-        columns = {term: column for column, term in enumerate(self.terms) if term in of_queries}
-        entries = [
-            (row, columns[term], weight)
-            for row, query in enumerate(encoded.values())
-            for term, weight in query.items()
-            if term in columns
-        ]
-        rows, indices, weights = np.array(entries, np.int64).reshape(-1, 3).T
-        return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(encoded), len(self.terms)))
+        return term_matrix(encoded.values(), self.terms)
 
     def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
         """Write shards as JSON vectors."""
@@ -109,8 +97,17 @@ class Impacts:
             yield Written(number, len(shard.ids), int(np.count_nonzero(shard.vectors.data)), loss)
 
 
+def term_matrix(texts: Collection[Mapping[str, int]], terms: Sequence[str]) -> csr_matrix:
+    """Weights of terms, as float32 (texts, terms); terms that are not in `terms` are left out."""
+    used = {term for text in texts for term in text}
+    columns = {term: column for column, term in enumerate(terms) if term in used}
+    entries = [(row, columns[t], n) for row, text in enumerate(texts) for t, n in text.items() if t in columns]
+    rows, indices, weights = np.array(entries, np.int64).reshape(-1, 3).T
+    return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(texts), len(terms)))
+
+
 def other_documents(vectors: Vectors, bm25: Bm25) -> CaiError:
-    """The error where vectors and words do not fit together."""
+    """The error for words of other documents than the vectors."""
     return CaiError(f"{vectors.folder} and {bm25.folder} have different documents: count the words again")
 
 

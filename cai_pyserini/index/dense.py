@@ -10,7 +10,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Vectors
 
-COUNT = struct.Struct("<Q")  # of floats, which comes last before them
+COUNT = struct.Struct("<Q")  # of floats: the last field of the header
 
 
 def index_dense(vectors: Vectors, output: Path) -> Path:

@@ -20,9 +20,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import parse_checked, read_vectors
-from cai_pyserini.index.raw import raw_documents
 from cai_pyserini.index.shards import shard_settings
-from cai_pyserini.index.writer import ids_are_unique, merge, open_writer
+from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 
 LEAST_BYTES = 100_000_000  # of JSON vectors per process, whose JVM spends seconds of processor time to get warm
 BATCH = 1024  # documents between two steps of the progress bar
@@ -47,8 +46,8 @@ def index_impacts(
 
     With `shard_num`, only the files whose number modulo `shard_num` is `shard_id`. They are divided among at most
     `threads` processes, 0: one per processor; the index does not depend on it. Raises CaiError for a line that is not
-    {"id": string, "vector": {term: positive integer, …}}, for a document that the collection does not have, or has in
-    another place, and for shards of too few files, and for an unfinished or damaged folder of the impact stage.
+    {"id": string, "vector": {term: positive integer, …}}, for a document that the collection lacks or has in another
+    place, for shards of too few files, and for an unfinished or damaged folder of the impact stage.
     """
     ours = artifact.require_if_ours(impacts, "impact")
     found = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")

@@ -1,7 +1,7 @@
 """Shards of an index: indexes that each have some of the documents of a collection, and are searched as one.
 
-What scores depend on is of the whole collection. Impacts are all made before they are divided; and Lucene adds up the
-statistics of BM25, numbers of documents and of words, over all shards that are opened together.
+Their scores are those of the whole index: impacts are made before they are divided, and Lucene adds up the statistics
+of BM25, numbers of documents and of words, over all shards that are opened together.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ type Index = Path | Sequence[Path]  # the folder of an index, or those of all it
 
 
 def shard_settings(shard_id: int, shard_num: int) -> dict[str, Any]:
-    """What the recipe of a shard has, and that of the whole index has not."""
+    """The part of a shard's recipe that the whole index does not have."""
     return {"shard": [shard_id, shard_num]} if shard_num > 1 else {}
 
 
@@ -28,7 +28,7 @@ def folders(index: Index) -> list[Path]:
 def require_index(index: Index) -> artifact.Manifest:
     """The manifest of an index; of shards, that of the first, with the recipe of the whole index.
 
-    Raises CaiError for a folder that is no index, and for several that are not all the shards of one index.
+    Raises CaiError for a folder that is not an index, and for folders that are not all the shards of one index.
     """
     manifests = [(folder, artifact.require(folder, "index")) for folder in folders(index)]
     first, manifest = manifests[0]
@@ -60,7 +60,7 @@ def _whole(recipe: artifact.Recipe) -> artifact.Recipe:
 
 
 def open_reader(index: Index) -> Any:
-    """A Lucene reader of an index; of shards, one of all of them. Raises CaiError where documents are missing."""
+    """One Lucene reader of an index or all its shards. Raises CaiError if documents are missing."""
     with jvm.using_java("opening an index"):
         open_one = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader
         readers = []

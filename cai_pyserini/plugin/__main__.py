@@ -4,7 +4,7 @@ from typing import ClassVar
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, parse
-from cai_pyserini.plugin import enable
+from cai_pyserini.plugin import hook
 
 
 class Enable(Settings):
@@ -54,22 +54,18 @@ class ExportTopics(Settings):
     device: str = DEVICE
 
 
-COMMANDS = {
+COMMANDS: dict[str, type[Settings]] = {
     "enable": Enable,
     "disable": Disable,
     "status": Status,
     "export-encoder": ExportEncoder,
     "export-topics": ExportTopics,
 }
+DESCRIPTION = "Use our encoders in Pyserini, or export them for a Pyserini without this package."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    settings: Enable | Disable | Status | ExportEncoder | ExportTopics = parse(
-        COMMANDS,
-        argv,
-        "python -m cai_pyserini.plugin",
-        "Use our encoders in Pyserini, or export them for a Pyserini without this package.",
-    )
+    settings = parse(COMMANDS, argv, "python -m cai_pyserini.plugin", DESCRIPTION)
     if isinstance(settings, ExportEncoder | ExportTopics):
         from cai_pyserini.collection.readers import open_collection
         from cai_pyserini.core.config import load_encoder, load_index_config
@@ -77,19 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         config = load_encoder(settings.encoder)
         if isinstance(settings, ExportEncoder):
-            export_encoder(config, settings.output)
+            print(export_encoder(config, settings.output))
         else:
             collection = load_index_config(settings.collection)
             topics = open_collection(collection).topics(settings.split or collection.split)
-            export_topics(topics, config, settings.output, settings.device)
-        print(settings.output)
+            print(export_topics(topics, config, settings.output, settings.device))
         return 0
+    path = hook.pth_path()
     if isinstance(settings, Enable):
-        enable.enable()
+        path.write_text(hook.LINE, encoding="utf-8")
     elif isinstance(settings, Disable):
-        enable.disable()
-    print(f"{'enabled' if enable.is_enabled() else 'disabled'}: {enable.pth_path()}")
-    return int(isinstance(settings, Status) and not enable.is_enabled())
+        path.unlink(missing_ok=True)
+    print(f"{'enabled' if path.exists() else 'disabled'}: {path}")
+    return int(isinstance(settings, Status) and not path.exists())
 
 
 if __name__ == "__main__":

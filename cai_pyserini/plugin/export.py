@@ -23,12 +23,12 @@ TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl
 
 
 def export_encoder(config: EncoderConfig, output: Path) -> Path:
-    """Write a checkpoint as a folder for Pyserini's SpladeQueryEncoder and SpladeDocumentEncoder. Raises CaiError for
-    the encoder of a joint index."""
+    """Write a checkpoint as a folder for Pyserini's SpladeQueryEncoder and SpladeDocumentEncoder.
+
+    Raises CaiError for the encoder of a joint index, and for a folder that Pyserini would not recognize.
+    """
     if "splade" not in output.resolve().name.lower():
-        raise CaiError(
-            f"{output}: stock Pyserini recognizes a SPLADE encoder by `splade` in its name; rename the folder"
-        )
+        raise CaiError(f"{output}: stock Pyserini knows a SPLADE encoder by `splade` in its name; rename the folder")
     if config.joint:
         raise CaiError(
             f"{config.name} is the encoder of a joint index: Pyserini's own encoder would leave the words of BM25 out "
@@ -56,9 +56,8 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
     words = word_queries(config)
 
     def write(folder: Path) -> None:
-        (folder / "topics.json").write_text(
-            json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1), encoding="utf-8"
-        )
+        titles = {id: {"title": text} for id, text in topics.items()}
+        (folder / "topics.json").write_text(json.dumps(titles, indent=1), encoding="utf-8")
         for name, query in TOPICS.items():
             encoded, _ = Queries(topics, encoder, query, words=words).for_search(config.query_scale)
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())

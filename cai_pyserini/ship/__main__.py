@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
@@ -9,10 +9,10 @@ PUBLIC = flag(False, "with --push: if the repository is created, make it public 
 
 
 class ShipIndex(Settings):
-    """Pack an index as Pyserini's prebuilt ones are: an archive, a README with its scores, and its registry entry.
+    """Pack an index like Pyserini's prebuilt ones: an archive, a README with its scores, and its registry entry.
 
     The archive also has the encoder's settings and IDF, and the encoder if that is a folder of yours, such as an
-    adapted one: who receives this one file can search it. The same index gives the same archive.
+    adapted one: this one file is enough to search. The same index gives the same archive.
     """
 
     example: ClassVar[str] = (
@@ -75,34 +75,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings: ShipIndex | ShipEncoder | Add | Get = parse(
         COMMANDS, argv, "python -m cai_pyserini.ship", "Ship indexes and encoders to others, and use what they ship."
     )
-    if isinstance(settings, Add | Get):
-        from cai_pyserini.ship import registry
+    match settings:
+        case ShipIndex(index=index, output=output, push=push):
+            from cai_pyserini.ship.index import ship_index
 
-        if isinstance(settings, Get):
-            print(registry.fetch(registry.find(settings.name)))
-            return
-        for entry in registry.add(settings.entry):
-            print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
-        print(registry.registry_path())
-        return
+            entry = ship_index(index, output, settings.name, settings.with_encoder, push)
+            print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
+            print(output / entry.filename)
+            _push(settings, "dataset")
+        case ShipEncoder(encoder=encoder, output=output, push=push):
+            from cai_pyserini.ship.encoder import ship_encoder
 
-    from cai_pyserini.ship import hub
+            print(ship_encoder(encoder, output, settings.license, settings.language, settings.base_model, push))
+            _push(settings, "model")
+        case Add(entry=source):
+            from cai_pyserini.ship import registry
 
-    if isinstance(settings, ShipIndex):
-        from cai_pyserini.ship.index import ship_index
+            for entry in registry.add(source):
+                print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
+            print(registry.registry_path())
+        case Get(name=name):
+            from cai_pyserini.ship import registry
 
-        entry = ship_index(settings.index, settings.output, settings.name, settings.with_encoder, settings.push)
-        print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
-        print(settings.output / entry.filename)
-    else:
-        from cai_pyserini.ship.encoder import ship_encoder
+            print(registry.fetch(registry.find(name)))
 
-        ship_encoder(
-            settings.encoder, settings.output, settings.license, settings.language, settings.base_model, settings.push
-        )
-        print(settings.output)
+
+def _push(settings: ShipIndex | ShipEncoder, kind: Literal["model", "dataset"]) -> None:
+    """Upload the output, if that is asked for, and print the URL."""
     if settings.push:
-        kind: hub.Kind = "dataset" if isinstance(settings, ShipIndex) else "model"
+        from cai_pyserini.ship import hub
+
         print(hub.push(settings.output, settings.push, kind, settings.public))
 
 

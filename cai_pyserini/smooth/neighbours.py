@@ -16,7 +16,6 @@ import faiss
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
-from cai_pyserini.smooth.documents import TINY
 from cai_pyserini.vectors.shards import Matrix
 
 DIMENSIONS = 1024
@@ -25,6 +24,7 @@ TRAINING = 40  # documents per cluster, to find the clusters
 CANDIDATES = 8  # compared again, per neighbour
 SAMPLE = 200  # documents whose recall is measured
 SEED = 42
+TINY = 1e-9  # the least length of a vector, for divisions by it
 
 type Positions = Callable[[str], Iterable[Matrix]]  # label of a progress bar -> the positions of all documents
 

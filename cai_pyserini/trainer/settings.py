@@ -12,6 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
+RUN = "python -m cai_pyserini.trainer"
 CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
 TEXTS = flag(
     help=f"what to train on, one or more: collections ({COLLECTION_TEXT} in Parquet, CSV or TSV), "
@@ -33,9 +34,7 @@ class VocabularySettings(Settings):
     The defaults are the paper's. The output also has report.json (the new tokens) and entropy.png.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
-    )
+    example: ClassVar[str] = f"{RUN} vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
     config: AnyPath | None = CONFIG
     corpus: list[str] = TEXTS
     base: str = flag(help="encoder or masked language model to expand")
@@ -86,9 +85,7 @@ class PretrainSettings(TrainingSettings):
     continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
-    )
+    example: ClassVar[str] = f"{RUN} pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
     corpus: list[str] = TEXTS
     batch_size: int = flag(32, "sequences per device in each batch", ge=1)
     learning_rate: float = flag(5e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
@@ -126,9 +123,7 @@ class SpladeSettings(PairSettings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer splade --data triples.jsonl --base models/pretrained --output models/hpo"
-    )
+    example: ClassVar[str] = f"{RUN} splade --data triples.jsonl --base models/pretrained --output models/hpo"
     lambda_q: float | None = flag(
         None, "weight of the FLOPS regularizer for queries (default: 0.08, with --loss in-batch 0.0006)", ge=0
     )
@@ -157,9 +152,7 @@ class DenseSettings(PairSettings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer dense --data triples.jsonl --base minilm --output models/dense"
-    )
+    example: ClassVar[str] = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
     scale: float = flag(20.0, "factor on the cosine of query and document, which gives the score", gt=0)
     max_document_length: int = flag(300, "tokens read of each document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
@@ -173,8 +166,7 @@ class GenerateSettings(Settings):
     """
 
     example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer generate --collection scifact "
-        "--generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
+        f"{RUN} generate --collection scifact --generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
     )
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
@@ -198,9 +190,7 @@ class GenerateSettings(Settings):
 class MineSettings(Settings):
     """Make a training file from a collection's qrels, with negatives from runs."""
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
-    )
+    example: ClassVar[str] = f"{RUN} mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="TREC runs of the queries of --split")
@@ -215,7 +205,7 @@ class MsmarcoSettings(Settings):
     """Make a training file from MS MARCO's hard negatives and a cross-encoder's scores."""
 
     example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
+        f"{RUN} msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
         "--scores scores/*.parquet --output triples.jsonl"
     )
     config: AnyPath | None = CONFIG
@@ -236,8 +226,7 @@ class ScoreSettings(Settings):
     """
 
     example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer score --data negatives.jsonl "
-        "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
+        f"{RUN} score --data negatives.jsonl --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
     )
     config: AnyPath | None = CONFIG
     data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives"}, gzipped or not')

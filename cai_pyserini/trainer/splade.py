@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import TrainingArguments
 
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.trainer import loss, training
-from cai_pyserini.trainer.pairs import PairTraining
+from cai_pyserini.trainer.examples import Collator, by_query, encoded
 from cai_pyserini.trainer.settings import SpladeSettings
 
 EAGER = 128  # tokens, up to which plain attention trains faster than fused on a CPU
@@ -28,39 +27,28 @@ COLUMNS = 1024  # the number of computed terms is a multiple of it
 LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, of queries and documents
 
 
-class SpladeTraining(PairTraining):
-    """A SPLADE training."""
-
-    stage = "trainer splade"
-    settings: SpladeSettings
-
-    def __init__(self, settings: SpladeSettings):
-        encoder = load_encoder(settings.base)
-        if settings.max_document_length:
-            encoder = encoder.replace(max_document_length=settings.max_document_length)
-        super().__init__(settings, encoder)
-
-    def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
-        model = training.load_model(checkpoint, self.settings.dropout)
-        on_cpu = resolve_device(self.settings.device).type == "cpu"
-        if on_cpu and self.encoder.max_document_length <= EAGER:
-            model.set_attn_implementation("eager")
-        decoder = bypass_decoder(model)
-        idf = None
-        if weights is not None:
-            idf = torch.ones(len(decoder.weight))  # may be padded beyond the vocabulary
-            idf[: len(weights)] = torch.from_numpy(weights)
-        return SpladeTrainer(model, *arguments, decoder=decoder, settings=self.settings, idf=idf)
-
-
 class SpladeTrainer(training.Trainer):
-    """The Trainer of a masked language model whose `decoder` is bypassed; `idf` (vocabulary,) weights documents."""
+    """The Trainer of a checkpoint's masked language model; `idf` (vocabulary,) weights documents."""
 
-    def __init__(self, *arguments: Any, decoder: torch.nn.Linear, settings: SpladeSettings, idf: torch.Tensor | None):
-        super().__init__(*arguments)
-        self._decoder = decoder
+    def __init__(
+        self,
+        checkpoint: Path,
+        idf: np.ndarray | None,
+        settings: SpladeSettings,
+        arguments: TrainingArguments,
+        collator: Collator,
+        data: training.Epochs | None,
+    ):
+        model = training.load_model(checkpoint, settings.dropout)
+        if arguments.device.type == "cpu" and collator.max_document_length <= EAGER:
+            model.set_attn_implementation("eager")
+        super().__init__(model, arguments, collator, data)
         self._settings = settings
-        self._idf = idf
+        self._decoder = bypass_decoder(model)
+        self._idf = None
+        if idf is not None:
+            self._idf = torch.ones(len(self._decoder.weight))  # may be padded beyond the vocabulary
+            self._idf[: len(idf)] = torch.from_numpy(idf)
         default_q, default_d = LAMBDAS[settings.loss]
         self._lambda_q = default_q if settings.lambda_q is None else settings.lambda_q
         self._lambda_d = default_d if settings.lambda_d is None else settings.lambda_d
@@ -70,18 +58,22 @@ class SpladeTrainer(training.Trainer):
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
             queries = self._weights(model, inputs["queries"])
             columns, stands_for = self._columns(queries)
-            documents = self._weights(model, inputs["documents"], columns)
-        documents = documents.unflatten(0, (-1, len(queries))).transpose(0, 1)  # (texts, 1 + negatives, columns)
+            documents = by_query(self._weights(model, inputs["documents"], columns), queries)
         queries, documents = loss.gather(queries), loss.gather(documents)
         scored = documents if self._idf is None else documents * self._idf.to(documents)[columns]
-        ranking = loss.ranking(self._settings.loss, queries[:, columns], scored, inputs)
-        flops_q, flops_d = loss.flops(queries), loss.flops(documents.flatten(0, 1), stands_for)
-        self._record(ranking_loss=ranking, flops_q_loss=flops_q, flops_d_loss=flops_d)
-        self._record(queries_active=(queries > 0).sum(-1).float().mean())
-        self._record(documents_active=((documents > 0) * stands_for).sum(-1).mean())
+        terms = {
+            "ranking_loss": loss.ranking(self._settings.loss, queries[:, columns], scored, inputs),
+            "flops_q_loss": loss.flops(queries),
+            "flops_d_loss": loss.flops(documents.flatten(0, 1), stands_for),
+            "queries_active": (queries > 0).sum(-1).float().mean(),
+            "documents_active": ((documents > 0) * stands_for).sum(-1).mean(),
+        }
+        for name, value in terms.items():
+            self._terms[name].append(value.detach())
         warmup = self._settings.flops_warmup * self.args.max_steps
         rise = min(1.0, self.state.global_step / warmup) ** 2 if warmup else 1.0
-        return loss.scale_for_ddp(ranking + rise * (self._lambda_q * flops_q + self._lambda_d * flops_d))
+        regularizer = self._lambda_q * terms["flops_q_loss"] + self._lambda_d * terms["flops_d_loss"]
+        return loss.scale_for_ddp(terms["ranking_loss"] + rise * regularizer)
 
     def _columns(self, queries: torch.Tensor) -> tuple[torch.Tensor | slice, torch.Tensor]:
         """The entries of documents that a step computes, and how many entries each stands for in FLOPS.
@@ -101,18 +93,13 @@ class SpladeTrainer(training.Trainer):
 
     def _weights(self, model: Any, texts: dict[str, Any], columns: torch.Tensor | slice = slice(None)) -> torch.Tensor:
         """These columns of the SPLADE vectors of a side of a batch, (texts, columns)."""
-        decoder = self._decoder
-        bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
-        weight, bias = decoder.weight[columns], bias[columns]  # type: ignore[assignment]
-        chunks = [
-            splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), weight, bias)
-            for chunk in texts["chunks"]
-        ]
-        return torch.cat(chunks)[texts["positions"]]
+        weight, bias = self._decoder.weight, self._decoder.bias
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
 
-    def _record(self, **values: torch.Tensor) -> None:
-        for name, value in values.items():
-            self._terms[name].append(value.detach())
+        def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:
+            return splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), weight[columns], bias[columns])
+
+        return encoded(texts, encode)
 
     def log(self, logs: dict[str, float], *more: Any) -> None:
         means = {name: float(torch.stack(values).mean()) for name, values in self._terms.items()}

@@ -3,12 +3,13 @@
 A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
 int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
 `made_from`, its name and the digest of the recipe, so that each shard can be checked by itself, whichever process
-wrote it. One that cannot be read counts as missing, and is made again.
+wrote it. A shard that cannot be read counts as missing, and is made again.
 """
 
 import re
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
@@ -19,11 +20,11 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.artifact import atomic_write, files_of_others, require, require_count
+from cai_pyserini.core.artifact import Stats, atomic_write, files_of_others, require, require_count
 from cai_pyserini.core.errors import CaiError
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
-THREADS = 16  # that wait for answers of an object store
+THREADS = 16  # waiting for answers of an object store
 NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
 
@@ -51,8 +52,8 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:05d}.npz"
 
 
-def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: int) -> None:
-    """Write a shard atomically; `seconds` and `batches` go into its statistics."""
+def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: int = 1) -> ShardStats:
+    """Write a shard atomically; `seconds` and `batches` go into its statistics, which are returned."""
     vectors = shard.vectors
     if isinstance(vectors, np.ndarray):
         arrays = {"vectors": vectors.astype(np.float32)}
@@ -73,12 +74,13 @@ def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: 
             stats=np.array(stats),
             **arrays,
         )
+    return stats
 
 
 def read_shard(path: Path, digest: str) -> Shard | None:
-    """Read a shard; None if it is missing or broken, or made by another recipe than that of `digest`."""
+    """Read a shard; None if it is missing, broken, or made by another recipe than that of `digest`."""
     try:
-        data = BytesIO(path.read_bytes())  # a store sends it at once
+        data = BytesIO(path.read_bytes())  # one request to a store, not one per array
         with np.load(data, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
@@ -92,7 +94,7 @@ def read_shard(path: Path, digest: str) -> Shard | None:
 
 
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
-    """The statistics of a shard; None if it is missing or broken, or made by another recipe than that of `digest`."""
+    """The statistics of a shard; None if it is missing, broken, or made by another recipe than that of `digest`."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
@@ -109,11 +111,33 @@ def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | Non
         return list(pool.map(partial(shard_stats, digest=digest), paths))
 
 
-def stale_shards(folder: Path, count: int) -> set[Path]:
-    """What the stage that makes a folder of `count` shards has left there of other shards, and of unfinished ones."""
+def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: Callable[[Part], Shard]) -> Stats:
+    """Write the shard that `make` returns for each part, unless an earlier attempt has written it; returns the counts
+    for the manifest. Removes stale shards."""
+    written = []
+    for number, part in enumerate(parts):
+        path = shard_path(folder, number)
+        stats = shard_stats(path, digest)
+        if not stats:
+            start = time.perf_counter()
+            shard = make(part)
+            stats = write_shard(path, shard, digest, time.perf_counter() - start)
+        written.append(stats)
+    return finish_shards(folder, written)
+
+
+def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
+    """The counts for the manifest of a folder in which all shards are written. Removes shards that earlier recipes have
+    left there, and unfinished ones."""
     found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
-    of_others = {folder / name for name in files_of_others(folder)}
-    return found - of_others - {shard_path(folder, number) for number in range(count)}
+    own = {shard_path(folder, number) for number in range(len(shards))}
+    for stale in found - own - {folder / name for name in files_of_others(folder)}:
+        stale.unlink()
+    return {
+        "vectors": sum(shard.rows for shard in shards),
+        "shards": len(shards),
+        "nonzeros": sum(shard.nonzeros for shard in shards),
+    }
 
 
 def _made_from(path: Path, digest: str) -> str:
@@ -121,7 +145,7 @@ def _made_from(path: Path, digest: str) -> str:
 
 
 class Vectors:
-    """A complete folder of shards, written by one of these stages. Iterating reads one shard at a time."""
+    """A complete folder of shards, written by one of `stages`. Iterating reads one shard at a time."""
 
     def __init__(self, folder: Path, *stages: str):
         self.folder = folder
@@ -140,7 +164,7 @@ class Vectors:
 
     @property
     def vocabulary(self) -> str:
-        """That of the encoder's tokenizer, see Tokenizer.vocabulary."""
+        """The vocabulary of the encoder's tokenizer, see Tokenizer.vocabulary."""
         return str(self.manifest.stats["vocabulary"])
 
     def __iter__(self) -> Iterator[Shard]:
@@ -152,7 +176,7 @@ class Vectors:
         require_count(self.folder, rows, len(self))
 
     def shard(self, number: int) -> Shard:
-        """Read a shard. Raises CaiError where it is missing or broken, or not made by the recipe of the folder."""
+        """Read a shard. Raises CaiError if it is missing, broken, or not made by the recipe of the folder."""
         path = shard_path(self.folder, number)
         shard = read_shard(path, self.manifest.digest)
         if shard is None:

@@ -1,5 +1,3 @@
 """What the tests of adaptations share with those of the trainer."""
 
-from tests.trainer.conftest import generator, steady, triples
-
-__all__ = ["generator", "steady", "triples"]
+from tests.trainer.conftest import triples as triples

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cai_pyserini.adapt.examples import Examples
+from cai_pyserini.adapt.examples import write_examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder, load_index_config
@@ -22,7 +22,7 @@ def material(collection: IndexConfig, folder: Path, queries: int = 100, seed: in
 @pytest.mark.slow
 def test_examples_have_their_source_and_others(tiny: Path, tmp_path: Path) -> None:
     config = load_index_config(str(tiny))
-    lines = json_lines(Examples(material(config, tmp_path / "vectors"), tmp_path / "x.jsonl").write())
+    lines = json_lines(write_examples(material(config, tmp_path / "vectors"), tmp_path / "x.jsonl"))
     assert len(lines) > 10
     for line in lines:
         assert set(line["query"].split()) <= set(line["positive"].replace(",", "").replace(".", "").split()) | set(
@@ -30,16 +30,16 @@ def test_examples_have_their_source_and_others(tiny: Path, tmp_path: Path) -> No
         )
         assert len({line["positive"], *line["negatives"]}) == 5
         assert "margins" not in line
-    again = Examples(material(config, tmp_path / "vectors"), tmp_path / "y.jsonl").write()
+    again = write_examples(material(config, tmp_path / "vectors"), tmp_path / "y.jsonl")
     assert json_lines(again) == lines
-    other = Examples(material(config, tmp_path / "vectors", 3, 2), tmp_path / "z.jsonl").write()
+    other = write_examples(material(config, tmp_path / "vectors", 3, 2), tmp_path / "z.jsonl")
     assert 1 <= len(json_lines(other)) <= 3
 
 
 @pytest.mark.slow
 def test_margins_are_the_mixtures_on_the_scale_of_splade(tiny: Path, tmp_path: Path) -> None:
     made = material(load_index_config(str(tiny)), tmp_path / "vectors", dense=True)
-    first = json_lines(Examples(made, tmp_path / "x.jsonl").write())[0]
+    first = json_lines(write_examples(made, tmp_path / "x.jsonl"))[0]
     number = next(n for n in made.train if made.pseudo_queries[n].text == first["query"])
     passages = [" ".join(text.split()) for text in made.contents]  # each is short
     rows = [passages.index(text) for text in (first["positive"], *first["negatives"])]
@@ -87,11 +87,11 @@ def test_too_few_documents_for_negatives_are_refused(tiny: Path, tmp_path: Path)
     made = material(IndexConfig(name="four", source=str(tmp_path)), tmp_path / "vectors")
     assert len(made.train)
     with pytest.raises(CaiError, match="collection four makes no training examples: its documents are too few"):
-        Examples(made, tmp_path / "x.jsonl").write()
+        write_examples(made, tmp_path / "x.jsonl")
 
 
 def test_a_collection_without_queries_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "two words"}\n{"_id": "2", "text": "more words"}\n')
     made = material(IndexConfig(name="short", source=str(tmp_path)), tmp_path / "vectors")
     with pytest.raises(CaiError, match="collection short makes no training examples"):
-        Examples(made, tmp_path / "x.jsonl").write()
+        write_examples(made, tmp_path / "x.jsonl")

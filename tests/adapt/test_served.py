@@ -16,7 +16,7 @@ from tests.adapt.test_examples import material
 @pytest.fixture(scope="module")
 def served(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
     made = material(load_index_config(str(tiny)), tmp_path_factory.mktemp("served") / "vectors", dense=True)
-    return Served(made, np.arange(6))
+    return Served.judges(made, np.arange(6))
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
     sparse, dense = served.old_splade, served.dense(None)
     (values,) = served.values(sparse, [dense], 2.0)
     assert values.shape == (3, 6) and len(served.systems) == 3
-    weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(sparse.idf)).toarray()
+    weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(served.material.idf)).toarray()
     words = (served.words + 0.5 * dense.words).toarray()
     splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
     spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
@@ -53,8 +53,8 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_three_ways_have_the_weight_that_serves(served: Served) -> None:
-    """The projection was judged with BM25 at weight 2 whatever weight serves."""
+def test_the_fusion_has_the_weight_that_serves(served: Served) -> None:
+    """BM25 at weight 2 would judge the projection whatever weight serves."""
     scores = np.random.default_rng(1).random((6, 13))
     one, two = (served.three_ways(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
     words = served.bm25.queries(served.queries) @ served.bm25.documents.T
@@ -66,7 +66,7 @@ def test_three_ways_have_the_weight_that_serves(served: Served) -> None:
 
 @pytest.mark.slow
 def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
-    """The projection was judged by three ways alone; smooth indexes are made with it, too."""
+    """Smooth indexes are made with the projection, too."""
     old, width = served.dense(None), served.old_dense[0].shape[1]
     other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
     assert not np.array_equal(other.near.numbers, old.near.numbers)
@@ -78,6 +78,6 @@ def test_of_a_large_collection_a_sample_with_all_sources_is_searched(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cai_pyserini.adapt.served.DOCUMENTS", 8)
-    small = Served(served.material, served.numbers)
+    small = Served.judges(served.material, np.arange(6))
     assert len(small.documents) == 8
-    np.testing.assert_array_equal(small.documents[small.sources], small.material.sources[small.numbers])
+    np.testing.assert_array_equal(small.documents[small.sources], small.material.sources[:6])

@@ -18,6 +18,7 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.search.open import OpenRun
 from tests.conftest import adapting
 
 NAMES = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]
@@ -92,7 +93,7 @@ def test_analyses_use_the_encoder_of_each_system(adapted: tuple[RunFolder, Adapt
     single = {"bm25", "splade-doc", "splade-idf", "joint-splade-idf-smooth"}
     of_adapted = {"adapted-splade-doc", "adapted-splade-idf", "adapted-joint-splade-idf-smooth"}
     assert {cost.system for cost in costs(run)} == single | of_adapted
-    case = explain_query(run, "q2", sorted(of_adapted))
+    case = explain_query(run, OpenRun(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
         scores = scores_by_query(read_run(run.run(parse_system(name))))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}

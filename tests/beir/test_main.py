@@ -24,8 +24,9 @@ from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write
 from cai_pyserini.fusion.fuse import fuse_runs
 from cai_pyserini.fusion.fusions import FUSIONS, Fusion
 from cai_pyserini.idf.idf import Idf
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import weighted
 from cai_pyserini.models.splade import Splade
+from cai_pyserini.search.open import OpenRun
 from tests.beir.test_systems import DEFAULTS
 from tests.conftest import json_lines
 from tests.core import test_disks
@@ -308,7 +309,7 @@ def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: 
     found = results(output)
     assert found["counts"] == {"documents": 12, "queries": 7, "cut": 0, "lost": 0}
     assert list(found["systems"]) == systems and found["systems"]["splade-doc"].keys() == {"queries", "ms_per_query"}
-    case = explain_query(RunFolder(output), "q1", systems)
+    case = explain_query(RunFolder(output), OpenRun(output), "q1", systems)
     assert [explanation.grade for explanation in case.systems["splade-doc"]] == [None] * 5
     with pytest.raises(CaiError, match="nothing to verify"):
         main([str(broken), "--output", str(output), "--systems", *systems, "--verify"])

@@ -31,7 +31,8 @@ def run(tiny: Path, tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def adaptation(tiny: Path, run: RunFolder) -> AdaptSettings:
-    return AdaptSettings(collection=str(tiny), base="splade-tiny", dense="minilm", output=run.adapted, device="cpu")
+    settings = {"collection": str(tiny), "base": "splade-tiny", "dense": "minilm", "device": "cpu"}
+    return AdaptSettings(**settings, output=run.adapted, vectors=run.vectors)
 
 
 def changed(run: RunFolder, **changes: Any) -> RunFolder:
@@ -86,7 +87,8 @@ def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings)
     found = labels(run, *plain, *(f"adapted-{name}" for name in plain), adaptation=adaptation)
     assert labels(run, *plain) < found
     assert {label for label in found - labels(run, *plain) if not label.startswith(("search", "evaluate"))} == {
-        *("adapt", "encode adapted-documents", "encode adapted-queries-test", "project adapted-dense-documents"),
+        *("adapt: pseudo queries", "adapt: projection", "adapt: contrast", "adapt: distilled", "adapt"),
+        *("encode adapted-documents", "encode adapted-queries-test", "project adapted-dense-documents"),
         *("encode adapted-dense-queries-test", "idf adapted-idf", "impacts adapted-joint-splade-idf"),
         *("index adapted-joint-splade-idf", "index adapted-dense", "fuse adapted-hybrid-dense-minmax"),
     }

@@ -44,7 +44,8 @@ def test_others_are_paths_on_this_machine(text: str) -> None:
     assert as_path("s3://bucket/a") / "/b" == Path("/b")
 
 
-def test_an_artifact_in_a_store(root: StorePath) -> None:
+def test_an_artifact_in_a_store(root: StorePath, tmp_path: Path) -> None:
+    artifact.make(tmp_path / "same", {"stage": "idf"}, write)
     path = root / "folder" / "artifact"
     assert not path.exists() and list(path.iterdir()) == list(path.glob("*")) == [] and not artifact.read_manifest(path)
     for recipe, before in ((RECIPE, 0), (RECIPE, 1), ({"stage": "idf"}, 1)):
@@ -52,6 +53,9 @@ def test_an_artifact_in_a_store(root: StorePath) -> None:
         assert artifact.make(path, recipe, write) == path
         assert artifact.require(path, recipe["stage"]).stats["lines"] == 5
         assert {str(file.relative_to(path)) for file in path.rglob("*")} == {"a.txt", "sub/b.txt", "manifest.json"}
+    manifests = [json.loads((place / "manifest.json").read_text()) for place in (path, tmp_path / "same")]
+    assert all(manifest.pop("created") and manifest["stats"].pop("seconds") >= 0 for manifest in manifests)
+    assert manifests[0] == manifests[1]
     assert {file.name for file in path.iterdir()} == {"a.txt", "manifest.json"}
     assert list(path.glob("*.txt")) == [path / "a.txt"]
     assert path.is_dir() and not path.is_file() and (path / "a.txt").is_file() and not (path / "a.txt").is_dir()
@@ -60,11 +64,11 @@ def test_an_artifact_in_a_store(root: StorePath) -> None:
         assert (
             file.seek(-5, 2) == 25 and file.read() == "ünf\n".encode() and file.seek(1) == 1 and file.read(1) == b"\xc3"
         )
-
-
-def test_an_artifact_is_replaced_with_its_files(root: StorePath) -> None:
-    path = artifact.make(root / "replaced", RECIPE, write)
-    artifact.make(path, {"stage": "idf"}, lambda folder: None)
+    with pytest.raises(FileNotFoundError) as error:
+        (path / "missing").read_text()
+    assert (error.value.errno, error.value.filename) == (errno.ENOENT, f"{path}/missing")
+    (path / "missing").unlink(missing_ok=True)
+    artifact.make(path, RECIPE, lambda folder: None)
     assert list(path.rglob("*")) == [path / "manifest.json"]
 
 
@@ -138,13 +142,6 @@ def test_what_a_store_does_not_have_is_refused(use: Callable[[Path], object], tm
         use(StorePath("memory://bucket/a"))
 
 
-def test_a_missing_file(root: StorePath) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        (root / "missing").read_text()
-    assert (error.value.errno, error.value.filename) == (errno.ENOENT, f"{root}/missing")
-    (root / "missing").unlink(missing_ok=True)
-
-
 def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
     with pytest.raises(CaiError, match=r"s3://nowhere/a/.unfinished cannot be written \(The specified bucket does not"):
         artifact.make(StorePath("s3://nowhere/a"), RECIPE, write)
@@ -186,12 +183,3 @@ def test_paths_in_an_encoder_yaml(bucket: StorePath, tmp_path: Path, monkeypatch
             config = load_encoder(str(folder))
             assert config.name == "impacts" and config.idf
             assert config.idf == kept or Path(config.idf).resolve() == Path(kept)
-
-
-def test_the_manifest_of_a_store_is_that_of_a_folder(root: StorePath, tmp_path: Path) -> None:
-    manifests = [
-        json.loads((artifact.make(place / "same", RECIPE, write) / "manifest.json").read_text())
-        for place in (root, tmp_path)
-    ]
-    assert all(manifest.pop("created") and manifest["stats"].pop("seconds") >= 0 for manifest in manifests)
-    assert manifests[0] == manifests[1]

@@ -131,11 +131,7 @@ def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
 
 @pytest.mark.slow
 def test_machines_that_share_no_folder_write_to_a_store(
-    cluster: Any,
-    collection: Path,
-    plain: Path,
-    bucket: StorePath,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Any, collection: Path, plain: Path, bucket: StorePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shard that is there already is not encoded again: it has the seconds of the first time."""
     output = bucket / "vectors"

@@ -207,4 +207,4 @@ class Artifacts(RuleBasedStateMachine):
         assert {path: path.read_text() for path in self.theirs} == self.theirs
 
 
-TestArtifacts = Artifacts.TestCase
+TestArtifacts = pytest.mark.slow(Artifacts.TestCase)  # it forks

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.trainer.settings import SpladeSettings
-
-Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="session")
@@ -76,14 +73,3 @@ def generator(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-def weights(folder: Path) -> Weights:
-    """The parameters of a checkpoint."""
-    return load_file(folder / "model.safetensors")
-
-
-def flags(settings: SpladeSettings) -> list[str]:
-    """The command line that gives these settings."""
-    values = settings.model_dump(exclude_defaults=True)
-    return [text for name, value in values.items() for text in (f"--{name.replace('_', '-')}", str(value))]

@@ -10,7 +10,16 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.vectors.shards import Shard, ShardStats, Vectors, read_shard, shard_path, shard_stats, write_shard
+from cai_pyserini.vectors.shards import (
+    Matrix,
+    Shard,
+    ShardStats,
+    Vectors,
+    read_shard,
+    shard_path,
+    shard_stats,
+    write_shard,
+)
 from tests.conftest import stored_vectors
 
 MATRIX = csr_matrix(np.array([[0, 0.5, 0, 2], [0, 0, 0, 0], [1e-30, 0, 3.25, 0]], np.float32))
@@ -25,24 +34,18 @@ def folder(tmp_path: Path) -> Path:
     return stored_vectors(tmp_path / "vectors", MATRIX, MATRIX * 2, ids=ids).folder
 
 
-def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("matrix, nonzeros", [(MATRIX, 4), (DENSE, 5)], ids=["sparse", "dense"])
+def test_a_shard_is_read_as_written(tmp_path: Path, matrix: Matrix, nonzeros: int) -> None:
     path = shard_path(tmp_path, 12)
-    write_shard(path, SHARD, "digest", 1.5, 1)
     assert path.name == "00012.npz"
+    write_shard(path, Shard(SHARD.ids, matrix), "digest", 1.5, 7)
     shard = read_shard(path, "digest")
-    assert shard
-    assert shard.ids == SHARD.ids
-    assert shard.vectors.dtype == np.float32
-    assert shard.vectors.shape == (3, 4)
-    np.testing.assert_array_equal(shard.vectors.toarray(), MATRIX.toarray())
-
-
-def test_a_dense_shard_is_read_as_written(tmp_path: Path) -> None:
-    write_shard(tmp_path / "s.npz", Shard(SHARD.ids, DENSE), "digest", 1.5, 1)
-    shard = read_shard(tmp_path / "s.npz", "digest")
-    assert shard
-    assert shard.ids == SHARD.ids and isinstance(shard.vectors, np.ndarray) and shard.vectors.dtype == np.float32
-    np.testing.assert_array_equal(shard.vectors, DENSE)
+    assert shard and shard.ids == SHARD.ids and shard.vectors.dtype == np.float32
+    assert type(shard.vectors) is type(matrix) and shard.vectors.shape == matrix.shape
+    assert abs(shard.vectors - matrix).max() == 0
+    assert shard_stats(path, "digest") == ShardStats(rows=3, nonzeros=nonzeros, batches=7, seconds=1.5)
+    assert read_shard(path, "another") is shard_stats(path, "another") is None
+    assert shard_stats(shard_path(tmp_path, 11), "digest") is None
 
 
 @pytest.mark.parametrize("rows", [0, 2])
@@ -53,18 +56,6 @@ def test_a_shard_may_have_no_weights(tmp_path: Path, rows: int, dense: bool) -> 
     shard = read_shard(tmp_path / "s.npz", "digest")
     assert shard
     assert (shard.ids, shard.vectors.shape, (shard.vectors != 0).sum()) == (["a", "b"][:rows], (rows, 5), 0)
-
-
-@pytest.mark.parametrize("matrix, nonzeros", [(MATRIX, 4), (DENSE, 5)], ids=["sparse", "dense"])
-def test_statistics_of_a_shard(tmp_path: Path, matrix: csr_matrix, nonzeros: int) -> None:
-    write_shard(tmp_path / "s.npz", Shard(SHARD.ids, matrix), "digest", 1.5, 7)
-    assert shard_stats(tmp_path / "s.npz", "digest") == ShardStats(rows=3, nonzeros=nonzeros, batches=7, seconds=1.5)
-
-
-def test_a_shard_of_another_recipe_is_none(tmp_path: Path) -> None:
-    write_shard(tmp_path / "s.npz", SHARD, "digest", 1.5, 1)
-    assert shard_stats(tmp_path / "s.npz", "another") is None
-    assert shard_stats(tmp_path / "t.npz", "digest") is None
 
 
 def test_a_shard_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

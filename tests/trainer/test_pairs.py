@@ -1,7 +1,6 @@
-"""SPLADE training: real steps of a real checkpoint on real text, killed, resumed, and on two processes."""
+"""Training on pairs: real steps of real checkpoints on real text, killed, resumed, and on two processes."""
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -11,30 +10,46 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import build
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.trainer import callbacks, training
+from cai_pyserini.trainer import training
 from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.examples import Collator, examples
-from cai_pyserini.trainer.settings import SpladeSettings
-from cai_pyserini.trainer.splade import SpladeTraining, check_sparsity
-from tests.trainer.conftest import flags, weights
+from cai_pyserini.trainer.pairs import train
+from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings
+from cai_pyserini.trainer.splade import SpladeTrainer, check_sparsity
 
 MakeSettings = Callable[..., SpladeSettings]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def flags(settings: SpladeSettings) -> list[str]:
+    """The command line that gives these settings."""
+    values = settings.model_dump(exclude_defaults=True)
+    return [text for name, value in values.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
 @pytest.fixture(scope="module")
 def trained(splade_settings: MakeSettings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training that was left alone."""
-    return SpladeTraining(splade_settings(tmp_path_factory.mktemp("trained") / "model")).run()
+    return train(splade_settings(tmp_path_factory.mktemp("trained") / "model"))
 
 
 @pytest.mark.slow
@@ -74,26 +89,21 @@ def test_the_command_reports_and_a_second_time_nothing_is_done(
     assert (trained / "model.safetensors").stat().st_mtime_ns == before
 
 
-def assert_same(one: Path, other: Path) -> None:
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 @pytest.mark.slow
 def test_killed_and_resumed_it_ends_in_the_same_weights(
-    trained: Path, splade_settings: MakeSettings, tmp_path: Path
+    trained: Path, splade_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = splade_settings(tmp_path / "model")
+    output, work = tmp_path / "model", tmp_path / "model" / "training"
+    settings = splade_settings(output)
     threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # on which sums depend
     call = [sys.executable, "-m", "cai_pyserini.trainer", "splade", *flags(settings)]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=threads)
-    work = tmp_path / "model" / "training"
     while process.poll() is None and not any(work.glob("checkpoint-*/trainer_state.json")):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "model" / "manifest.json").exists()
+    assert not (output / "manifest.json").exists()
+    (output / "notes.txt").write_text("mine")
     shutil.copytree(max(work.glob("checkpoint-*")), work / "checkpoint-997")
     (work / "checkpoint-997" / "optimizer.pt").write_bytes(b"")  # as after a power cut
     (work / "checkpoint-998").mkdir()  # as if killed before and while trainer_state.json was written
@@ -101,43 +111,14 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
     for name in training.CHECKPOINT_FILES:
         (work / "checkpoint-999" / name).touch()
     (work / "checkpoint-999" / "trainer_state.json").write_text('{"global_step":')
-    SpladeTraining(settings).run()
-    assert_same(tmp_path / "model", trained)
-
-
-@pytest.mark.slow
-def test_interrupted_it_continues_from_the_one_checkpoint_it_keeps(
-    trained: Path,
-    splade_settings: MakeSettings,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Interrupted after the third step, it continues with the fourth: of three checkpoints, it kept the last."""
-    settings = splade_settings(tmp_path / "model")
-    monkeypatch.setattr(callbacks, "SAVE_SHARE", math.inf)
-    steps = 0
-    step = training.Trainer.training_step
-
-    def interrupted(*arguments: object, **more: object) -> object:
-        nonlocal steps
-        steps += 1
-        if steps == 4:
-            raise KeyboardInterrupt
-        return step(*arguments, **more)
-
-    monkeypatch.setattr(training.Trainer, "training_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        SpladeTraining(settings).run()
-    assert [path.name for path in (tmp_path / "model" / "training").glob("checkpoint-*")] == ["checkpoint-3"]
-    (tmp_path / "model" / "notes.txt").write_text("mine")
-    SpladeTraining(settings).run()
-    assert artifact.require(tmp_path / "model", "trainer splade").files.keys() == {
-        path.name for path in trained.iterdir() if path.name != "manifest.json"
-    }
-    assert "splade: 24 examples, 12 steps, 3 of them done\n" in capsys.readouterr().err
-    assert steps == 3 + 1 + 9
-    assert_same(tmp_path / "model", trained)
+    train(settings)
+    done = capsys.readouterr().err.partition("splade: 24 examples, 12 steps, ")[2]
+    assert 1 <= int(done.partition(" of them done\n")[0]) < 12
+    made, expected = artifact.require(output, "trainer splade"), artifact.require(trained, "trainer splade")
+    assert made.files.keys() == expected.files.keys() and (output / "notes.txt").exists() and not work.exists()
+    first, second = weights(output), weights(trained)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.slow
@@ -145,7 +126,7 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     changes = {"loss": "in-batch", "max_steps": 3, "warmup": 0.0, "log_steps": 1}
     changes |= {"learning_rate": 2e-5, "lambda_q": None, "lambda_d": None}
     one = splade_settings(tmp_path / "one", **changes)
-    SpladeTraining(one).run()
+    train(one)
     two = one.replace(output=tmp_path / "two", batch_size=2)
     call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
     call += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "cai_pyserini.trainer", "splade"]
@@ -162,63 +143,61 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     assert max(float((single[name] - double[name]).abs().max()) for name in single) <= 0.02 * moved
 
 
+@pytest.fixture
+def trainer(splade_settings: MakeSettings, steady: Path, tmp_path: Path) -> Callable[..., tuple[SpladeTrainer, Any]]:
+    """Make a trainer with an IDF and changed settings, and a batch of four examples for it."""
+
+    def make(idf: np.ndarray | None = None, **changes: object) -> tuple[SpladeTrainer, Any]:
+        settings = splade_settings(tmp_path, **changes)
+        collator = Collator(AutoTokenizer.from_pretrained(steady), 256, 256, 16)
+        arguments = training.training_arguments(settings, tmp_path)
+        batch = collator(list(islice(examples(settings.data, True, 1), 4)))
+        return SpladeTrainer(steady, idf, settings, arguments, collator, None), batch
+
+    return make
+
+
 @pytest.mark.slow
-def test_an_idf_weights_the_documents_of_the_score(splade_settings: MakeSettings, steady: Path, tmp_path: Path) -> None:
+def test_an_idf_weights_the_documents_of_the_score(trainer: Callable[..., tuple[SpladeTrainer, Any]]) -> None:
     """With an IDF of 2 for every token scores are twice as large, and the squared margins four times."""
-    settings = splade_settings(tmp_path, lambda_q=0.0, lambda_d=0.0)
-    collator = Collator(AutoTokenizer.from_pretrained(steady), 256, 256, 16)
-    batch = collator(list(islice(examples(settings.data, True, 1), 4)))
-    batch["margins"].zero_()
-    plain, ones, twos = (
-        SpladeTraining(settings).trainer(steady, weights, training.arguments(settings, tmp_path), collator, None)
-        for weights in (None, np.ones(30522), np.full(30522, 2.0))
-    )
-    without, with_ones, with_twos = (
-        trainer.compute_loss(trainer.model, batch).detach() for trainer in (plain, ones, twos)
-    )
-    torch.testing.assert_close(with_ones, without)
-    torch.testing.assert_close(with_twos, 4 * without)
+    losses = []
+    for idf in (None, np.ones(30522), np.full(30522, 2.0)):
+        made, batch = trainer(idf, lambda_q=0.0, lambda_d=0.0)
+        batch["margins"].zero_()
+        losses.append(made.compute_loss(made.model, batch).detach())
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(losses[2], 4 * losses[0])
 
 
 @pytest.mark.slow
 def test_a_sample_of_terms_keeps_the_scores_and_estimates_the_regularizer(
-    splade_settings: MakeSettings, steady: Path, tmp_path: Path
+    trainer: Callable[..., tuple[SpladeTrainer, Any]],
 ) -> None:
     """The ranking loss is that of all terms; the mean of the estimates of FLOPS nears the whole."""
-    settings = splade_settings(tmp_path, dropout=0.0, precision="float32")
-    collator = Collator(AutoTokenizer.from_pretrained(steady), 256, 256, 16)
-    batch = collator(list(islice(examples(settings.data, True, 1), 4)))
 
     def terms(sampled: int, repeats: int) -> dict[str, float]:
-        some = settings.replace(sampled_terms=sampled)
-        arguments = training.arguments(some, tmp_path)
-        trainer = SpladeTraining(some).trainer(steady, None, arguments, collator, None)
+        made, batch = trainer(dropout=0.0, sampled_terms=sampled)
         for _ in range(repeats):
-            trainer.compute_loss(trainer.model, batch)
-        return {name: float(torch.stack(values).mean()) for name, values in trainer._terms.items()}
+            made.compute_loss(made.model, batch)
+        return {name: float(torch.stack(values).mean()) for name, values in made._terms.items()}
 
     torch.manual_seed(1)
     whole, estimate = terms(0, 1), terms(3000, 30)
-    assert estimate["ranking_loss"] == pytest.approx(whole["ranking_loss"], rel=1e-4)
-    assert estimate["flops_q_loss"] == pytest.approx(whole["flops_q_loss"], rel=1e-4)
-    assert estimate["flops_d_loss"] == pytest.approx(whole["flops_d_loss"], rel=0.2)
-    assert estimate["documents_active"] == pytest.approx(whole["documents_active"], rel=0.2)
-
-
-def test_collapse_is_refused() -> None:
-    with pytest.raises(CaiError, match=r"the documents have 0.2 active dimensions: collapse. Lower the lambdas"):
-        check_sparsity(0.2, 30, 30522, warm=False)
-    with pytest.raises(CaiError, match=r"the queries have 20,000 of 30,522 dimensions active: not sparse. Raise"):
-        check_sparsity(300, 20000, 30522, warm=True)
-    check_sparsity(300, 20000, 30522, warm=False)
+    for name, tolerance in (
+        ("ranking_loss", 1e-4), ("flops_q_loss", 1e-4), ("flops_d_loss", 0.2), ("documents_active", 0.2)
+    ):  # fmt: skip
+        assert estimate[name] == pytest.approx(whole[name], rel=tolerance)
 
 
 @pytest.mark.slow
 def test_collapse_stops_training(splade_settings: MakeSettings, tmp_path: Path) -> None:
     settings = splade_settings(tmp_path / "model", lambda_d=1e6, learning_rate=1e-2, max_steps=30)
-    with pytest.raises(CaiError, match="Lower the lambdas"):
-        SpladeTraining(settings).run()
+    with pytest.raises(CaiError, match=r"the documents have 0\.. active dimensions: collapse. Lower the lambdas"):
+        train(settings)
     assert not (tmp_path / "model" / "manifest.json").exists()
+    with pytest.raises(CaiError, match=r"the queries have 20,000 of 30,522 dimensions active: not sparse. Raise"):
+        check_sparsity(300, 20000, 30522, warm=True)
+    check_sparsity(300, 20000, 30522, warm=False)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +215,32 @@ def test_collapse_stops_training(splade_settings: MakeSettings, tmp_path: Path) 
 def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path, splade_settings: MakeSettings) -> None:
     (tmp_path / "triples.jsonl").write_text(line + "\n")
     with pytest.raises(CaiError) as caught:
-        SpladeTraining(splade_settings(tmp_path / "model", data=tmp_path / "triples.jsonl")).run()
+        train(splade_settings(tmp_path / "model", data=tmp_path / "triples.jsonl"))
     assert message in str(caught.value)
     assert not (tmp_path / "model" / "manifest.json").exists()
+
+
+def test_one_document_alone_in_a_batch_is_refused(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    """Its cross-entropy is 0 whatever the model says."""
+    (tmp_path / "one.jsonl").write_text('{"query": "a", "positive": "b"}\n')
+    settings = splade_settings(tmp_path / "model", data=tmp_path / "one.jsonl", loss="in-batch", negatives=0)
+    with pytest.raises(CaiError, match="--loss in-batch: a batch has one document alone"):
+        train(settings)
+
+
+@pytest.mark.slow
+def test_dense_training_lowers_its_loss_and_gives_an_encoder(triples: Path, tmp_path: Path, tiny: Path) -> None:
+    base = load_encoder("minilm")
+    idf = compute(BeirFolder(tiny, "tiny"), checkpoint_folder(base), tmp_path / "idf")
+    (tmp_path / "data.jsonl").write_text("".join(triples.read_text().splitlines(keepends=True)[:6]))
+    values = {
+        "data": tmp_path / "data.jsonl", "base": "minilm", "output": tmp_path / "dense", "idf": idf, "batch_size": 12,
+        "max_steps": 4, "negatives": 2, "warmup": 0.0, "learning_rate": 5e-5, "log_steps": 1, "device": "cpu",
+    }  # fmt: skip
+    train(build(DenseSettings, values, ""))
+    log = [entry["loss"] for entry in json.loads((tmp_path / "dense" / "log.json").read_text())]
+    assert log[-1] < 0.7 * log[0]  # every step has all examples
+    trained = load_encoder(str(tmp_path / "dense"))
+    assert trained.replace(checkpoint="", name="") == base.replace(
+        checkpoint="", name="", source=None, kind="dense", max_document_length=300
+    )
