@@ -95,10 +95,9 @@ class SpladeTrainer(training.Trainer):
         """These columns of the SPLADE vectors of a side of a batch, (texts, columns)."""
         weight, bias = self._decoder.weight, self._decoder.bias
         bias = weight.new_zeros(len(weight)) if bias is None else bias
-        weight, bias = weight[columns], bias[columns]
 
         def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:
-            return splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), weight, bias)
+            return splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), weight[columns], bias[columns])
 
         return encoded(texts, encode)
 
