@@ -25,7 +25,7 @@ from cai_pyserini.core.flags import OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.search.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 
 SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]

@@ -30,9 +30,8 @@ from cai_pyserini.encode.queries import pruned
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
 from cai_pyserini.retrieval.search import removes_query, search
-from cai_pyserini.search.lucene_index import LuceneIndex
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
@@ -162,7 +161,7 @@ class Pruned:
         self._queries, _ = queries.for_search(self._manifest.stats["query_scale"])
 
     def searcher(self, hits: int) -> Searcher:
-        opened = LuceneSearcher(self.index, self._manifest, two_step=self._two_step)
+        opened = LuceneSearcher(self.index, two_step=self._two_step)
         return lambda id: opened.search(self._queries[id], hits)
 
     def stock(self, hits: int) -> Searcher:

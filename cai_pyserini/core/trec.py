@@ -82,15 +82,9 @@ def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
     return scores
 
 
-def without_query(run: pd.DataFrame, passages: bool = False) -> pd.DataFrame:
-    """The run without hits whose document id equals the query id (Anserini's -removeQuery).
-
-    With `passages`, hits are passages, and those of such documents are removed.
-    """
-    documents = run["doc_id"].astype(object)
-    if passages:
-        documents = documents.str.partition(PASSAGE)[0]
-    return run[run["query_id"].astype(object) != documents]
+def without_query(run: pd.DataFrame) -> pd.DataFrame:
+    """The run without hits whose document id equals the query id (Anserini's -removeQuery)."""
+    return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
 
 
 def fold_passages(run: pd.DataFrame) -> pd.DataFrame:

@@ -175,13 +175,12 @@ class Queries:
         start = time.perf_counter()
         return Encoded(encode_queries(self.encoder, texts, self.query), time.perf_counter() - start)
 
-    def for_search(self, query_scale: int = 1, vectors: Matrix | None = None) -> tuple[dict[str, Query], float]:
-        """Encoded queries by id, and the encoding time in seconds. `vectors` replace the encoder's raw vectors."""
+    def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
+        """Encoded queries by id, and the encoding time in seconds."""
         if self.encoder is None:
             return dict(self.topics), 0.0
-        encoded, seconds = self.encoded
-        raw, texts = encoded if vectors is None else vectors, list(self.topics.values())
+        vectors, seconds = self.encoded
         start = time.perf_counter()
-        queries = for_index(raw, texts, self.encoder, query_scale, self.query, self.words)
+        queries = for_index(vectors, list(self.topics.values()), self.encoder, query_scale, self.query, self.words)
         seconds += time.perf_counter() - start
         return dict(zip(self.topics, queries, strict=True)), seconds

@@ -26,8 +26,7 @@ class FaissSearcher:
             artifact.require_count(index, found, artifact.require(index, "index").stats["documents"])
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
-        """Yield the best documents for many queries, vectors (width,), by query id, batch by batch, in the order of the
-        ids."""
+        """Yield the best documents for many queries, vectors (width,), by query id, in the order of the ids."""
         others = faiss.omp_get_max_threads()  # of everything in this process, PyTorch too
         found: dict[str, list[np.ndarray]] = {}  # rows and scores
         for batch in batched(queries.items(), BATCH):  # in their order: the last bits of a score depend on its batch
@@ -45,6 +44,9 @@ class FaissSearcher:
         wanted = set(ids)
         rows = {id: row for row, id in enumerate(self._ids) if id in wanted}
         return {id: float(self._index.reconstruct(row) @ query) for id, row in rows.items()}
+
+    def document(self, id: str) -> None:
+        """None: a Faiss index stores no documents."""
 
     def close(self) -> None:
         """Nothing to close: the file is unmapped with the object."""

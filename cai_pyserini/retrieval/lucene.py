@@ -1,4 +1,4 @@
-"""Search Lucene indexes.
+"""Read and search Lucene indexes.
 
 Queries, similarities and the order of hits are Anserini's, with one difference: the ids of hits come from doc values,
 by which equal scores are ordered anyway, instead of stored fields, which would be read and kept whole for every hit.
@@ -6,21 +6,21 @@ Impact scores are divided by the scales of documents and queries, so that they a
 up to quantization; BM25's are rounded as Anserini rounds them.
 """
 
+import json
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, batched, groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cai_pyserini.core import jvm
-from cai_pyserini.core.artifact import Manifest
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.json_vectors import DELIMITER
-from cai_pyserini.index.shards import Index, folders, open_reader
+from cai_pyserini.index.shards import Index, folders, open_reader, require_index
 from cai_pyserini.index.writer import delimited_analyzer
 from cai_pyserini.retrieval.batch import (
     MAPPER,
@@ -34,56 +34,129 @@ from cai_pyserini.retrieval.batch import (
     whole_search,
 )
 
+FIELD = "contents"
 HITS = 1 << 16  # at most per batch
 CHARACTERS = 1 << 23  # of queries that are given to Java at a time; they are on its heap several times
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
+_READING = jvm.using_java("reading an index")
 
 
-class LuceneSearcher:
-    """An open index of text or impacts, or all shards of one.
+class Stored(NamedTuple):
+    """A document as an index stores it."""
+
+    id: str
+    title: str
+    contents: str  # what is searched, with the title
+
+
+class LuceneIndex:
+    """An open index of text or impacts, or all shards of one: the terms of documents, and their texts.
+
+    Threads can share it, or have several open: calls into Java go one at a time, see core.jvm.
+    """
+
+    @_READING
+    def __init__(self, index: Index):
+        self.manifest = require_index(index)
+        java = jvm.java_class
+        self._utils = java("io.anserini.index.IndexReaderUtils")
+        self._term = java("org.apache.lucene.index.Term")
+        self._bytes = java("org.apache.lucene.util.BytesRef")
+        self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
+        self._reader = open_reader(index)
+        self.documents: int = self._reader.getDocCount(FIELD)
+
+    @_READING
+    def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
+        """Document id -> term -> impact, or frequency in an index of text, for the terms that the document has.
+
+        Documents that the index does not have are left out.
+        """
+        numbers = ((self._utils.convertDocidToLuceneDocid(self._reader, id), id) for id in set(documents))
+        places = sorted((number, id) for number, id in numbers if number >= 0)
+        found: dict[str, dict[str, int]] = {id: {} for _, id in places}
+        for term in terms:
+            postings: Any = self._postings(self._reader, FIELD, self._bytes(term.encode()))
+            for number, id in places if postings else ():
+                at = postings.docID()
+                if (postings.advance(number) if at < number else at) == number:
+                    found[id][term] = postings.freq()
+        return found
+
+    @_READING
+    def document(self, id: str) -> Stored | None:
+        """A document; None if the index does not have it, or stores no documents."""
+        raw = self._utils.documentRaw(self._reader, id)
+        if raw is None:
+            return None
+        fields = json.loads(raw)
+        return Stored(id, fields.get("title", ""), fields["contents"])
+
+    @_READING
+    def distinct_terms(self) -> np.ndarray:
+        """The number of distinct terms of every document of an index of text, (documents,)."""
+        vectors = self._reader.termVectors()
+        found = (vectors.get(document, FIELD) for document in range(self._reader.maxDoc()))
+        return np.array([terms.size() if terms else 0 for terms in found])
+
+    @_READING
+    def document_frequency(self, term: str) -> int:
+        """The number of documents that have a term."""
+        return self._reader.docFreq(self._term(FIELD, term))
+
+    @_READING
+    def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
+        """Lucene's BM25 weight of a term in a document."""
+        return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
+
+    @jvm.using_java("closing an index")
+    def close(self) -> None:
+        """Close the index."""
+        self._reader.close()
+
+
+class LuceneSearcher(LuceneIndex):
+    """An open index that is searched with queries: text for BM25, {term: impact} for impacts.
 
     `k1` and `b` are parameters of BM25, and have no effect on impacts. With `two_step`, impacts are searched in two
     steps; scores are exact, but a document can be missing that the first step ranks too low. If the first step finds
-    fewer documents than asked for, all terms are searched for.
-
-    Threads can share a searcher, or have several open: calls into Java go one at a time, see core.jvm. Only the queries
-    of one `search_many` are searched in parallel.
+    fewer documents than asked for, all terms are searched for. Only the queries of one `search_many` are searched in
+    parallel.
     """
 
     @jvm.using_java("searching")
-    def __init__(
-        self, index: Index, manifest: Manifest, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None
-    ):
+    def __init__(self, index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None):
+        super().__init__(index)
         java = jvm.java_class
         self._name, *_ = folders(index)
         self._two_step = two_step
-        self._impacts = manifest.stats["kind"] != "bm25"
-        self.query_scale: int = manifest.stats.get("query_scale", 1)
-        self._scale: float = manifest.stats.get("document_scale", 1) * self.query_scale
-        self._reader = open_reader(index)
-        self._documents = max(1, self._reader.maxDoc())
+        self._impacts = self.manifest.stats["kind"] != "bm25"
+        self.query_scale: int = self.manifest.stats.get("query_scale", 1)
+        self.document_scale: float = self.manifest.stats.get("document_scale", 1)
+        self._most = max(1, self._reader.maxDoc())  # hits
         self._searcher = java(SEARCHER)(self._reader)
-        self._order = _by_score_and_id()
+        by, kind = java("org.apache.lucene.search.SortField"), java("org.apache.lucene.search.SortField$Type")
+        self._order = java("org.apache.lucene.search.Sort")(by.FIELD_SCORE, by("id", kind.STRING_VAL))  # as Anserini's
         self._json = java(MAPPER)()
         if self._impacts:
             self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
             builder = "org.apache.lucene.util.QueryBuilder"
             make = virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
-            build = bound(make, 0, java(builder)(delimited_analyzer("delimitedBoost")), "contents")
+            build = bound(make, 0, java(builder)(delimited_analyzer("delimitedBoost")), FIELD)
         else:
             self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
             builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
             self._queries = java(builder)()
             self._analyzer = java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
             make = virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
-            build = bound(make, 0, self._queries, "contents", self._analyzer)
+            build = bound(make, 0, self._queries, FIELD, self._analyzer)
         self._whole = Batch(whole_search(self._searcher, build, self._order), self._json)
         if two_step:
             self._two_steps = Batch(two_step_search(self._searcher, build, self._order), self._json)
 
     def search(self, query: Query, hits: int) -> Hits:
-        """The best documents for one query, which is text for BM25, or {term: impact}."""
+        """The best documents for one query."""
         (found,) = self._search([query], hits, 1)
         return found
 
@@ -93,31 +166,24 @@ class LuceneSearcher:
             yield dict(zip(ids, self._search([queries[id] for id in ids], hits, threads), strict=True))
 
     def scores(self, query: str, ids: Sequence[str]) -> dict[str, float]:
-        """BM25 scores of these documents for a query; 0 where no word matches. A score does not depend on the others:
-        equal ones stay equal."""
+        """BM25 scores of these documents for a query; 0 where no word matches. Unlike in a ranking, ties stay ties."""
         java = jvm.java_class
         with jvm.using_java("scoring"):
             terms = java("java.util.ArrayList")()
             for id in ids:
-                terms.add(java("org.apache.lucene.util.BytesRef")(id.encode()))
+                terms.add(self._bytes(id.encode()))
             occur = java("org.apache.lucene.search.BooleanClause$Occur")
             both = java("org.apache.lucene.search.BooleanQuery$Builder")()
-            both.add(self._queries.buildQuery("contents", self._analyzer, query), occur.MUST)
+            both.add(self._queries.buildQuery(FIELD, self._analyzer, query), occur.MUST)
             both.add(java("org.apache.lucene.search.TermInSetQuery")("id", terms), occur.FILTER)
-            count = min(len(ids), self._documents)
+            count = min(len(ids), self._most)
             manager = java("org.apache.lucene.search.TopFieldCollectorManager")(self._order, count, None, count)
             found = self._json.writeValueAsString(self._searcher.search(both.build(), manager))
         matching, scores = self._read(found, count)
         return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
 
-    @jvm.using_java("closing an index")
-    def close(self) -> None:
-        """Close the index."""
-        self._reader.close()
-
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
-        """The best documents for each of some queries."""
-        hits = min(hits, self._documents)
+        hits = min(hits, self._most)
         found: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if not query}
         if self._two_step:
             steps = {
@@ -136,11 +202,10 @@ class LuceneSearcher:
         """The arguments of a search in two steps; none if the first leaves nothing to the second."""
         first = pruned(query, two_step.terms)
         rest = {term: weight for term, weight in query.items() if term not in first}
-        candidates = str(min(max(hits, two_step.documents), self._documents))
+        candidates = str(min(max(hits, two_step.documents), self._most))
         return (_text(first), candidates, _text(rest), candidates, str(hits)) if rest else ()
 
     def _run(self, batch: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
-        """What a batch of searches finds, at most `hits` documents each."""
         found: list[Hits] = []
         ends = accumulate(sum(map(len, strings)) for strings in arguments)
         for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
@@ -151,7 +216,8 @@ class LuceneSearcher:
 
     def _hits(self, ids: Sequence[str], scores: Sequence[float]) -> Hits:
         """Hits with the scores of a run, from Lucene's."""
-        scores = [score / self._scale for score in scores] if self._impacts else _without_ties(scores)
+        scale = self.document_scale * self.query_scale
+        scores = [score / scale for score in scores] if self._impacts else _without_ties(scores)
         return list(zip(ids, scores, strict=True))
 
     def _read(self, best: str, hits: int) -> tuple[list[str], list[float]]:
@@ -168,7 +234,6 @@ class LuceneSearcher:
 
 
 def _text(query: Query) -> str:
-    """A query as Java takes it."""
     if isinstance(query, str):
         return query
     assert isinstance(query, dict)  # vectors are for FaissSearcher
@@ -198,10 +263,3 @@ def _without_ties(scores: Sequence[float]) -> list[float]:
 def _as_floats(scores: np.ndarray) -> list[float]:
     """Scores of single precision with no more digits than they need."""
     return [float(str(score)) for score in scores]
-
-
-def _by_score_and_id() -> Any:
-    """Anserini's order of hits: by falling score, and equal scores by document id."""
-    field = jvm.java_class("org.apache.lucene.search.SortField")
-    kind = jvm.java_class("org.apache.lucene.search.SortField$Type")
-    return jvm.java_class("org.apache.lucene.search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))

@@ -11,16 +11,16 @@ from typing import Literal
 import pandas as pd
 
 from cai_pyserini.collection.contract import Qrels
+from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import Hits, fold_passages, run_of, scores_by_query, top, without_query, write_parts
+from cai_pyserini.core.trec import fold_passages, run_of, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.retrieval.faiss import FaissSearcher
-from cai_pyserini.retrieval.feedback import Feedback
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.words.queries import word_queries
 
@@ -33,10 +33,34 @@ logger = logging.getLogger(__name__)
 
 def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None) -> Searcher:
     """Open an index of the index stage, or all shards of one, see LuceneSearcher."""
-    manifest = require_index(index)
-    if manifest.stats["kind"] == "dense":
+    if require_index(index).stats["kind"] == "dense":
         return FaissSearcher(folders(index)[0])
-    return LuceneSearcher(index, manifest, k1, b, two_step)
+    return LuceneSearcher(index, k1, b, two_step)
+
+
+def search_collection(
+    index: Index,
+    collection: IndexConfig,
+    output: Path,
+    encoder: str | None = None,
+    query: Representation | None = None,
+    device: str = "auto",
+    threads: int = 0,
+) -> Path:
+    """Write the run of a collection's queries, with the settings of the collection; see `queries_for`."""
+    opened, split = open_collection(collection), collection.split
+    qrels = opened.qrels(split) if opened.has_qrels(split) else None
+    return search(
+        index,
+        queries_for(folders(index)[0], opened.topics(split), encoder, query, device),
+        output,
+        hits=collection.hits,
+        remove_query=removes_query(collection.remove_query, qrels),
+        k1=collection.k1,
+        b=collection.b,
+        threads=threads,
+        passages=collection.passages is not None,
+    )
 
 
 def search(
@@ -50,25 +74,19 @@ def search(
     b: float = 0.4,
     threads: int = 0,
     tag: str = "cai_pyserini",
-    feedback: Feedback | None = None,
     passages: bool = False,
 ) -> Path:
     """Write the run of all queries, with at most `hits` documents per query.
 
-    `remove_query` removes the hit that has the id of its query; with `feedback`, SPLADE queries are expanded by a first
-    search. With `passages`, documents of the index are passages, and the run has documents, each with the score of its
-    best passage among PASSAGE_HITS times as many hits. Raises CaiError if the index was built with another
-    encoder than that of the queries.
+    `remove_query` removes the hit that has the id of its query. With `passages`, documents of the index are passages,
+    and the run has documents, each with the score of its best passage among PASSAGE_HITS times as many hits. Raises
+    CaiError if the index was built with another encoder than that of the queries.
     """
     manifest = require_index(index)
     first, *_ = folders(index)
     if queries.encoder:
         require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
-    if feedback and not feedback.suits(manifest):
-        raise CaiError(
-            f"feedback takes the raw SPLADE vectors that {first} was made from, which {feedback.vectors} is not"
-        )
-    inputs = {"index": manifest.digest, "queries": queries.identity, "feedback": feedback and feedback.identity}
+    inputs = {"index": manifest.digest, "queries": queries.identity}
     bm25 = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
     recipe = artifact.recipe("search", inputs, hits=hits, remove_query=remove_query, passages=passages, **bm25)
 
@@ -77,17 +95,6 @@ def search(
     def write(path: Path) -> artifact.Stats:
         searcher = open_searcher(index, k1, b, queries.two_step)
         encoded, seconds = queries.for_search(searcher.query_scale)
-        if feedback:
-            depth = feedback.documents + remove_query * own
-            first = list(timed_search(searcher, encoded, depth, threads, f"feedback {tag}"))
-            start = time.perf_counter()
-            found: dict[str, Hits] = {}
-            for run, _ in first:
-                scores = scores_by_query(without_query(run, passages) if remove_query else run)
-                found |= {id: list(best.items()) for id, best in scores.items()}
-            expanded = feedback.expand(queries.encoded.vectors, [found.get(id, []) for id in queries.topics])
-            encoded, _ = queries.for_search(searcher.query_scale, expanded)
-            seconds += sum(spent for _, spent in first) + time.perf_counter() - start
 
         def parts() -> Iterator[pd.DataFrame]:
             nonlocal seconds
@@ -111,7 +118,7 @@ def queries_for(
     query: Representation | None = None,
     device: str = "auto",
 ) -> Queries:
-    """The topics in the representation that an index needs. For an impact index, the encoder defaults to its own.
+    """The topics in the representation that an index needs; the encoder of an impact index defaults to its own.
 
     Raises CaiError for a dense index without an encoder.
     """
@@ -127,7 +134,7 @@ def queries_for(
 def timed_search(
     searcher: Searcher, queries: dict[str, Query], hits: int, threads: int, label: str
 ) -> Iterator[tuple[pd.DataFrame, float]]:
-    """The run of all queries in parts, in the order of their ids, and the seconds that each took, after a warm-up."""
+    """Yield the run of all queries in parts, in the order of their ids, and the seconds per part, after a warm-up."""
     threads = threads or os.cpu_count() or 1
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
     for _ in searcher.search_many(warm_up, hits, threads):
@@ -145,8 +152,8 @@ def timed_search(
 
 
 def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
-    """Raise CaiError if an index was built with another checkpoint, projection, or IDF of dense vectors than that of
-    the queries' encoder, or is another joint index. `joint` is the encoder that weights words of BM25, if any does."""
+    """Raise CaiError if an index was built with another checkpoint, projection, IDF of dense vectors, or weighting of
+    BM25's words than those of its queries' encoder; `joint` is the encoder that weights these words, if any does."""
     stats = artifact.require(index, "index").stats
     if "checkpoint" not in stats:
         raise CaiError(
@@ -170,17 +177,16 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
     of_words = ("bits", "range", "joint")  # on which the weights of words in queries depend
     if joint and any(joint.shaping("impacts", defaults=True)[key] != stats["settings"][key] for key in of_words):
         raise CaiError(
-            f"{index} is another joint index than that of the encoder {joint.name}, which weights words of BM25 "
-            f"otherwise: search it with --encoder {index}"
+            f"{index} and the encoder {joint.name} weight the words of BM25 differently: search it with "
+            f"--encoder {index}"
         )
 
 
 def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels | None) -> bool:
     """Whether to remove hits that have the id of their query from a run.
 
-    Where queries are documents of the collection, as in ArguAna, a query is no answer to itself. Where queries and
-    documents merely share ids, such a hit is as good as any other: with `auto`, hits are kept, with a warning, if the
-    qrels judge any of them relevant, or if there are no qrels.
+    They are the query itself where queries are documents of the collection, as in ArguAna. With `auto`, they are kept
+    if there are no qrels, or, with a warning, if the qrels judge one relevant: then the ids are equal by chance.
     """
     if setting != "auto":
         return setting == "always"

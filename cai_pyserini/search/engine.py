@@ -1,6 +1,6 @@
 """A system that answers queries: an open index, or several whose results are fused."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -8,12 +8,12 @@ import pandas as pd
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of, scores_by_query
-from cai_pyserini.fusion.fuse import fuse_runs, shares
+from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
+from cai_pyserini.retrieval.lucene import LuceneIndex, Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
 from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
-from cai_pyserini.search.lucene_index import LuceneIndex, Stored
 from cai_pyserini.search.retriever import Retriever
 
 QUERY = "query"  # its id where runs of one query are fused
@@ -28,9 +28,11 @@ class Hit(NamedTuple):
     stored: str  # the id that indexes have: that of the document, or of its best passage
 
 
-class Shown(NamedTuple):
-    """What is shown of a document, its words marked as strongly as they contribute to the score."""
+class Described(NamedTuple):
+    """A hit, why it has its score, and its title and a snippet, empty if no index stores the document."""
 
+    hit: Hit
+    explanation: Explanation
     title: Marked
     snippet: Marked
 
@@ -38,9 +40,10 @@ class Shown(NamedTuple):
 class Engine:
     """The retrievers of a system by name, and the fusion of their results if there are several.
 
-    Of each, the best `depth` documents are fused, as in `fusion.fuse_runs`; `hits` are those of a whole run, which some
-    methods need. With `passages`, the documents of the indexes are passages, and a document has the score of its best.
-    `texts` stores the documents where no index of the retrievers does. Threads can share engines like retrievers.
+    The best `depth` documents of each are fused, as in `fusion.fuse_runs`; a whole run has `hits`, which some methods
+    need. With `passages`, the documents of the indexes are passages, and a document has the score of its best. `texts`
+    stores the documents where no index of the retrievers does. Threads can share engines like retrievers. Methods raise
+    CaiError for a text that is empty.
     """
 
     def __init__(
@@ -58,48 +61,31 @@ class Engine:
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
-        self._sources: list[Retriever | LuceneIndex] = [*retrievers.values()]  # of documents
-        if texts:
-            self._sources.append(texts)
+        self._sources: list[Retriever | LuceneIndex] = [
+            *retrievers.values(),
+            *([texts] if texts else []),
+        ]  # of documents
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
-        """The best documents for each text. Raises CaiError for a text that is empty."""
-        return [self._ranked(parts, hits) for parts in self._parts(texts, hits, threads)]
+        """The best documents for each text."""
+        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads)]
 
-    def describe(self, text: str, hits: int = 10) -> list[tuple[Hit, Explanation]]:
-        """The best documents for a text, each with the reasons for its score. Raises CaiError for an empty text."""
-        (parts,) = self._parts([text], hits)
+    def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
+        """Yield the best documents for a text, the words that make their scores marked in title and snippet."""
+        (parts,) = self._parts([text], self._needed(hits))
         ranking = self._ranked(parts, hits)
         explained = self._explain(text, [hit.id for hit in ranking], parts)
-        return [(hit, explained[hit.id]) for hit in ranking]
+        for hit in ranking:
+            yield Described(hit, explained[hit.id], *self._shown(hit.stored, explained[hit.id]))
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
-        """Why documents have their scores, by id; those that have none are left out. Raises CaiError for no text."""
-        (parts,) = self._parts([text], self._depth)
+        """Why documents have their scores for a text, by id, wherever they rank.
+
+        Documents that the indexes do not have are left out. In a hybrid, a document beyond the fused lists has score 0
+        and no rank. With passages, only documents among the hits of a run are explained.
+        """
+        (parts,) = self._parts([text], self._hits)
         return self._explain(text, documents, parts)
-
-    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
-        """Why documents have their scores, from the hits of each retriever."""
-        found = zip(self._retrievers, parts, strict=True)
-        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
-        if self._fusion is None:
-            return explained[self.name]
-        found_shares = shares([_run(hits) for hits in parts], self._fusion, self._depth, self._weights)
-        ranks = {hit.id: hit.rank for hit in self._ranked(parts, len(found_shares))}
-        return {
-            id: Explanation(self.name, id, ranks[id], score, None, [], of_id)
-            for id in documents
-            if id in found_shares
-            for score, of_runs in [found_shares[id]]
-            for of_id in [[Part(s, of[id]) for s, of in zip(of_runs, explained.values(), strict=True) if id in of]]
-        }
-
-    def show(self, document: Stored, explanation: Explanation) -> Shown:
-        """The title of a document and a snippet of its text, with the words marked that make its score."""
-        parts = [part.explanation for part in explanation.parts] or [explanation]
-        strengths = word_strengths(document.contents, parts, self.terms_of)
-        text = document.contents.removeprefix(document.title).lstrip()
-        return Shown(marked(document.title, strengths), snippet(text, strengths))
 
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """The terms that a word of a text is to the index of a retriever."""
@@ -115,16 +101,20 @@ class Engine:
         for source in self._sources:
             source.close()
 
+    def _needed(self, hits: int) -> int:
+        """The hits of each retriever that make `hits` of the system."""
+        if self._fusion is None:
+            return hits
+        return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
+
     def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
-        """For each text, the hits of each retriever: as many as a fusion takes of them, or else `hits`."""
+        """For each text, the hits of each retriever."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
-        if self._fusion:
-            hits = self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
         found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]
         return list(zip(*found, strict=True))
 
-    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int = 1) -> list[list[Hit]]:
+    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int) -> list[list[Hit]]:
         """The hits of a retriever; of passages, the best of each document."""
         rankings = []
         for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads):
@@ -144,6 +134,23 @@ class Engine:
         scores = scores_by_query(run).get(QUERY, {})
         return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
 
+    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
+        """Why documents have their scores, from the hits of each retriever."""
+        found = zip(self._retrievers, parts, strict=True)
+        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
+        if self._fusion is None:
+            return explained[self.name]
+        fused = shares([_run(hits) for hits in parts], self._fusion, self._depth, self._weights)
+        beyond = Shares(0.0, [0.0] * len(parts))  # the fused lists
+        ranks = {hit.id: hit.rank for hit in self._ranked(parts, self._hits)}
+        known = [id for id in documents if id in fused or any(id in of_part for of_part in explained.values())]
+        made = {}
+        for id in known:
+            score, of_runs = fused.get(id, beyond)
+            of_id = [Part(s, of[id]) for s, of in zip(of_runs, explained.values(), strict=True) if id in of]
+            made[id] = Explanation(self.name, id, ranks.get(id), score, None, [], of_id)
+        return made
+
     def _explained(
         self, name: str, text: str, documents: Sequence[str], found: Sequence[Hit]
     ) -> dict[str, Explanation]:
@@ -157,6 +164,16 @@ class Engine:
             for id, key in stored.items()
             if key in scored
         }
+
+    def _shown(self, stored: str, explanation: Explanation) -> tuple[Marked, Marked]:
+        """The title of a document and a snippet of its text."""
+        document = self.document(stored)
+        if document is None:
+            return [], []
+        parts = [part.explanation for part in explanation.parts] or [explanation]
+        strengths = word_strengths(document.contents, parts, self.terms_of)
+        text = document.contents.removeprefix(document.title).lstrip()
+        return marked(document.title, strengths), snippet(text, strengths)
 
 
 def _run(hits: Sequence[Hit]) -> pd.DataFrame:

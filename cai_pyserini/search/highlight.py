@@ -1,4 +1,4 @@
-"""Which words of a text make up its score, and the part of a text that has most of them."""
+"""Mark the words of a text that make up its score, and choose a snippet with most of them."""
 
 import re
 from collections import Counter
@@ -15,8 +15,8 @@ Marked = list[tuple[str, float]]  # pieces of a text, each with a strength from 
 
 
 def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of: TermsOf) -> dict[str, float]:
-    """From 0 to 1 for each word of a text: the contribution of its best term, relative to the largest contribution of
-    that explanation; the maximum over explanations."""
+    """The strength of each word of a text, from 0 to 1: the contribution of its best term, relative to the largest one
+    of the explanation; the maximum over explanations."""
     strengths = dict.fromkeys(SPLIT.split(contents)[1::2], 0.0)
     for explanation in explanations:
         relative = {term.term: term.contribution / explanation.terms[0].contribution for term in explanation.terms}
@@ -32,10 +32,9 @@ def marked(text: str, strengths: Mapping[str, float]) -> Marked:
 
 
 def snippet(text: str, strengths: Mapping[str, float], width: int = WIDTH) -> Marked:
-    """The `width` characters of a text, or fewer, whose words together have the greatest strength, each counted once.
+    """The part of a text, of at most `width` characters, whose distinct words have the greatest total strength.
 
-    What is left out is `…`. A word of more than `width` characters, and what is before the first word or after the last
-    one, up to 64 characters each, are not cut.
+    `…` marks what is left out. A longer word is not cut, nor are up to 64 characters before and after these words.
     """
     pieces = SPLIT.split(GAP.sub(" … ", " ".join(text.split())))  # words are at odd places
     ends = [0]

@@ -1,19 +1,21 @@
 """Open what is on disk: an index, or systems of a run folder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
 from cai_pyserini.beir.run_folder import BEIR, RunFolder
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact
+from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.index.shards import Index, folders
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.search.engine import Engine
-from cai_pyserini.search.lucene_index import LuceneIndex
 from cai_pyserini.search.retriever import Retriever
 
 
@@ -26,6 +28,28 @@ def open_index(
     """
     name = folders(index)[0].resolve().name
     return Engine(name, {name: Retriever(index, encoder, query, device)})
+
+
+def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
+    """Indexes, and systems of run folders, by default all that have indexes, by name.
+
+    Raises CaiError for what cannot be opened, and for two of one name.
+    """
+    engines: dict[str, Engine] = {}
+    with ExitStack() as on_error:
+        for folder in map(index_here, folders):
+            opened: Iterable[Engine]
+            if RunFolder(folder).is_finished:
+                run = OpenRun(folder, device)
+                opened = map(run.open, systems or run.systems)
+            else:
+                opened = [open_index(folder, device=device)]
+            for engine in opened:
+                on_error.callback(engine.close)
+                if engines.setdefault(engine.name, engine) is not engine:
+                    raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
+        on_error.pop_all()
+    return engines
 
 
 class OpenRun:
@@ -45,15 +69,11 @@ class OpenRun:
     @property
     def systems(self) -> list[str]:
         """The systems that can be opened, the best first."""
-        names = sorted(self._scores, key=lambda name: -self._scores[name])
-        return [name for name in names if not _unfit(system := parse_system(name)) and not self._missing(system)]
+        systems = map(parse_system, sorted(self._scores, key=lambda name: -self._scores[name]))
+        return [s.name for s in systems if not _unfit(s) and not self._missing(s)]
 
     def open(self, name: str) -> Engine:
-        """A system.
-
-        Raises CaiError where an index is missing, and for a system that needs more than indexes: cross-encoder, -exact,
-        -prf.
-        """
+        """A system. Raises CaiError for a missing index, and for cross-encoder and -exact."""
         system, experiment = parse_system(name), self._run.experiment
         if unfit := _unfit(system):
             raise CaiError(f"{unfit} cannot be searched by hand: its scores need more than indexes")

@@ -1,5 +1,7 @@
-"""One open index: queries in, hits out, and the terms of every score."""
+"""One open index: texts in, hits out, and the terms of every score."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -7,18 +9,17 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
-from cai_pyserini.index.shards import Index, folders, require_index
+from cai_pyserini.impact.quantization import Quantizer
+from cai_pyserini.index.shards import Index, folders
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.retrieval.faiss import FaissSearcher
-from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
-from cai_pyserini.search.explanation import Scored
-from cai_pyserini.search.lucene_index import LuceneIndex, Stored
-from cai_pyserini.search.terms import impact_terms, text_terms
+from cai_pyserini.search.explanation import Scored, Term
 from cai_pyserini.words.analyzer import Analyzer
 
 
@@ -42,10 +43,8 @@ class Retriever:
         b: float = 0.4,
         encoders: dict[str, Encoder] | None = None,
     ):
-        self.manifest = require_index(index)
         first, *_ = folders(index)
         form = queries_for(first, {}, encoder, query, device)
-        self._config = form.encoder and form.encoder.config
         if form.encoder:
             require_same_encoder(first, form.encoder, form.words.config if form.words else None)
             if encoders is not None:
@@ -54,25 +53,18 @@ class Retriever:
                 form = replace(form, encoder=encoders.setdefault(key, form.encoder))
         self._form = form
         self._searcher = open_searcher(index, k1, b, form.two_step)
-        self._index = LuceneIndex(index) if isinstance(self._searcher, LuceneSearcher) else None
         self._bm25 = k1, b
+        self.document: Callable[[str], Stored | None] = self._searcher.document
+        self.close = self._searcher.close
         self.terms_of = lru_cache(maxsize=1 << 16)(self._terms_of)
 
     @cached_property
     def _analyze(self) -> Callable[[str], Sequence[str]]:
         return self._form.words.analyze if self._form.words else Analyzer()
 
-    def encode(self, texts: Sequence[str]) -> list[Query]:
-        """Queries in the form that the index takes."""
-        form = self._form
-        if form.encoder is None:
-            return list(texts)
-        vectors = encode_queries(form.encoder, texts, form.query)
-        return for_index(vectors, texts, form.encoder, self._searcher.query_scale, form.query, form.words)
-
     def search(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[Hits]:
         """The best documents for each text."""
-        queries = {str(number): query for number, query in enumerate(self.encode(texts))}
+        queries = {str(number): query for number, query in enumerate(self._encode(texts))}
         found: dict[str, Hits] = {}
         for batch in self._searcher.search_many(queries, hits, threads):
             found |= batch
@@ -80,34 +72,70 @@ class Retriever:
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Scored]:
         """The scores of documents for a text, and their terms, the largest contribution first; those of a dense index
-        have no terms."""
-        (query,) = self.encode([text])
+        have no terms. Documents that the index does not have are left out."""
+        (query,) = self._encode([text])
         if isinstance(self._searcher, FaissSearcher):
             assert isinstance(query, np.ndarray)
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
-        assert self._index
-        if isinstance(query, dict) and self._config:
-            scale = self.manifest.stats["document_scale"]
-            terms = impact_terms(self._index, query, documents, self._config, scale)
+        if isinstance(query, dict):
+            joint = self._form.words.config.joint if self._form.words else None
+            terms = _impact_terms(self._searcher, query, documents, joint)
         else:
-            terms = text_terms(self._index, self._analyze(text), documents, *self._bm25)
+            terms = text_terms(self._searcher, self._analyze(text), documents, *self._bm25)
         return {id: Scored.of(found) for id, found in terms.items()}
 
+    def _encode(self, texts: Sequence[str]) -> list[Query]:
+        form = self._form
+        if form.encoder is None:
+            return list(texts)
+        vectors = encode_queries(form.encoder, texts, form.query)
+        return for_index(vectors, texts, form.encoder, self._searcher.query_scale, form.query, form.words)
+
     def _terms_of(self, word: str) -> list[str]:
-        """The terms that a word of a text is to the index."""
-        if self._index is None:
+        """The terms that a word of a text is to the index; none to a dense one."""
+        if isinstance(self._searcher, FaissSearcher):
             return []
         if self._form.encoder is None:
             return list(self._analyze(word))
         words = [WORD + stem for stem in self._analyze(word)] if self._form.words else []
         return self._form.encoder.tokenizer.pieces(word) + words
 
-    def document(self, id: str) -> Stored | None:
-        """A stored document; None if there is none."""
-        return self._index.document(id) if self._index else None
 
-    def close(self) -> None:
-        """Close the index."""
-        self._searcher.close()
-        if self._index:
-            self._index.close()
+def text_terms(
+    index: LuceneIndex, words: Sequence[str], documents: Sequence[str], k1: float, b: float
+) -> dict[str, list[Term]]:
+    """BM25: document id -> the analyzed words of a query that the document has."""
+    counts = Counter(words)
+    frequencies = {word: index.document_frequency(word) for word in counts}
+    idf = {word: math.log(1 + (index.documents - n + 0.5) / (n + 0.5)) for word, n in frequencies.items()}
+    return {
+        id: [
+            Term(w, counts[w], occurrences, idf[w], None, counts[w] * index.bm25_weight(id, w, k1, b))
+            for w, occurrences in of_document.items()
+        ]
+        for id, of_document in index.impacts(documents, counts).items()
+    }
+
+
+def _impact_terms(
+    index: LuceneSearcher, query: dict[str, int], documents: Sequence[str], joint: Joint | None
+) -> dict[str, list[Term]]:
+    """SPLADE and joint: document id -> the terms of a query, {term: impact}, that the document has.
+
+    Weights of documents are those of the index, IDF included. `joint` has the quantization of BM25's words.
+    """
+    word_scale = Quantizer.of(joint.bits, joint.range).scale if joint else 1.0
+    return {
+        id: [
+            Term(
+                term,
+                query[term] / index.query_scale,
+                impact / (word_scale if term.startswith(WORD) else index.document_scale),
+                None,
+                impact,
+                query[term] * impact / (index.query_scale * index.document_scale),
+            )
+            for term, impact in of_document.items()
+        ]
+        for id, of_document in index.impacts(documents, query).items()
+    }

@@ -3,7 +3,6 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import ClassVar
@@ -52,35 +51,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     import uvicorn
 
-    from cai_pyserini.core.cache import index_here
-    from cai_pyserini.search.engine import Engine
-    from cai_pyserini.search.open import OpenRun, open_index
+    from cai_pyserini.search.open import open_systems
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
     from cai_pyserini.serve.service import Service
 
     key = _api_key(is_loopback(settings.host) or settings.proxy_authenticates)
 
-    def open_engines() -> dict[str, Engine]:
-        engines: dict[str, Engine] = {}
-        with ExitStack() as on_error:
-            for folder in map(index_here, settings.folders):
-                if (folder / "results.json").is_file():
-                    run = OpenRun(folder, settings.device)
-                    systems = [partial(run.open, name) for name in settings.systems or run.systems]
-                else:
-                    systems = [partial(open_index, folder, device=settings.device)]
-                for open_system in systems:
-                    engine = open_system()
-                    on_error.callback(engine.close)
-                    if engines.setdefault(engine.name, engine) is not engine:
-                        raise CaiError(
-                            f"{folder}: there are two {engine.name}; serve them on two ports, or rename an index"
-                        )
-            on_error.pop_all()
-        return engines
-
-    service = Service(open_engines, settings.queue, settings.timeout)
+    open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
+    service = Service(open_all, settings.queue, settings.timeout)
     app = create_app(service, key, is_loopback(settings.host))
     config = uvicorn.Config(
         app,

@@ -2,8 +2,8 @@
 
 Waiting searches of one system are batched: encoded together and searched in parallel. One thread runs all batches, so
 that models, tokenizers and indexes are never used by two requests at a time. A batch costs no more than the largest
-request allowed, work for a request that has timed out stops, and one that fails does so alone. So the thread is free
-soon after the last request it works for has been given up.
+request allowed, work for a request that has timed out stops, and one that fails does so alone. So a timeout soon frees
+the thread.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.retrieval.lucene import Stored
 from cai_pyserini.search.engine import Engine, Hit
-from cai_pyserini.search.explanation import Explanation
-from cai_pyserini.search.lucene_index import Stored
 
 LONGEST_QUERY = 10_000  # characters; also of all queries of a batch together
 MOST_HITS = 1000  # of a search; also of all searches of a batch together
@@ -30,17 +31,16 @@ Found = list[tuple[Hit, Stored | None]]
 logger = logging.getLogger(__name__)
 
 
-class Busy(Exception):
+class Busy(HTTPException):
     """The queue is full."""
 
-
-class UnknownIndex(Exception):
-    """There is no system with this name."""
+    def __init__(self) -> None:
+        super().__init__(429, "too many requests wait; try again soon", {"Retry-After": "1"})
 
 
 @dataclass
 class Job:
-    """A request that waits: a search, or something else that the worker calls."""
+    """A waiting request: a search, or something else that the worker calls."""
 
     index: str
     text: str = ""
@@ -74,19 +74,9 @@ class Service:
         found: Found = await self._answer(Job(index, text, hits))
         return found
 
-    async def explain(self, index: str, text: str, id: str) -> Explanation | None:
-        """Why a document has its score; None if it has none."""
-        explained: dict[str, Explanation] = await self.call(index, lambda engine: engine.explain(text, [id]))
-        return explained.get(id)
-
-    async def document(self, index: str, id: str) -> Stored | None:
-        """A stored document."""
-        stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
-        return stored
-
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
-        """Run `function` on a system in the worker thread and return its result; a list of what it yields, which stops
-        where the request times out."""
+        """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
+        request times out."""
         return await self._answer(Job(index, call=function))
 
     @property
@@ -95,7 +85,7 @@ class Service:
         return self._started is not None and time.monotonic() - self._started > 2 * self._timeout
 
     async def probe(self) -> dict[str, str]:
-        """Search every system: "ok" by its name, or the kind of error. Probes at the same time share the searches."""
+        """Search every system: its name -> "ok", or the kind of error. Simultaneous probes share the searches."""
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())
         return await asyncio.shield(self._probing)
@@ -153,9 +143,7 @@ class Service:
 
     def _results(self, jobs: Sequence[Job]) -> list[Any]:
         first = jobs[0]
-        engine = self.engines.get(first.index)
-        if engine is None:
-            raise UnknownIndex(first.index)
+        engine = self._engine(first.index)
         if first.call:
             result = first.call(engine)
             if isinstance(result, Iterator):
@@ -169,8 +157,7 @@ class Service:
         ]
 
     async def _answer(self, job: Job) -> Any:
-        if job.index not in self.engines:
-            raise UnknownIndex(job.index)
+        self._engine(job.index)
         if self.unanswered >= self._limit:
             raise Busy
         self.unanswered += 1
@@ -180,6 +167,11 @@ class Service:
                 return await job.answer
         finally:
             self.unanswered -= 1
+
+    def _engine(self, name: str) -> Engine:
+        if name not in self.engines:
+            raise HTTPException(404, f"no index {name}; this server has {', '.join(self.engines)}")
+        return self.engines[name]
 
     def close(self) -> None:
         """Close all systems."""

@@ -3,7 +3,7 @@
 import json
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,10 +17,8 @@ from cai_pyserini.core import jvm
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.retrieval.lucene import LuceneSearcher
-from cai_pyserini.search.lucene_index import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 from tests.index.test_json_vectors import vector_line
-from tests.retrieval.test_lucene import searcher_of
 
 pytestmark = pytest.mark.slow
 
@@ -55,37 +53,33 @@ def indexes(java: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 def calls_of(indexes: dict[str, Path], searchers: dict[str, LuceneSearcher], draw: random.Random) -> list[Call]:
     """Calls of all kinds, one kind after the other; each has the same result whenever it is called."""
-    opened, analyze = {name: LuceneIndex(path) for name, path in indexes.items()}, Analyzer()
+    analyze = Analyzer()
 
     def reopen(name: str, query: Any) -> Any:
-        searcher = searcher_of(indexes[name])
+        searcher = LuceneSearcher(indexes[name])
         found = searcher.search(query, 5)
         searcher.close()
         return found
 
-    calls: dict[str, list[Call]] = {}
+    calls: dict[str, list[Call]] = defaultdict(list)
     for number in range(CALLS // 5):
         name = draw.choice(["text", "other text"])
-        words, id, ids = (
-            draw.choices(WORDS, k=3),
-            f"d{draw.randrange(300)}",
-            [f"d{draw.randrange(300)}" for _ in "1234"],
-        )
-        calls.setdefault("scores", []).append(partial(searchers[name].scores, " ".join(words), ids))
-        calls.setdefault("document", []).append(partial(opened[name].document, id))
-        calls.setdefault("analyze", []).append(partial(analyze, " ".join(words)))
+        words, ids = draw.choices(WORDS, k=3), [f"d{draw.randrange(300)}" for _ in range(5)]
+        calls["scores"].append(partial(searchers[name].scores, " ".join(words), ids))
+        calls["document"].append(partial(searchers[name].document, ids[0]))
+        calls["analyze"].append(partial(analyze, " ".join(words)))
         name = draw.choice(list(indexes))
         query = " ".join(words) if "text" in name else {word: n for n, word in enumerate(words, 1)}
-        calls.setdefault("impacts", []).append(partial(opened[name].impacts, [id, *ids], words))
+        calls["impacts"].append(partial(searchers[name].impacts, ids, words))
         if number % 20 == 0:
-            calls.setdefault("search", []).append(partial(reopen, name, query))
-        calls.setdefault("search", []).append(partial(searchers[name].search, query, 10))
+            calls["search"].append(partial(reopen, name, query))
+        calls["search"].append(partial(searchers[name].search, query, 10))
     return [call for of_kind in calls.values() for call in of_kind]
 
 
 def test_threads_find_what_one_thread_finds(indexes: dict[str, Path]) -> None:
     """pyjnius confuses objects of one class that two threads call at the same time."""
-    searchers = {name: searcher_of(path) for name, path in indexes.items()}
+    searchers = {name: LuceneSearcher(path) for name, path in indexes.items()}
     calls = calls_of(indexes, searchers, random.Random(2))
     expected = [call() for call in calls]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -99,7 +93,7 @@ def java_threads() -> int:
 
 
 def test_searches_leave_no_threads_in_the_jvm(indexes: dict[str, Path]) -> None:
-    searchers = [searcher_of(path) for path in (indexes["impacts"], indexes["text"])]
+    searchers = [LuceneSearcher(path) for path in (indexes["impacts"], indexes["text"])]
     queries = {str(n): {word: 1} for n, word in enumerate(WORDS)}, {str(n): word for n, word in enumerate(WORDS)}
     for number in range(200):
         if number == 20:
@@ -111,7 +105,7 @@ def test_searches_leave_no_threads_in_the_jvm(indexes: dict[str, Path]) -> None:
 
 def test_threads_that_end_leave_the_jvm(indexes: dict[str, Path]) -> None:
     """As those of a user's program, or of a server, that each search once."""
-    searcher = searcher_of(indexes["impacts"])
+    searcher = LuceneSearcher(indexes["impacts"])
     before = java_threads()
     for _ in range(50):
         thread = threading.Thread(target=searcher.search, args=({"fevera": 1}, 10))

@@ -34,7 +34,7 @@ def pipeline(collection: Path, root: Path, run: Path) -> None:
     idf([*what, *encoder, "--output", f"{root}/idf"])
     impact(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", *encoder, "--output", f"{root}/impacts"])
     index(["impact", "--input", f"{root}/impacts", *what, "--output", f"{root}/index"])
-    search(["--index", f"{root}/index", *what, "--feedback", f"{root}/vectors", "--output", str(run)])
+    search(["--index", f"{root}/index", *what, "--output", str(run)])
     smooth(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", "--output", str(run.with_suffix(""))])
 
 
