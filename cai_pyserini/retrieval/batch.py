@@ -32,8 +32,8 @@ def whole_search(searcher: Any, build: Any, order: Any) -> Any:
 
 
 def two_step_search(searcher: Any, build: Any, order: Any) -> Any:
-    """A handle (query, candidates, rest of the query, candidates, hits) -> the best documents in this order of those
-    that the query finds, scored with the rest as well."""
+    """A handle (query, candidates, rest of the query, candidates, hits) -> the best documents in this order: the
+    candidates that the query finds, rescored with the rest added."""
     find = bound(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
     rescore = static(LUCENE + "QueryRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, QUERY, "double", "int")
     rescore = bound(bound(rescore, 3, jvm.java_class("java.lang.Double")(1.0)), 0, searcher)

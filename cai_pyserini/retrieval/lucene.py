@@ -22,17 +22,8 @@ from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.shards import Index, folders, open_reader, require_index
 from cai_pyserini.index.writer import delimited_analyzer
-from cai_pyserini.retrieval.batch import (
-    MAPPER,
-    QUERY,
-    SEARCHER,
-    STRING,
-    Batch,
-    bound,
-    two_step_search,
-    virtual,
-    whole_search,
-)
+from cai_pyserini.retrieval import batch
+from cai_pyserini.retrieval.batch import MAPPER, QUERY, SEARCHER, STRING, Batch
 
 FIELD = "contents"
 HITS = 1 << 16  # at most per batch
@@ -142,18 +133,18 @@ class LuceneSearcher(LuceneIndex):
         if self._impacts:
             self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
             builder = "org.apache.lucene.util.QueryBuilder"
-            make = virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
-            build = bound(make, 0, java(builder)(delimited_analyzer("delimitedBoost")), FIELD)
+            make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
+            build = batch.bound(make, 0, java(builder)(delimited_analyzer("delimitedBoost")), FIELD)
         else:
             self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
             builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
             self._queries = java(builder)()
             self._analyzer = java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
-            make = virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
-            build = bound(make, 0, self._queries, FIELD, self._analyzer)
-        self._whole = Batch(whole_search(self._searcher, build, self._order), self._json)
+            make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
+            build = batch.bound(make, 0, self._queries, FIELD, self._analyzer)
+        self._whole = Batch(batch.whole_search(self._searcher, build, self._order), self._json)
         if two_step:
-            self._two_steps = Batch(two_step_search(self._searcher, build, self._order), self._json)
+            self._two_steps = Batch(batch.two_step_search(self._searcher, build, self._order), self._json)
 
     def search(self, query: Query, hits: int) -> Hits:
         """The best documents for one query."""
@@ -205,20 +196,17 @@ class LuceneSearcher(LuceneIndex):
         candidates = str(min(max(hits, two_step.documents), self._most))
         return (_text(first), candidates, _text(rest), candidates, str(hits)) if rest else ()
 
-    def _run(self, batch: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
+    def _run(self, search: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
         found: list[Hits] = []
+        scale = self.document_scale * self.query_scale
         ends = accumulate(sum(map(len, strings)) for strings in arguments)
         for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
             with jvm.using_java("searching"):
-                results = batch([strings for _, strings in part], threads)
-            found += [self._hits(*self._read(best, hits)) for best in results]
+                results = search([strings for _, strings in part], threads)
+            for ids, scores in (self._read(best, hits) for best in results):
+                scores = [score / scale for score in scores] if self._impacts else _without_ties(scores)
+                found.append(list(zip(ids, scores, strict=True)))
         return found
-
-    def _hits(self, ids: Sequence[str], scores: Sequence[float]) -> Hits:
-        """Hits with the scores of a run, from Lucene's."""
-        scale = self.document_scale * self.query_scale
-        scores = [score / scale for score in scores] if self._impacts else _without_ties(scores)
-        return list(zip(ids, scores, strict=True))
 
     def _read(self, best: str, hits: int) -> tuple[list[str], list[float]]:
         """Ids and scores of the best `hits` documents, TopDocs as JSON. Raises CaiError where any cannot be read."""

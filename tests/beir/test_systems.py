@@ -141,7 +141,6 @@ def test_names(expected: System) -> None:
         "joint-splade-smooth-idf",
         "splade-joint",
         "dense-smooth",
-        "splade-prf",
         "SPLADE",
         " splade",
         "all",
