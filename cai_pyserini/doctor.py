@@ -15,7 +15,7 @@ from cai_pyserini.core import jvm, terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.settings import Settings, parse
-from cai_pyserini.plugin.enable import is_enabled
+from cai_pyserini.plugin.hook import pth_path
 
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
@@ -103,7 +103,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "processor": processor,
     "GPU": gpu,
     "disk": disk,
-    "plugin": lambda: (True, "enabled" if is_enabled() else f"not enabled: {INSTEAD}"),
+    "plugin": lambda: (True, "enabled" if pth_path().exists() else f"not enabled: {INSTEAD}"),
 }
 
 

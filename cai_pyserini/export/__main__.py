@@ -1,13 +1,10 @@
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
-
-if TYPE_CHECKING:
-    from cai_pyserini.core.artifact import Manifest
 
 QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
 IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
@@ -117,8 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(FORMATS, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
     format = next(name for name, kind in FORMATS.items() if type(settings) is kind)
     require_modules(MODULES.get(format, ()), "export")
-    manifest = _encoder(format, settings) if isinstance(settings, EncoderExport) else _documents(format, settings)
-    stats = manifest.stats
+    stats = _encoder(format, settings) if isinstance(settings, EncoderExport) else _documents(format, settings)
     counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
     print(f"{settings.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
     print("not in this format:")
@@ -126,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"  {loss}")
 
 
-def _encoder(format: str, settings: EncoderExport) -> "Manifest":
+def _encoder(format: str, settings: EncoderExport) -> dict[str, Any]:
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.export.source import export_encoder
 
@@ -134,10 +130,10 @@ def _encoder(format: str, settings: EncoderExport) -> "Manifest":
         from cai_pyserini.export.anserini import write_onnx as write
     else:
         from cai_pyserini.export.sentence_transformers import write_sparse_encoder as write
-    return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query)
+    return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query).stats
 
 
-def _documents(format: str, settings: DocumentExport) -> "Manifest":
+def _documents(format: str, settings: DocumentExport) -> dict[str, Any]:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.config import load_index_config
     from cai_pyserini.export import ciff, json_lines
@@ -151,14 +147,14 @@ def _documents(format: str, settings: DocumentExport) -> "Manifest":
     if isinstance(settings, Milvus):
         from cai_pyserini.export.milvus import export_milvus
 
-        return export_milvus(source, settings.output, settings.uri, settings.name)
+        return export_milvus(source, settings.output, settings.uri, settings.name).stats
     write = {
         "ciff": ciff.write_ciff,
         "seismic": json_lines.write_seismic,
         "opensearch": json_lines.OPENSEARCH.write,
         "elasticsearch": json_lines.ELASTICSEARCH.write,
     }[format]
-    return source.export(settings.output, write, format)
+    return source.export(settings.output, write, format).stats
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ temporary file; so memory grows with the number of terms, not of documents.
 
 import shutil
 from collections import Counter
+from functools import lru_cache
 from itertools import batched, pairwise
 from pathlib import Path
 from typing import BinaryIO
@@ -75,35 +76,16 @@ def _postings(source: Source, path: Path, numbers: dict[str, int], starts: np.nd
 
 def _write_list(file: BinaryIO, term: str, postings: np.ndarray) -> None:
     """Write the list of a term, with its document frequency and the sum of its impacts."""
-    gaps = np.diff(postings[:, 0], prepend=0)
-    head = (_text(1, term), _number(2, len(postings)), _number(3, int(postings[:, 1].sum(dtype=np.int64))))
-    _write(file, *head, _posting_messages(gaps, postings[:, 1]))
+    gaps = np.diff(postings[:, 0], prepend=0).tolist()
+    impacts = postings[:, 1].tolist()
+    head = _text(1, term), _number(2, len(impacts)), _number(3, sum(impacts))
+    pairs = zip(gaps, impacts, strict=True)
+    _write(file, *head, *(_bytes(4, _number(1, gap) + _number(2, impact)) for gap, impact in pairs))
 
 
-def _posting_messages(gaps: np.ndarray, impacts: np.ndarray) -> bytes:
-    """Messages {1: gap, 2: impact}, each as field 4 of a list, all at once."""
-    (gap_bytes, gap_used), (impact_bytes, impact_used) = _varints(gaps), _varints(impacts)
-    lengths = 2 + gap_used.sum(1) + impact_used.sum(1)
-
-    def column(values: int | np.ndarray) -> np.ndarray:
-        return np.broadcast_to(values, len(gaps)).astype(np.uint8)[:, None]
-
-    # the tags: field 4, a message; fields 1 and 2, varints
-    content = np.hstack([column(0x22), column(lengths), column(0x08), gap_bytes, column(0x10), impact_bytes])
-    used = np.ones((len(gaps), 1), bool)
-    return content[np.hstack([used, used, used, gap_used, used, impact_used])].tobytes()
-
-
-def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The varints of int32 values: bytes, uint8 (values, 5), and which of them are used, bool (values, 5)."""
-    groups = values.astype(np.int64)[:, None] >> np.arange(0, 35, 7)  # 7 bits each, the lowest first
-    used = groups > 0
-    used[:, 0] = True
-    more = np.pad(used[:, 1:], ((0, 0), (0, 1)))  # the top bit says that another byte follows
-    return ((groups & 0x7F) | more * 0x80).astype(np.uint8), used
-
-
+@lru_cache(1 << 16)
 def _varint(value: int) -> bytes:
+    """7 bits per byte, the lowest first; the top bit says that another byte follows."""
     result = bytearray()
     while value > 0x7F:
         result.append(value & 0x7F | 0x80)
@@ -116,11 +98,15 @@ def _number(field: int, value: int) -> bytes:
     return _varint(field << 3) + _varint(value)
 
 
+def _bytes(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
 def _text(field: int, text: str) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(text.encode())) + text.encode()
+    return _bytes(field, text.encode())
 
 
 def _write(file: BinaryIO, *parts: bytes) -> None:
     """Write a message, after its length."""
-    file.write(_varint(sum(map(len, parts))))
-    file.writelines(parts)
+    content = b"".join(parts)
+    file.write(_varint(len(content)) + content)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.export.source import TIES, Keys, Source, without_impacts
@@ -60,11 +58,10 @@ class Engine:
             for id, vector in source.documents():
                 if len(id.encode()) > LONGEST_ID:
                     raise CaiError(f"the id {id[:20]}… has {len(id.encode()):,} bytes; {self.name} takes {LONGEST_ID}")
-                impacts = np.array([*vector.values()], np.int64)
-                stored = representable(impacts)
-                rounded += int((stored != impacts).sum())
-                features = dict(zip(map(str, keys.of_document(vector)), stored.tolist(), strict=True))
-                yield f"{json.dumps({'index': {'_id': id}})}\n{json.dumps({FIELD: features})}\n".encode()
+                impacts = keys.of_document(vector)
+                stored = {key: representable(impact) for key, impact in impacts.items()}
+                rounded += sum(stored[key] != impact for key, impact in impacts.items())
+                yield f"{json.dumps({'index': {'_id': id}})}\n{json.dumps({FIELD: stored})}\n".encode()
 
         for number, request in enumerate(_joined(requests())):
             (folder / f"bulk-{number:05d}.ndjson").write_bytes(request)
@@ -100,10 +97,10 @@ ELASTICSEARCH = Engine(
 )
 
 
-def representable(impacts: np.ndarray) -> np.ndarray:
-    """The nearest integers with at most 9 significant bits; halves are rounded to even."""
-    step = 1 << np.maximum(np.frexp(impacts.astype(np.float64))[1] - SIGNIFICANT, 0)
-    return (np.rint(impacts / step) * step).astype(np.int64)
+def representable(impact: int) -> int:
+    """The nearest integer with at most 9 significant bits; halves are rounded to even."""
+    step = 1 << max(impact.bit_length() - SIGNIFICANT, 0)
+    return round(impact / step) * step
 
 
 def _joined(requests: Iterable[bytes]) -> Iterator[bytearray]:

@@ -4,7 +4,7 @@ from typing import ClassVar
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, parse
-from cai_pyserini.plugin import enable
+from cai_pyserini.plugin import hook
 
 
 class Enable(Settings):
@@ -79,12 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             topics = open_collection(collection).topics(settings.split or collection.split)
             print(export_topics(topics, config, settings.output, settings.device))
         return 0
+    path = hook.pth_path()
     if isinstance(settings, Enable):
-        enable.pth_path().write_text(enable.LINE, encoding="utf-8")
+        path.write_text(hook.LINE, encoding="utf-8")
     elif isinstance(settings, Disable):
-        enable.pth_path().unlink(missing_ok=True)
-    print(f"{'enabled' if enable.is_enabled() else 'disabled'}: {enable.pth_path()}")
-    return int(isinstance(settings, Status) and not enable.is_enabled())
+        path.unlink(missing_ok=True)
+    print(f"{'enabled' if path.exists() else 'disabled'}: {path}")
+    return int(isinstance(settings, Status) and not path.exists())
 
 
 if __name__ == "__main__":

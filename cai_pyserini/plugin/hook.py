@@ -15,9 +15,22 @@ import sys
 
 TYPE_CHECKING = False  # as typing's, without importing it
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
 OURS = "cai_pyserini.plugin.encoders"
+# Of a .pth file, which Python runs at every start; it must do nothing after the package is uninstalled.
+LINE = (
+    """import sys; exec("try:\\n import cai_pyserini.plugin.hook as h\\n h.register()\\nexcept ImportError: pass")\n"""
+)
+
+
+def pth_path() -> Path:
+    """The file in site-packages that enables the plugin in this environment."""
+    import sysconfig
+    from pathlib import Path
+
+    return Path(sysconfig.get_path("purelib")) / "cai_pyserini.pth"
 
 
 class PyseriniFinder:

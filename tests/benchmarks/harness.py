@@ -182,25 +182,26 @@ def write_repeated(collection: str, documents: int, output: str) -> Result:
     return {}
 
 
-def write_vectors(output: Path, source: Any, documents: int, matrices: Iterable[Any], **recipe: str) -> None:
+def write_vectors(output: Path, source: Any, documents: int, matrices: Iterable[Any], **facts: str) -> None:
     """Write the vectors of `documents` made documents, d0000000, d0000001, …, from matrices of SHARD rows each, as the
-    encode stage would have left them; `source` are the vectors from which they are made."""
-    import numpy as np
+    encode stage would have left them. `source` are the vectors that they are made of, `facts` what differs."""
+    from itertools import count
 
     from cai_pyserini.core import artifact
-    from cai_pyserini.vectors.shards import SHARD, Shard, shard_path, write_shard
+    from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
 
-    made_from = source.manifest.recipe | {"documents": documents} | recipe
+    encoder = source.encoder | facts
+    recipe = artifact.recipe("encode", {"made of": source.manifest.digest}, documents=documents, encoder=encoder)
+
+    def shard(part: tuple[int, Any]) -> Shard:
+        start, matrix = part
+        return Shard([f"d{number:07d}" for number in range(start, start + matrix.shape[0])], matrix)
 
     def write(folder: Path) -> artifact.Stats:
-        nonzeros = number = 0
-        for number, matrix in enumerate(matrices):
-            ids = [f"d{number * SHARD + row:07d}" for row in range(matrix.shape[0])]
-            write_shard(shard_path(folder, number), Shard(ids, matrix), artifact.digest(made_from), 0.0, 1)
-            nonzeros += 0 if isinstance(matrix, np.ndarray) else matrix.nnz
-        return source.manifest.stats | {"vectors": documents, "shards": number + 1, "nonzeros": nonzeros}
+        counts = write_shards(folder, artifact.digest(recipe), zip(count(0, SHARD), matrices, strict=False), shard)
+        return source.manifest.stats | counts | {"encoder": encoder}
 
-    artifact.make(output, made_from, write)
+    artifact.make(output, recipe, write)
 
 
 def write_impacts(collection: str, encoder: str, folder: str, name: str, **settings: object) -> str:

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from cai_pyserini.beir.run_folder import RunFolder
 from scipy.sparse import csr_matrix, diags_array, vstack
 
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder

@@ -103,7 +103,7 @@ def half_way(path: Path, form: str) -> Iterator[subprocess.Popen]:
 
 
 @pytest.mark.parametrize("form", ["folder", "file", "in place"])
-def test_two_processes_do_not_write_the_same_artifact(tmp_path: Path, form: str) -> None:
+def test_two_processes_do_not_write_the_same_artifact_until_one_is_killed(tmp_path: Path, form: str) -> None:
     path, folder, resumable = tmp_path / "a", form != "file", form == "in place"
     make(path, OLD, "old", folder)
     with half_way(path, form) as process:
@@ -114,15 +114,8 @@ def test_two_processes_do_not_write_the_same_artifact(tmp_path: Path, form: str)
                 artifact.make(path, NEW, lambda place: pytest.fail("it writes"), folder=folder, resumable=in_place)
         assert sorted(tmp_path.rglob("*")) == during
         assert artifact.is_up_to_date(path, OLD) != resumable
-
-
-@pytest.mark.parametrize("form", ["folder", "file", "in place"])
-def test_a_killed_process_leaves_no_lock_and_no_partial_files(tmp_path: Path, form: str) -> None:
-    path, folder = tmp_path / "a", form != "file"
-    with half_way(path, form) as process:
         process.kill()
         process.wait()
-        assert [name for name in map(str, tmp_path.rglob("*")) if "partial" in name]
         (tmp_path / ".ab.elsewhere-1-01234567.partial").touch()  # of others, who may be at work
         (tmp_path / f".a.b.{HOST}-{process.pid}-01234567.partial").touch()
         make(path, NEW, "new", folder)
@@ -496,7 +489,7 @@ def test_an_empty_folder_and_one_with_a_marker_are_ours(tmp_path: Path, monkeypa
     assert names(tmp_path / "empty") == ["0", "manifest.json"]
 
 
-@pytest.mark.parametrize("theirs", ["notes.txt", "sub/thesis.txt", "another.npz"])
+@pytest.mark.parametrize("theirs", ["notes.txt", "sub/thesis.txt"])
 def test_files_that_were_put_into_an_artifact_are_not_deleted(tmp_path: Path, theirs: str) -> None:
     path = make(tmp_path / "a", OLD, "old")
     (path / theirs).parent.mkdir(exist_ok=True)

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from cai_pyserini.export.ciff import _posting_messages, write_ciff
+from cai_pyserini.export.ciff import write_ciff
 from cai_pyserini.export.source import Source
 from tests.conftest import json_lines
+from tests.export.conftest import stored_impacts
 
 Message = dict[int, list[Any]]
 
@@ -94,13 +94,13 @@ def test_the_postings_are_those_of_the_documents(
     assert queries == source.queries() and len(queries) == len(topics)
 
 
-def test_numbers_of_every_length() -> None:
-    gaps = np.array([0, 1, 127, 128, 300, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_456, 2**31 - 1])
-    impacts = gaps[::-1].copy()
-    impacts[impacts == 0] = 1
-    data = _posting_messages(gaps, impacts)
-    read = [message(part) for part in message(data)[4]]
-    assert [(posting[1][0], posting[2][0]) for posting in read] == list(zip(gaps, impacts, strict=True))
+def test_numbers_of_every_length(checkpoint: Path, tmp_path: Path) -> None:
+    numbers = [1, 127, 128, 300, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_456, 2**31 - 1]
+    documents = {f"d{number}": {"fever": number} for number in numbers}
+    impacts = stored_impacts(checkpoint, tmp_path / "impacts", [documents])
+    Source(impacts).export(tmp_path / "ciff", write_ciff, "ciff")
+    header, postings, _ = read_ciff(tmp_path / "ciff" / "index.ciff")
+    assert postings == {"fever": list(enumerate(numbers))} and header[6] == [sum(numbers)]
 
 
 def test_batches_make_the_same_file(impacts_by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.plugin import hook
 from tests.conftest import json_lines
 from tests.index.stock import run_module
-from tests.plugin.conftest import ranking, scores, search_arguments
+from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registered")]
 
@@ -23,38 +22,22 @@ def registered(java: None) -> None:
     hook.register()
 
 
-@pytest.mark.parametrize("name", ["splade", "splade-idf"])
+@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_pyserinis_run_equals_ours(name: str, run_folder: Path, topics: Path, tmp_path: Path) -> None:
-    arguments = search_arguments(run_folder / "indexes" / name, topics, "splade-tiny", tmp_path / "run.trec")
-    run_module("pyserini.search.lucene", *arguments)
+    """With the encoder by its name, or as a joint index needs it, by the index."""
+    index = run_folder / "indexes" / name
+    encoder = index if name.startswith("joint") else "splade-tiny"
+    run_module("pyserini.search.lucene", *search_arguments(index, topics, encoder, tmp_path / "run.trec"))
     assert ranking(tmp_path / "run.trec") == ranking(run_folder / "runs" / f"{name}.trec")
-
-
-def test_a_joint_index_names_the_encoder_that_it_needs(
-    joint: tuple[Path, float], run_folder: Path, topics: Path, tmp_path: Path
-) -> None:
-    index, scale = joint
-    run, ours = tmp_path / "run.trec", run_folder / "runs" / "joint-splade-idf.trec"
-    run_module("pyserini.search.lucene", *search_arguments(index, topics, index, run))
-    assert ranking(run) == ranking(ours) and scores(run, scale) == pytest.approx(scores(ours), abs=2e-6)
 
 
 @pytest.mark.parametrize("query, name", [("splade", "joint-splade-idf"), ("bow", "joint-splade-doc-idf")])
 def test_a_joint_index_with_a_searcher_of_pyserinis(
-    query: Representation, name: str, joint: tuple[Path, float], run_folder: Path, tiny: Path
+    query: Representation, name: str, joint: Path, run_folder: Path, tiny: Path
 ) -> None:
-    from pyserini.search.lucene import LuceneImpactSearcher
-
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
 
-    index, scale = joint
-    searcher = LuceneImpactSearcher(str(index), CaiQueryEncoder(str(index), query=query))
-    found = {
-        (id, hit.docid): hit.score / scale
-        for id, text in BeirFolder(tiny, "tiny").topics("test").items()
-        for hit in searcher.search(text, 1000)
-        if hit.docid != id
-    }
+    found = search_topics(joint, CaiQueryEncoder(str(joint), query=query), tiny)
     assert found == pytest.approx(scores(run_folder / "runs" / f"{name}.trec"), abs=2e-6)
 
 
