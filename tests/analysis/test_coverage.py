@@ -29,7 +29,8 @@ def words(backend: Backend) -> list[Word]:
     return split(COUNTS, backend)
 
 
-def test_words_with_a_letter_by_what_they_would_save(words: list[Word]) -> None:
+def test_coverage_worked_example(words: list[Word]) -> None:
+    """Of words with a letter, first those that would save most."""
     assert words == [
         Word("phosphorylation", 2, PHOSPHORYLATION),
         Word("tumours", 3, ["tu", "##mour", "##s"]),
@@ -37,9 +38,6 @@ def test_words_with_a_letter_by_what_they_would_save(words: list[Word]) -> None:
         Word("血圧", 1, ["[UNK]"]),
     ]
     assert [word.saving for word in words] == [8, 6, 0, 0]
-
-
-def test_coverage_worked_example(words: list[Word]) -> None:
     assert measure(words, "[UNK]") == Coverage(
         occurrences=12,
         words=4,
