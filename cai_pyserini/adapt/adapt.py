@@ -23,7 +23,7 @@ from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.steps import Step, run
+from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
@@ -38,12 +38,6 @@ CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200,
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
 WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, of two
 NO_JUDGES = "not adapted: no document makes a query that could judge"
-
-
-def adapt(settings: AdaptSettings) -> Path:
-    """Write the adapted checkpoint with its IDF and encoder.yaml."""
-    run(steps(settings))
-    return settings.output
 
 
 def steps(settings: AdaptSettings) -> list[Step]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from cai_pyserini.adapt.balance import balance
+from cai_pyserini.adapt.choice import balance
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
