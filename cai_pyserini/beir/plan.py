@@ -72,7 +72,7 @@ class Plan:
         if self.run.adapted not in self.steps:
             from cai_pyserini.adapt.adapt import steps  # needs the extra `trainer`
 
-            for step in steps(self.adaptation):
+            for step in steps(self.adaptation, made=self.steps):
                 self.steps.setdefault(step.output, step)
         return self.run.adapted
 
