@@ -1,4 +1,4 @@
-"""Checkpoint folders: where they are, and digests of their contents."""
+"""Checkpoint folders: where they are, what they need to have, and digests of their contents."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from cai_pyserini.core.config import EncoderConfig, names
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP, pip_path
 
-REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
+PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
@@ -49,7 +49,7 @@ def require_safetensors(checkpoint: Path) -> None:
 def require_projection(path: Path) -> Path:
     """The path, if it is a file. Raises CaiError if not."""
     if not path.is_file():
-        raise CaiError(f"no projection {path}: {REMEDY}")
+        raise CaiError(f"no projection {path}: {PROJECTION_REMEDY}")
     return path
 
 

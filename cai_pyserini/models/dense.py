@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import REMEDY, require_projection
+from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 from cai_pyserini.models.windows import Windows
@@ -83,12 +83,12 @@ def load_projection(path: Path, width: int) -> np.ndarray:
     try:
         weight = load_file(require_projection(path)).get("weight")
     except SafetensorError as error:
-        raise CaiError(f"{path} is not a safetensors file ({error}): {REMEDY}") from None
+        raise CaiError(f"{path} is not a safetensors file ({error}): {PROJECTION_REMEDY}") from None
     if weight is None:
-        raise CaiError(f"{path} has no tensor `weight`: {REMEDY}")
+        raise CaiError(f"{path} has no tensor `weight`: {PROJECTION_REMEDY}")
     if weight.dtype != torch.float32 or weight.shape != (width, width):
         found = f"{str(weight.dtype).removeprefix('torch.')} {tuple(weight.shape)}"
-        raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {REMEDY}")
+        raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {PROJECTION_REMEDY}")
     return weight.numpy()
 
 

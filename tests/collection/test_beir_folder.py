@@ -143,12 +143,6 @@ def test_not_utf_8_is_named(broken: Path, name: str) -> None:
         BeirFolder(broken, "broken").check("test")
 
 
-def test_a_duplicate_document_is_found_far_away(beir) -> None:
-    corpus = [f'{{"_id": "{i}", "text": "t"}}' for i in range(1 << 16)] + ['{"_id": "1", "text": "t"}']
-    with pytest.raises(CaiError, match=r"corpus\.jsonl:65537: document id '1' occurs twice \(first: .*jsonl:2\)"):
-        list(beir(corpus=corpus).documents())
-
-
 def test_two_ids_with_the_same_hash_are_not_duplicates(beir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cai_pyserini.collection.contract.Ids.add", lambda *_: True)
     assert [document.id for document in beir().documents()] == ["d1", "d2"]

@@ -7,8 +7,7 @@ import pytest
 
 from cai_pyserini.collection.ids import Ids
 from cai_pyserini.collection.sample import Reservoir
-from cai_pyserini.collection.spans import SHORTEST, random_span
-from cai_pyserini.export.anserini import LONGEST
+from cai_pyserini.collection.spans import LONGEST, SHORTEST, random_span
 
 
 def test_ids_are_remembered_after_merging() -> None:
