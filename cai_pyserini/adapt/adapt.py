@@ -6,7 +6,7 @@ the checkpoint knew. Of the dense encoder, a projection is learned. Held-out que
 docs/experiments/adaptation.md has what was tried.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.steps import Step, run
+from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
@@ -40,27 +40,21 @@ WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, o
 NO_JUDGES = "not adapted: no document makes a query that could judge"
 
 
-def adapt(settings: AdaptSettings) -> Path:
-    """Write the adapted checkpoint with its IDF and encoder.yaml."""
-    run(steps(settings))
-    return settings.output
-
-
-def steps(settings: AdaptSettings) -> list[Step]:
+def steps(settings: AdaptSettings, made: Container[Path] = ()) -> list[Step]:
     """The steps of an adaptation, in order; the last one alone if it is up to date, since it then needs no others.
 
-    Raises CaiError for settings that a step would refuse.
+    `made` has folders of vectors that other steps make before. Raises CaiError for settings that a step would refuse.
     """
     training.require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
-    return paper.steps(settings, settings.data, folder) if settings.data else Adaptation(settings, folder).steps()
+    return paper.steps(settings, settings.data, folder) if settings.data else Adaptation(settings, folder, made).steps()
 
 
 class Adaptation:
     """An adaptation whose steps have their results in a folder."""
 
-    def __init__(self, settings: AdaptSettings, folder: Path):
-        self.settings = settings
+    def __init__(self, settings: AdaptSettings, folder: Path, made: Container[Path] = ()):
+        self.settings, self._made = settings, made
         self.folder = folder
         self.base = load_encoder(settings.base)
         self.examples = folder / "examples.jsonl"
@@ -90,6 +84,7 @@ class Adaptation:
             settings.queries,
             settings.seed,
             settings.device,
+            made=self._made,
         )
 
     def steps(self) -> list[Step]:

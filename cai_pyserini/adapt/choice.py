@@ -6,18 +6,26 @@ them, a source has all words of its query, more than documents have of what peop
 nothing about other queries. The judges of one source are not independent: they are averaged, and tests compare sources.
 
 A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
-weights) wins that is not significantly worse than the best; without any, nothing is changed. The weight of BM25 in the
-fusion with SPLADE and dense is chosen likewise: the one nearest to the default that is not significantly worse than the
-best.
+weights) wins that is not significantly worse than the best; without any, nothing is changed.
+
+The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) is chosen likewise: the one nearest
+to the default that is not significantly worse than the best. What people type has more words in common with documents
+in one collection than in another. How many, nobody knows without labels; but where documents find each other by other
+words, so do queries.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.adapt.served import Served
+from cai_pyserini.core import artifact
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in the fusion; the first is that of mixture.WEIGHTS
 FEWEST = 30  # sources; nothing is significant with fewer
@@ -69,11 +77,32 @@ def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems:
     return Decision(shown if eligible else none, why, table)
 
 
+def balance(material: Material, output: Path) -> Path:
+    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; w is 2 where the documents make no queries
+    that judge."""
+    inputs = {
+        "documents": material.whole.fingerprint("documents"),
+        "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
+    }
+    recipe = artifact.recipe("adapt: balance", inputs, idf_power=material.splade.idf_power, seed=material.seed)
+
+    def write(path: Path) -> artifact.Stats:
+        weight, evidence = WEIGHTS["bm25"], "no document makes a query that could judge"
+        if material.pseudo_queries and len(material.held_out):
+            weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
+        weights = WEIGHTS | {"bm25": weight}
+        artifact.write_text(path, json.dumps(weights) + "\n")
+        shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
+        return {"decision": [f"BM25, SPLADE and dense have the weights {shares} in three ways ({evidence})"]}
+
+    return artifact.make(output, recipe, write, folder=False)
+
+
 def weight_of_bm25(served: Served) -> tuple[float, str]:
     """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence, for
     people."""
     splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
-    mixed = {weight: served.three_ways(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
+    mixed = {weight: served.fused(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
     tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
     return _smallest(means), f"{_evidence(served.sources)}, by weight: {tried}"

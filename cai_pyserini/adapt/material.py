@@ -5,7 +5,7 @@ those of the whole collection where these exist.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +48,7 @@ class Material:
     seed: int
     device: str
     precision: Precision = "auto"  # of the vectors
+    made: Container[Path] = ()  # folders of vectors that other steps make
 
     @cached_property
     def whole(self) -> Collection:
@@ -81,10 +82,10 @@ class Material:
 
     def vectors(self, encoder: Encoder) -> Path:
         """The folder of an encoder's vectors, named as in a run folder: of the whole collection if it is small or has
-        been encoded, else of the sample."""
+        been encoded, or will be, else of the sample."""
         name = "dense-documents" if encoder.config.kind == "dense" else "documents"
         whole = self.folder / name
-        if self._is_small or artifact.is_up_to_date(whole, recipe(self.whole, encoder)):
+        if self._is_small or whole in self.made or artifact.is_up_to_date(whole, recipe(self.whole, encoder)):
             return whole
         return self.folder / f"sample-{name}"
 

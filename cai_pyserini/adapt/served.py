@@ -161,13 +161,13 @@ class Served:
         for vectors in dense:
             smooth = mix(sparse.rows, np.arange(sparse.rows.shape[0]), vectors.near, SMOOTH["dense"])
             words = self._scores(self._word_queries, self.words + NEAR * vectors.words)
-            systems = [self.three_ways(weight, plain[0][0], vectors.queries, vectors.rows)]
+            systems = [self.fused(weight, plain[0][0], vectors.queries, vectors.rows)]
             for kind in self.kinds:
                 scores, alpha = self.scores(sparse, kind, smooth)
                 systems.append(alpha * words + scores)
             yield np.array([self.found(scores) for scores in systems])
 
-    def three_ways(self, weight: float, splade: np.ndarray, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def fused(self, weight: float, splade: np.ndarray, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Scores of the fusion, with this weight of BM25, SPLADE's scores, and dense vectors."""
         words, dense = self._word_scores, self._scores(queries, rows)
         return (

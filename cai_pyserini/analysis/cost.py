@@ -71,10 +71,9 @@ class Cost:
 
 def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
-    runs = {
-        name: RunFolder(path) for name, path in zip(labels(settings.run_folders), settings.run_folders, strict=True)
-    }
-    found = {name: costs(run) for name, run in progress(runs.items(), len(runs), "cost", "run")}
+    runs = [RunFolder(path) for path in settings.run_folders]
+    names = labels(settings.run_folders)
+    found = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
     rows = [["run and system", *HEADER]]
     rows += [[f"{name} {cost.system}", *_cells(cost)] for name, of_run in found.items() for cost in of_run]
     data = {name: [asdict(cost) for cost in of_run] for name, of_run in found.items()}
@@ -133,13 +132,9 @@ def _words(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray
 
 def _cells(cost: Cost) -> list[str]:
     distributions = (cost.document_nonzeros, cost.query_nonzeros)
-    return [
-        *(cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")),
-        f"{cost.flops:.3f}",
-        f"{cost.index_bytes / 1e6:.1f}",
-        f"{cost.bytes_per_document:.0f}",
-        f"{cost.ms_per_query:.2f}",
-    ]
+    cells = [cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")]
+    cells += [f"{cost.flops:.3f}", f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}"]
+    return [*cells, f"{cost.ms_per_query:.2f}"]
 
 
 def plot(found: Mapping[str, Sequence[Cost]]) -> Figure:

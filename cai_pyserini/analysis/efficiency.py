@@ -1,6 +1,6 @@
 """How fast is a system, and how good, with pruned documents and queries?
 
-Postings are those of the terms that documents are found with: what a search without skipping reads. Latency is the
+Postings are counted for the terms that find documents: a search without skipping reads all of these. Latency is the
 median of several rounds for each query; in a round, every query goes to all searchers in turn.
 """
 

@@ -23,7 +23,7 @@ from cai_pyserini.core.template import template
 from cai_pyserini.core.trec import read_run
 from cai_pyserini.fusion.fuse import Shares, shares
 from cai_pyserini.search.explanation import Case, Explanation, Part
-from cai_pyserini.search.highlight import SPLIT, TermsOf, word_strengths
+from cai_pyserini.search.highlight import TermsOf, marked, word_strengths
 from cai_pyserini.search.open import OpenRun
 
 TEMPLATE = Path(__file__).with_name("explain.html.jinja")
@@ -90,13 +90,10 @@ def explain_query(
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
     ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in needed}
-    shown = {
-        system: list(dict.fromkeys(documents))
-        or dict.fromkeys(
-            [*list(ranks[system])[:depth], *sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))]
-        )
-        for system in asked
-    }
+    shown: dict[System, list[str]] = {}
+    for system in asked:
+        by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
+        shown[system] = list(dict.fromkeys(documents or [*list(ranks[system])[:depth], *by_rank]))
     ids = list(dict.fromkeys(chain.from_iterable(shown.values())))
     contents = run.collection.contents(set(ids), str(run.folder))
     explained: dict[System, dict[str, Explanation]] = {}
@@ -105,14 +102,10 @@ def explain_query(
             found = _fused(run, system, query, explained)
         else:
             found = engines[system].explain(run.topics[query], ids)
-        explained[system] = {
-            id: replace(
-                found.get(id) or Explanation(system.name, id, None, 0.0, None, [], []),  # an empty document
-                rank=ranks[system].get(id),
-                grade=grades.get(id),
-            )
-            for id in ids
-        }
+        explained[system] = {}
+        for id in ids:
+            explanation = found.get(id) or Explanation(system.name, id, None, 0.0, None, [], [])  # an empty document
+            explained[system][id] = replace(explanation, rank=ranks[system].get(id), grade=grades.get(id))
     return Case(query, run.topics[query], contents, {s.name: [explained[s][id] for id in shown[s]] for s in asked})
 
 
@@ -128,12 +121,10 @@ def _fused(
     made = artifact.require(run.run(hybrid), "fusion fuse").stats
     paths = [run.rescored(hybrid, part) if hybrid.exact else run.run(part) for part in hybrid.parts]
     found = shares([_hits(path, query) for path in paths], hybrid.fusion, made["depth"], made["weights"])
-    not_fused = Shares(0.0, [0.0] * len(paths))
-    of_parts = [explained[part] for part in hybrid.parts]
     fused = {}
-    for id in of_parts[0]:
-        score, of_runs = found.get(id, not_fused)
-        parts = [Part(share, of_part[id]) for share, of_part in zip(of_runs, of_parts, strict=True)]
+    for id in explained[hybrid.parts[0]]:
+        score, of_runs = found.get(id, Shares(0.0, [0.0] * len(paths)))
+        parts = [Part(share, explained[part][id]) for share, part in zip(of_runs, hybrid.parts, strict=True)]
         fused[id] = Explanation(hybrid.name, id, None, score, None, [], parts)
     return fused
 
@@ -176,8 +167,8 @@ def _article(explanation: Explanation, contents: str, count: int, terms_of: Term
     shown, rest = split_text(contents, TEXT_WIDTH)
     return {
         "explanation": explanation,
-        "shown": [(piece, strengths.get(piece, 0.0)) for piece in SPLIT.split(shown)],
-        "rest": [(piece, strengths.get(piece, 0.0)) for piece in SPLIT.split(rest) if piece],
+        "shown": marked(shown, strengths),
+        "rest": marked(rest, strengths) if rest else [],
         "tables": [_table(e, strengths.keys(), count, terms_of) for e in (explanation, *parts)],
     }
 

@@ -35,7 +35,7 @@ class Report:
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """Short names that tell paths apart: base/splade for base/runs/splade.trec, if another is adapted/runs/splade.trec.
+    """Short distinct names of paths: base/splade for base/runs/splade.trec, if another is adapted/runs/splade.trec.
 
     Raises CaiError for a path that is given twice.
     """

@@ -77,7 +77,7 @@ def overlap(settings: OverlapSettings) -> Report:
         raise CaiError("one collection has nothing to be compared with: name another, or --save-frequencies")
     counts = _counts(settings.collections)
     similarities = {(a, b): jaccard(counts[a], counts[b]) for a, b in combinations(counts, 2)}
-    published = {pair: PUBLISHED.get(next(n for n in pair if n != MSMARCO)) for pair in similarities if MSMARCO in pair}
+    published = {(a, b): PUBLISHED.get(b if a == MSMARCO else a) for a, b in similarities if MSMARCO in (a, b)}
     lines = [f"{name}: {c.total():,} words, {len(c):,} of them distinct" for name, c in counts.items()]
     files: dict[str, Figure | str] = {}
     if similarities:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from cai_pyserini.adapt.balance import balance
+from cai_pyserini.adapt.choice import balance
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
@@ -72,7 +72,7 @@ class Plan:
         if self.run.adapted not in self.steps:
             from cai_pyserini.adapt.adapt import steps  # needs the extra `trainer`
 
-            for step in steps(self.adaptation):
+            for step in steps(self.adaptation, made=self.steps):
                 self.steps.setdefault(step.output, step)
         return self.run.adapted
 

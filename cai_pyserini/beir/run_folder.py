@@ -21,8 +21,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries
-from cai_pyserini.impact.impacts import impacts_of_index
-from cai_pyserini.impact.shards import Impacts
+from cai_pyserini.impact.impacts import Impacts, impacts_of_index
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.shards import Vectors

@@ -18,7 +18,6 @@ from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.models.dense import load_projection, project
 from cai_pyserini.models.windows import Done
 from cai_pyserini.vectors.shards import (
     NAMES,
@@ -134,6 +133,8 @@ def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
     recipe = artifact.recipe("encode", inputs, role="documents")
 
     def write(folder: Path) -> artifact.Stats:
+        from cai_pyserini.models.dense import load_projection, project  # loads torch
+
         matrix = load_projection(encoder.projection, vectors.width) if encoder.projection else None
         shards = progress(vectors, vectors.shards, "project", "shard")
 

@@ -85,7 +85,7 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
 
 
 def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """As `measure`, of a file, which is read part by part."""
+    """As `measure`, for a run file, which is read part by part."""
     values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
     for (part,) in read_parts([run]):
         judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
@@ -95,7 +95,7 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
 
 
 def _cutoff(measure: Measure) -> int | None:
-    """The rank from which on hits do not count, if there is one; unjudged hits may have to be left out first."""
+    """The rank after which hits do not count; None if all may count, as where unjudged hits are left out first."""
     counts_all = measure.params.get("judged_only") or "cutoff" not in measure.params
     return None if counts_all else measure["cutoff"]
 

@@ -32,8 +32,10 @@ def compare(baseline: dict[str, float], systems: dict[str, dict[str, float]]) ->
 
 
 def compare_pairs(pairs: Mapping[str, tuple[dict[str, float], dict[str, float]]]) -> dict[str, Comparison]:
-    """As `compare`, where every system has a baseline of its own, the first of its pair. Those without a p do not count
-    in the correction."""
+    """As `compare`, with a separate baseline for each system, the first of its pair.
+
+    Systems without a p do not count in the correction.
+    """
     tested = {name: p for name, pair in pairs.items() if (p := _p(*pair)) is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     return {

@@ -6,8 +6,6 @@ from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS
 
-METHODS = "; ".join(f"{name}: {fusion.description}" for name, fusion in FUSIONS.items())
-
 
 class Fuse(Settings):
     """Fuse TREC runs, from this package or any other tool."""
@@ -17,7 +15,7 @@ class Fuse(Settings):
     )
     runs: list[AnyPath] = flag(help="two or more TREC runs", min_length=2)
     output: AnyPath = OUTPUT_RUN
-    method: str = flag(DEFAULT, METHODS, choices=tuple(FUSIONS))
+    method: str = flag(DEFAULT, "; ".join(f"{n}: {f.description}" for n, f in FUSIONS.items()), choices=tuple(FUSIONS))
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
     weights: list[float] | None = flag(
@@ -44,9 +42,8 @@ class Rerank(Settings):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    settings: Fuse | Rerank = parse(
-        {"fuse": Fuse, "rerank": Rerank}, argv, "python -m cai_pyserini.fusion", "Combine runs, or rerank one."
-    )
+    kinds: dict[str, type[Settings]] = {"fuse": Fuse, "rerank": Rerank}
+    settings: Fuse | Rerank = parse(kinds, argv, "python -m cai_pyserini.fusion", "Combine runs, or rerank one.")
 
     from cai_pyserini.core import artifact
 

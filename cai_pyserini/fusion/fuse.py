@@ -30,8 +30,7 @@ def fuse(
 ) -> Path:
     """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
 
-    Warns of runs with scores below 0 where the method does not take these as they are, or ranks documents that a run
-    lacks above those that it scores below 0.
+    Warns of runs with scores below 0, if these change what the method does.
     """
     settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
     inputs = {"runs": [run_digest(run) for run in runs]}
@@ -62,8 +61,8 @@ def fuse(
 
 
 def _below_0(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
-    """For how many queries a run has scores below 0 among its best `depth`; in a sum, only those for which it lacks
-    documents of other runs."""
+    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, of those for which
+    documents of other runs are missing from it."""
     best = top(runs[number], depth)
     queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
     if not len(queries) or fusion.combine == "product":
@@ -91,7 +90,12 @@ def fuse_runs(
         raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
     fusion = FUSIONS[method]
     if weights is not None:
-        _check_weights(weights, len(runs), method)
+        if fusion.combine == "product":
+            raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
+        if len(weights) != len(runs):
+            raise CaiError(f"{len(weights)} weights for {len(runs)} runs: give one per run, in the order of the runs")
+        if not all(0 < weight < math.inf for weight in weights):
+            raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
     fused, values = candidates(runs, fusion, depth, weights)
     scores = fusion.combined(values)
     order = np.lexsort((-scores, fused["query_id"].cat.codes))  # stable: equal scores stay in the order of documents
@@ -113,15 +117,6 @@ def shares(
     fused, values = candidates(runs, fusion, depth, weights)
     scores = fusion.combined(values).tolist()
     return dict(zip(fused["doc_id"].astype(object), map(Shares, scores, values.T.tolist()), strict=True))
-
-
-def _check_weights(weights: Sequence[float], runs: int, method: str) -> None:
-    if FUSIONS[method].combine == "product":
-        raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
-    if len(weights) != runs:
-        raise CaiError(f"{len(weights)} weights for {runs} runs: give one per run, in the order of the runs")
-    if not all(0 < weight < math.inf for weight in weights):
-        raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
 
 
 def candidates(

@@ -57,7 +57,7 @@ def fusion(name: str, **properties: Any) -> Callable[[Normalize], Normalize]:
     return register
 
 
-@fusion("sum", below_0="documents that it lacks count 0, which is more; minmax and zscore have them last")
+@fusion("sum", below_0="documents that are missing from it count 0, which is higher; minmax and zscore rank them last")
 def _unchanged(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """sum of the scores"""
     return scores
@@ -77,7 +77,7 @@ def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.n
     return 1 / (RRF_K + ranks_within(scores, starts))
 
 
-@fusion("product", combine="product", below_0="a product takes the lowest of a query from its scores")
+@fusion("product", combine="product", below_0="a product subtracts the lowest score of a query")
 def _nonnegative(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0"""
     # LaPraDoR multiplies the scores as they are, BM25's and a cosine. Two that are below 0 would have a high product,

@@ -14,13 +14,15 @@ which brings both to one scale. Queries are spans of documents; the best scores 
 expansion. (The mean of the ratios would be no estimate: it explodes on a query that matches a handful of documents.)
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+import json
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
@@ -28,31 +30,127 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Representation, encode_queries
+from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.quantization import loss_stats, weighted
-from cai_pyserini.impact.shards import Impacts, Terms, other_documents, term_matrix
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.tokenizer import WORD, Tokenizer
-from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
+from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.vectors.shards import Shard, Vectors
 
 LEAST_SHARDS = 4  # per process, which takes longer to start than to write one shard
 BEST = 100  # documents per query that alpha is estimated with
 
 
+class Written(NamedTuple):
+    """A shard that has been written."""
+
+    number: int
+    documents: int
+    nonzeros: int
+    loss: np.ndarray  # Quantizer.loss
+
+
+class Terms(Sequence[str]):
+    """The columns of impacts: the tokens of a vocabulary, and then words, which can be millions."""
+
+    def __init__(self, tokens: Sequence[str], words: Sequence[str]):
+        self._tokens, self._words = tokens, words
+
+    def __len__(self) -> int:
+        return len(self._tokens) + len(self._words)
+
+    def __getitem__(self, column: Any) -> Any:
+        word = range(len(self))[column] - len(self._tokens)
+        return self._tokens[column] if word < 0 else WORD + self._words[word]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._tokens
+        yield from (WORD + word for word in self._words)
+
+
+@dataclass(frozen=True)
+class Impacts:
+    """The impacts of a collection, as `config`, an encoder.yaml of the impact stage, says; with `bm25`, joint ones.
+
+    Iterating yields int32 impacts (documents, columns), shard by shard; the columns are `terms`: the tokens of the
+    vocabulary, and then the words. `weights` are the IDF of the tokens.
+    """
+
+    vectors: Vectors
+    config: EncoderConfig
+    terms: Terms
+    weights: np.ndarray | None
+    bm25: Bm25 | None = None
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """The quantizer of SPLADE's weights."""
+        return Quantizer.of(self.config.bits, self.config.range or 1.0)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return (self.shard(number)[0] for number in range(self.vectors.shards))
+
+    def shard(self, number: int) -> tuple[Shard, np.ndarray]:
+        """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
+        shard = self.vectors.shard(number)
+        weights = weighted(shard.vectors, self.weights)
+        impacts = self.quantizer.impacts(weights, shard.ids)
+        loss = self.quantizer.loss(weights, impacts)
+        impacts = prune(impacts, self.config)
+        if self.bm25 and (joint := self.config.joint):
+            words = self.bm25.shard(number)
+            if words.ids != shard.ids:
+                raise _other_documents(self.vectors, self.bm25)
+            of_words = Quantizer.of(joint.bits, joint.range).impacts(words.vectors, words.ids)
+            impacts = hstack([impacts, of_words], format="csr")
+        return Shard(shard.ids, impacts), loss
+
+    def queries(self, queries: Queries) -> csr_matrix:
+        """Query weights (queries, columns), in the order of the topics."""
+        encoded: dict[str, Any] = queries.for_search(self.config.query_scale)[0]
+        return term_matrix(encoded.values(), self.terms)
+
+    def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
+        """Write shards as JSON vectors."""
+        for number in numbers:
+            shard, loss = self.shard(number)
+            with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(json_vectors(shard.ids, shard.vectors, self.terms))
+            yield Written(number, len(shard.ids), int(np.count_nonzero(shard.vectors.data)), loss)
+
+
+def term_matrix(texts: Collection[Mapping[str, int]], terms: Sequence[str]) -> csr_matrix:
+    """Weights of terms, as float32 (texts, terms); terms that are not in `terms` are left out."""
+    used = {term for text in texts for term in text}
+    columns = {term: column for column, term in enumerate(terms) if term in used}
+    entries = [(row, columns[t], n) for row, text in enumerate(texts) for t, n in text.items() if t in columns]
+    rows, indices, weights = np.array(entries, np.int64).reshape(-1, 3).T
+    return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(texts), len(terms)))
+
+
+def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) -> list[str]:
+    """One JSON line per row, with its newline; terms are in vocabulary order."""
+    names = {column: json.dumps(terms[column], ensure_ascii=False) for column in np.unique(impacts.indices).tolist()}
+    lines = []
+    for row, id in enumerate(ids):
+        entries = slice(impacts.indptr[row], impacts.indptr[row + 1])
+        pairs = zip(impacts.indices[entries].tolist(), impacts.data[entries].tolist(), strict=True)
+        vector = ", ".join([f"{names[column]}: {value}" for column, value in pairs])
+        lines.append(f'{{"id": {json.dumps(id)}, "contents": "", "vector": {{{vector}}}}}\n')
+    return lines
+
+
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors and words with the settings of an encoder.yaml that this stage has written."""
-    require_encoded_with(vectors, config)
-    tokenizer = Tokenizer(checkpoint_folder(config))
-    terms = Terms(tokenizer.terms, bm25.words if bm25 else (), WORD)
+    tokenizer = Encoder(config).tokenizer
+    terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
 
 
 def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
     """Raise CaiError if documents were encoded with another checkpoint or other settings than an encoder's."""
     used = vectors.encoder
-    if checkpoint_digest(checkpoint_folder(config)) != used["checkpoint"]:
+    if Encoder(config).digest != used["checkpoint"]:
         raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
     for setting, value in (("max_document_length", used["max_length"]), ("overlap", used["overlap"])):
         if (own := getattr(config, setting)) != value:
@@ -64,8 +162,9 @@ def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
     """The impacts of an index, made again from its vectors and, if it is joint, its words and expansion."""
-    config = load_encoder(str(index))
-    return open_impacts(Vectors(vectors), config, bm25_of_index(config, words, expansion))
+    raw, config = Vectors(vectors), load_encoder(str(index))
+    require_encoded_with(raw, config)
+    return open_impacts(raw, config, bm25_of_index(config, words, expansion))
 
 
 def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
@@ -103,7 +202,7 @@ def write_impacts(
     def write(folder: Path) -> artifact.Stats:
         impacts = open_impacts(vectors, config, bm25)
         if bm25 and (len(bm25.counts), bm25.counts.shards) != (len(vectors), vectors.shards):
-            raise other_documents(vectors, bm25)
+            raise _other_documents(vectors, bm25)
         largest = config.range or _largest((weighted(s.vectors, impacts.weights) for s in vectors), vectors.folder)
         used = config.replace(range=largest, joint=None)
         if bm25:
@@ -135,6 +234,10 @@ def write_impacts(
     used = config.replace(range=stats["settings"]["range"], joint=joint)
     artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # settings of queries may be others
     return output
+
+
+def _other_documents(vectors: Vectors, bm25: Bm25) -> CaiError:
+    return CaiError(f"{vectors.folder} and {bm25.folder} have different documents: count the words again")
 
 
 def _largest(vectors: Iterable[csr_matrix], folder: Path) -> float:

@@ -19,10 +19,8 @@ class Term:
 
     term: str
     query: float  # weight in the query; BM25: occurrences
-    document: (
-        float  # weight in the document, raw where `idf` is given; BM25: occurrences, but its weight in a joint index
-    )
-    idf: float | None  # SPLADE's raw weight is multiplied by it; None without weighting, or if it is in the weight
+    document: float  # weight in the index, IDF included; BM25: occurrences, except in a joint index
+    idf: float | None  # BM25's; None for SPLADE and in a joint index
     impact: int | None  # quantized weight, as in the index; None for BM25
     contribution: float
 

@@ -86,10 +86,10 @@ class OpenRun:
         retrievers = {part.name: self._retriever(part) for part in parts}
         texts = self._texts if all(part.kind == "dense" for part in parts) else None
         passages = experiment.collection.passages is not None
+        depth, hits = experiment.depth, experiment.collection.hits
         if system.kind != "hybrid":
-            return Engine(name, retrievers, passages=passages, texts=texts)
-        depth, hits, weights = experiment.depth, experiment.collection.hits, self._weights(system)
-        return Engine(name, retrievers, system.fusion, depth, hits, weights, passages, texts)
+            return Engine(name, retrievers, hits=hits, passages=passages, texts=texts)
+        return Engine(name, retrievers, system.fusion, depth, hits, self._weights(system), passages, texts)
 
     def _missing(self, system: System) -> str | None:
         """The first part of a system that has no index."""

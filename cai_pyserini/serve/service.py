@@ -91,16 +91,13 @@ class Service:
         return await asyncio.shield(self._probing)
 
     async def _probe(self) -> dict[str, str]:
-        async def of(index: str) -> str:
-            try:
-                await self.search(index, PROBE, 1)
-            except Exception as error:
-                logger.warning("%s is not ready: %r", index, error)
-                return type(error).__name__
-            return "ok"
-
-        indexes = list(self.engines)
-        return dict(zip(indexes, await asyncio.gather(*map(of, indexes)), strict=True))
+        states = dict.fromkeys(self.engines, "ok")
+        searches = [self.search(index, PROBE, 1) for index in states]
+        for index, found in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
+            if isinstance(found, Exception):
+                logger.warning("%s is not ready: %r", index, found)
+                states[index] = type(found).__name__
+        return states
 
     async def reload(self) -> None:
         """Reopen all systems, one reload at a time; the old ones answer until the new ones are open."""

@@ -9,7 +9,7 @@ An epoch has every line once, with its next negatives: in 30 epochs, a line with
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import batched
 from pathlib import Path
 from typing import Any
@@ -112,13 +112,3 @@ class Collator:
             for chunk in batched(order, self._chunk)
         ]
         return {"chunks": [dict(chunk) for chunk in chunks], "positions": torch.tensor(order).argsort()}
-
-
-def encoded(texts: dict[str, Any], encode: Callable[[dict[str, Any]], torch.Tensor]) -> torch.Tensor:
-    """The vectors (texts, dimensions) of a side of a batch, where `encode` returns those of a chunk."""
-    return torch.cat([encode(chunk) for chunk in texts["chunks"]])[texts["positions"]]
-
-
-def by_query(documents: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-    """The vectors of a batch's documents as (queries, 1 + negatives, dimensions)."""
-    return documents.unflatten(0, (-1, len(queries))).transpose(0, 1)

@@ -53,7 +53,7 @@ def mine(settings: MineSettings) -> Path:
             for query, scores in scores_by_query(top(read_run(run), settings.depth)).items():
                 candidates.setdefault(query, set()).update(scores)
         draw = random.Random(settings.seed)
-        chosen: list[tuple[str, str, list[str]]] = []
+        chosen: list[tuple[str, str, list[str]]] = []  # query, positive, negatives
         without = 0  # negatives
         for query in topics:
             relevant = [document for document, grade in qrels[query].items() if grade > 0]
@@ -66,14 +66,8 @@ def mine(settings: MineSettings) -> Path:
                 f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
                 "are they runs of its queries?"
             )
-        ids = {id for _, positive, negatives in chosen for id in (positive, *negatives)}
-        texts = collection.contents(ids, "the runs and qrels")
-        lines = (
-            {"query": topics[query], "positive": texts[positive], "negatives": [texts[n] for n in negatives]}
-            for query, positive, negatives in chosen
-        )
-        queries = len({query for query, _, _ in chosen})
-        return {"lines": jsonl.write(path, lines), "queries": queries, "without_negatives": without}
+        count = jsonl.write(path, _lines(collection, topics, chosen, "the runs and qrels"))
+        return {"lines": count, "queries": len({query for query, _, _ in chosen}), "without_negatives": without}
 
     recipe = artifact.recipe("trainer mine", inputs, **recorded(settings, "collection", "runs"))
     return artifact.make(settings.output, recipe, write, folder=False)
@@ -89,16 +83,10 @@ def msmarco(settings: MsmarcoSettings) -> Path:
         topics = collection.topics(settings.split)
         chosen = _draw(settings, topics)
         margins = _margins(settings, chosen)
-        ids = {id for query, negatives in margins.items() for id in (chosen[query][0], *negatives)}
-        texts = collection.contents(ids, str(settings.hard_negatives))
+        drawn = [(query, chosen[query][0], list(negatives)) for query, negatives in margins.items()]
+        examples = _lines(collection, topics, drawn, str(settings.hard_negatives))
         lines = (
-            {
-                "query": topics[query],
-                "positive": texts[chosen[query][0]],
-                "negatives": [texts[id] for id in negatives],
-                "margins": list(negatives.values()),
-            }
-            for query, negatives in margins.items()
+            line | {"margins": list(values.values())} for line, values in zip(examples, margins.values(), strict=True)
         )
         return {"lines": jsonl.write(path, lines), "negatives": sum(map(len, margins.values()))}
 
@@ -115,6 +103,15 @@ def _digests(files: Iterable[Path]) -> list[str]:
         if not path.is_file():
             raise CaiError(f"no file {path}")
     return [file_digest(path) for path in files]
+
+
+def _lines(
+    collection: Collection, topics: dict[str, str], drawn: Sequence[tuple[str, str, list[str]]], source: str
+) -> Iterator[Example]:
+    """The lines of a training file; `drawn` has a query, its positive and its negatives, by id."""
+    texts = collection.contents({id for _, positive, negatives in drawn for id in (positive, *negatives)}, source)
+    for query, positive, negatives in drawn:
+        yield {"query": topics[query], "positive": texts[positive], "negatives": [texts[id] for id in negatives]}
 
 
 def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> Chosen:

@@ -24,7 +24,8 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
-from cai_pyserini.models.transformer import load_pretrained, resolve_device
+from cai_pyserini.models.device import resolve_device
+from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
 STAGE = "trainer generate"

@@ -4,11 +4,6 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 
-def lengths(matrix: csr_matrix) -> np.ndarray:
-    """The Euclidean length of every row, (rows,)."""
-    return np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
-
-
 def largest(matrix: csr_matrix, counts: int | np.ndarray) -> csr_matrix:
     """The `counts[i]` largest entries of each row i, or as many of all rows; ties keep the earlier entry."""
     rows, order = _ranked(matrix)

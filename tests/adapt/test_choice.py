@@ -1,9 +1,15 @@
 """What decides whether adapted encoders replace the old ones: evidence for every system that is served."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from cai_pyserini.adapt.choice import Candidate, Decision, decide
+from cai_pyserini.adapt.choice import Candidate, Decision, balance, decide
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.core import artifact
+from tests.adapt.conftest import material
 
 SYSTEMS = ["fusion", "joint"]
 SOURCES = np.repeat(np.arange(100), 3)  # of three queries each
@@ -72,3 +78,23 @@ def test_without_a_candidate_that_changes_nothing_the_smallest_one_is_the_measur
     decision = choose({SOME: found[SOME], ALL: found[ALL]})
     assert decision.chosen == SOME
     assert decision.why.startswith("no projection: the dense encoder is used as before")
+
+
+@pytest.mark.slow
+def test_weights_of_the_fusion_are_chosen_once(with_dense: Material, tmp_path: Path) -> None:
+    output = tmp_path / "weights.json"
+    weights = json.loads(balance(with_dense, output).read_text())
+    assert list(weights) == ["bm25", "splade", "dense"]
+    assert weights["bm25"] in (0.5, 1, 2) and (weights["splade"], weights["dense"]) == (1, 2)
+    (decision,) = artifact.require(output, "adapt: balance").stats["decision"]
+    assert decision.startswith(f"BM25, SPLADE and dense have the weights {weights['bm25']:g} : 1 : 2 in three ways")
+    before = output.stat().st_mtime_ns
+    balance(with_dense, output)
+    assert output.stat().st_mtime_ns == before
+
+
+def test_without_queries_the_default_weights_remain(short: Path, tmp_path: Path) -> None:
+    made, output = material(short, tmp_path / "vectors", dense=True), tmp_path / "weights.json"
+    assert json.loads(balance(made, output).read_text()) == {"bm25": 2, "splade": 1, "dense": 2}
+    (decision,) = artifact.require(output, "adapt: balance").stats["decision"]
+    assert decision.endswith("in three ways (no document makes a query that could judge)")

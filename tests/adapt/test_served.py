@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 from scipy.sparse import diags_array, vstack
 
+from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
-from cai_pyserini.core.config import load_index_config
 from cai_pyserini.smooth.smooth import mix, smooth
 from cai_pyserini.vectors.shards import Vectors
-from tests.adapt.test_examples import material
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def served(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    made = material(load_index_config(str(tiny)), tmp_path_factory.mktemp("served") / "vectors", dense=True)
-    return Served.judges(made, np.arange(6))
+def served(with_dense: Material) -> Served:
+    return Served.judges(with_dense, np.arange(6))
 
 
-@pytest.mark.slow
 def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path) -> None:
     """And remainders as documents: by the neighbours of their own vectors, without the source."""
     rows, near = served.old_splade.rows, served.dense(None).near  # which encodes the documents
@@ -34,7 +33,6 @@ def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path
         assert set(near.numbers[row]) == set(range(12)) - {source}
 
 
-@pytest.mark.slow
 def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
     """nDCG@10 of joint scores, from their parts by hand."""
     sparse, dense = served.old_splade, served.dense(None)
@@ -52,11 +50,10 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
         assert values[1, query] == pytest.approx(1 / np.log2(rank + 2) if rank < 10 else 0)
 
 
-@pytest.mark.slow
 def test_the_fusion_has_the_weight_that_serves(served: Served) -> None:
     """BM25 at weight 2 would judge the projection whatever weight serves."""
     scores = np.random.default_rng(1).random((6, 13))
-    one, two = (served.three_ways(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
+    one, two = (served.fused(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
     words = served.bm25.queries(served.queries) @ served.bm25.documents.T
     best = words.toarray()
     np.testing.assert_allclose(
@@ -64,7 +61,6 @@ def test_the_fusion_has_the_weight_that_serves(served: Served) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
     """Smooth indexes are made with the projection, too."""
     old, width = served.dense(None), served.old_dense[0].shape[1]
@@ -73,7 +69,6 @@ def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
     assert (other.words != old.words).nnz
 
 
-@pytest.mark.slow
 def test_of_a_large_collection_a_sample_with_all_sources_is_searched(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,9 +85,3 @@ def test_an_unknown_measure_is_refused(measure: str, arguments: list[str], tmp_p
     with pytest.raises(CaiError, match=r"cannot compute .* nDCG"):
         main([*arguments, "--measure", measure])
     assert not (tmp_path / "out").exists()
-
-
-def test_two_runs_are_compared(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments[:-1])
-    assert "--runs" in capsys.readouterr().err

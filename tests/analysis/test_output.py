@@ -42,7 +42,6 @@ def test_a_path_given_twice_is_refused() -> None:
     [
         ("a short text", 12, ("a short text", "")),
         ("a short text", 11, ("a short", " text")),
-        ("a short\ntext", 8, ("a short", "\ntext")),
         ("unbreakable", 4, ("unbr", "eakable")),
     ],
 )

@@ -58,7 +58,7 @@ def test_the_encoder_says_how_queries_are_represented(config: EncoderConfig, che
 def test_without_an_encoder_queries_stay_text() -> None:
     queries = Queries(TOPICS)
     assert queries.for_search() == (TOPICS, 0.0)
-    assert queries.recipe.keys() == {"topics"}
+    assert queries.identity.keys() == {"topics"}
     with pytest.raises(ValueError, match="text have no vectors"):
         _ = queries.encoded
 
@@ -152,17 +152,17 @@ def test_queries_of_two_steps_stay_whole(config: EncoderConfig) -> None:
     assert whole.two_step is Queries(TOPICS).two_step is replace(two_step, query="bow").two_step is None
 
 
-def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:
+def test_an_identity_tells_queries_apart(splade: Encoder) -> None:
     other = JOINT_CONFIG.replace(joint=JOINT.replace(alpha={"splade": 3.0, "bow": 0.001}))
     joint = [JOINT_CONFIG, other, JOINT_CONFIG.replace(range=6.0), JOINT_CONFIG.replace(bits=5)]
-    recipes = [
-        *(Queries(TOPICS, splade, words=WordQueries(str.split, config)).recipe for config in joint),
-        Queries(TOPICS).recipe,
-        Queries(TOPICS | {"q1": "other"}).recipe,
-        Queries(TOPICS, splade).recipe,
-        Queries(TOPICS, splade, "bow").recipe,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3), "cpu", "float32")).recipe,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3, rescore=9), "cpu", "float32")).recipe,
+    identities = [
+        *(Queries(TOPICS, splade, words=WordQueries(str.split, config)).identity for config in joint),
+        Queries(TOPICS).identity,
+        Queries(TOPICS | {"q1": "other"}).identity,
+        Queries(TOPICS, splade).identity,
+        Queries(TOPICS, splade, "bow").identity,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3), "cpu", "float32")).identity,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3, rescore=9), "cpu", "float32")).identity,
     ]
-    assert all(recipes.count(recipe) == 1 for recipe in recipes)
-    assert Queries(TOPICS, splade, "splade").recipe == Queries(TOPICS, splade).recipe
+    assert all(identities.count(identity) == 1 for identity in identities)
+    assert Queries(TOPICS, splade, "splade").identity == Queries(TOPICS, splade).identity

@@ -157,8 +157,9 @@ def test_a_word_that_comes_first_in_a_later_shard(vectors: Vectors, config: Enco
     assert found == {"a": {"cancer": cancer}, "b": {}, "c": {"cancer": cancer, "colon": WORD_LARGEST}}
 
 
-@pytest.mark.parametrize("alpha", [None, 1.0])
-@pytest.mark.parametrize("ids", [["ab", "d"], ["ba", "c"], ["ab"], ["ab", "c", "d"], ["a", "bc"]])
+@pytest.mark.parametrize(
+    "ids, alpha", [(["ab", "d"], 1), (["ba", "c"], 1), (["ab"], None), (["ab", "c", "d"], None), (["a", "bc"], 1)]
+)
 def test_words_of_other_documents_are_refused(
     ids: list[str], alpha: float | None, vectors: Vectors, config: EncoderConfig, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from cai_pyserini.index.writer import open_writer
 from cai_pyserini.retrieval import lucene
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import queries_for
-from tests.index.stock import bm25, search
+from tests.index.stock import bm25
 from tests.index.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
@@ -43,15 +43,21 @@ def bm25_of(folder: Path, texts: Mapping[str, str]) -> Path:
     """An index of texts by document id."""
     lines = [json.dumps({"_id": id, "text": text}) for id, text in texts.items()]
     (folder / "corpus.jsonl").write_text("\n".join(lines))
-    return index_bm25(BeirFolder(folder, "made"), folder / "index", threads=1)
+    return index_bm25(BeirFolder(folder, "made"), folder / "index", threads=1, raw=True)
+
+
+def impacts_of(folder: Path, vectors: Mapping[str, Mapping[str, int]]) -> Path:
+    """An index of impacts by document id."""
+    source = folder / "vectors"
+    source.mkdir()
+    (source / "0.jsonl").write_text("".join(f"{vector_line(id, dict(vector))}\n" for id, vector in vectors.items()))
+    return index_impacts(source, folder / "index")
 
 
 @pytest.fixture(scope="module")
 def index(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of VECTORS."""
-    folder = tmp_path_factory.mktemp("impacts")
-    (folder / "0.jsonl").write_text("".join(f"{vector_line(id, vector)}\n" for id, vector in VECTORS.items()))
-    return index_impacts(folder, tmp_path_factory.mktemp("index") / "index")
+    return impacts_of(tmp_path_factory.mktemp("impacts"), VECTORS)
 
 
 def test_scores_are_dot_products(index: Path) -> None:
@@ -107,11 +113,6 @@ def test_many_queries_at_a_time(
     found = {id: hits for batch in batches for id, hits in batch.items()}
     assert list(found) == sorted(queries)
     assert found == {"b": [("d3", 100), ("d1", 3), ("d4", 2)], "a": [("d4", 7)], "none": [], "empty": []}
-
-
-def test_a_query_of_more_terms_than_lucene_takes_by_default(index: Path) -> None:
-    query = {f"term{i}": 1 for i in range(5000)} | {"fever": 1}
-    assert LuceneSearcher(index).search(query, 1) == [("d3", 100)]
 
 
 def test_scores_are_divided_by_the_scales(run_folder: Path) -> None:
@@ -190,11 +191,6 @@ def test_long_queries_do_not_depend_on_which_indexes_are_open(index: Path, tmp_p
     done = subprocess.run([sys.executable, "-c", LONG, text], capture_output=True, text=True, check=False)
     *_, last = done.stderr.splitlines()
     assert last.endswith("CaiError: searching: the query has more than 1,048,576 different terms; shorten it")
-
-
-def test_stock_pyserini_takes_long_queries_too(index: Path) -> None:
-    query = {f"term{number}": 1 for number in range(100_000)} | {"fever": 1}
-    assert search(index, query, hits=1) == [[("d3", 100)]]
 
 
 def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Threads that search: results are those of one thread, and no thread stays in the JVM."""
 
-import json
 import random
 import threading
 from collections import Counter, defaultdict
@@ -12,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import jvm
-from cai_pyserini.index.bm25 import index_bm25
-from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.words.analyzer import Analyzer
-from tests.index.test_json_vectors import vector_line
+from tests.retrieval.test_lucene import bm25_of, impacts_of
 
 pytestmark = pytest.mark.slow
 
@@ -32,22 +28,14 @@ Call = Callable[[], Any]
 @pytest.fixture(scope="module")
 def indexes(java: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two indexes of text and two of impacts, each of other documents under the same ids."""
-    folder, draw = tmp_path_factory.mktemp("indexes"), random.Random(1)
-    made = {}
-    for name in ("text", "other text"):
-        source = folder / f"source of {name}"
-        source.mkdir()
-        texts = [" ".join(draw.choices(WORDS, k=draw.choice([5, 10, 20]))) for _ in range(300)]
-        lines = [json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
-        (source / "corpus.jsonl").write_text("\n".join(lines))
-        made[name] = index_bm25(BeirFolder(source, name), folder / name, threads=1, raw=True)
-    for name in ("impacts", "other impacts"):
-        source = folder / f"source of {name}"
-        source.mkdir()
-        vectors = [Counter(draw.choices(WORDS, k=draw.choice([5, 10, 20]))) for _ in range(300)]
-        lines = [vector_line(f"d{number}", dict(vector)) for number, vector in enumerate(vectors)]
-        (source / "0.jsonl").write_text("\n".join(lines) + "\n")
-        made[name] = index_impacts(source, folder / name)
+    draw, made = random.Random(1), {}
+    for name in ("text", "other text", "impacts", "other impacts"):
+        folder = tmp_path_factory.mktemp("index")
+        words = {f"d{number}": draw.choices(WORDS, k=draw.choice([5, 10, 20])) for number in range(300)}
+        if "text" in name:
+            made[name] = bm25_of(folder, {id: " ".join(of) for id, of in words.items()})
+        else:
+            made[name] = impacts_of(folder, {id: Counter(of) for id, of in words.items()})
     return made
 
 

@@ -1,5 +1,7 @@
 """Snippets have the words that make the score."""
 
+import pytest
+
 from cai_pyserini.search.explanation import Explanation, Term
 from cai_pyserini.search.highlight import marked, snippet, word_strengths
 
@@ -33,28 +35,18 @@ def test_a_snippet_has_the_strongest_words() -> None:
     assert len(text_of(shown)) <= 60 + 4
 
 
-def test_without_strong_words_a_snippet_is_the_beginning() -> None:
+@pytest.mark.parametrize("strengths", [{}, {"word2": 1.0}])
+def test_a_snippet_is_the_beginning_where_nothing_later_is_stronger(strengths: dict[str, float]) -> None:
     text = " ".join(f"word{number}" for number in range(100))
-    assert text_of(snippet(text, {}, 40)) == "word0 word1 word2 word3 word4 word5 …"
-    assert text_of(snippet(text, {"word2": 1.0}, 40)) == "word0 word1 word2 word3 word4 word5 …"
+    assert text_of(snippet(text, strengths, 40)) == "word0 word1 word2 word3 word4 word5 …"
 
 
-def test_a_word_that_is_longer_than_a_snippet_is_shown() -> None:
-    assert text_of(snippet("x" * 50 + " y", {}, 10)) == "x" * 50 + " …"
-
-
-def test_text_without_spaces_is_cut_to_the_strongest_part() -> None:
-    text = "无" * 3000 + "痛风" + "无" * 3000
-    strengths = word_strengths(
-        text,
-        [Explanation("x", "d", 1, 1.0, None, [Term("痛", 1, 1, None, 1, 1.0)], [])],
-        lambda system, word: list(word),
-    )
-    shown = text_of(snippet(text, strengths))
-    assert len(shown) <= 240 + 4 and "痛" in shown
-    assert shown.startswith("… 无") and shown.endswith("无 …")
-
-
-def test_what_is_no_word_is_cut_too() -> None:
+def test_text_without_spaces_or_words_is_cut() -> None:
+    assert text_of(snippet("x" * 50 + " y", {}, 10)) == "x" * 50 + " …"  # but no word is
     assert text_of(snippet("-" * 3000, {})) == " … "
     assert text_of(snippet(f"one{'-' * 3000}two{'=' * 3000}", {})) == "one … two … "
+    explanation = Explanation("x", "d", 1, 1.0, None, [Term("痛", 1, 1, None, 1, 1.0)], [])
+    text = "无" * 3000 + "痛风" + "无" * 3000
+    shown = text_of(snippet(text, word_strengths(text, [explanation], lambda system, word: list(word))))
+    assert len(shown) <= 240 + 4 and "痛" in shown
+    assert shown.startswith("… 无") and shown.endswith("无 …")

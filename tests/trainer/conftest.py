@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from cai_pyserini.collection.beir_folder import BeirFolder
@@ -73,3 +74,8 @@ def generator(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The parameters of a checkpoint."""
+    return load_file(folder / "model.safetensors")

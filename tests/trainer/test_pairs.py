@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from cai_pyserini.collection.beir_folder import BeirFolder
@@ -29,15 +28,11 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.examples import Collator, examples
-from cai_pyserini.trainer.pairs import train
+from cai_pyserini.trainer.pairs import SpladeTrainer, check_sparsity, train
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings
-from cai_pyserini.trainer.splade import SpladeTrainer, check_sparsity
+from tests.trainer.conftest import weights
 
 MakeSettings = Callable[..., SpladeSettings]
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
 
 
 def flags(settings: SpladeSettings) -> list[str]:

@@ -55,14 +55,20 @@ def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint
 
 
 @pytest.mark.slow
-def test_the_held_out_loss_falls(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = "--max-length 32 --batch-size 16 --max-steps 16 --learning-rate 1e-3 --held-out 0.05"
+def test_the_held_out_loss_falls_with_the_learning_rate_of_the_settings(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = "--max-length 32 --batch-size 16 --max-steps 16 --learning-rate 1e-3 --held-out 0.05 --log-steps 1"
     flags += f" --device cpu --corpus {corpus} --base splade-tiny --output {tmp_path / 'model'}"
     main(["pretrain", *flags.split()])
     stats = require(tmp_path / "model", "trainer pretrain").stats
     before, after = stats["held_out_loss_before"], stats["held_out_loss_after"]
     assert after < 0.9 * before
     assert stats["held_out"] == round(0.05 * (stats["examples"] + stats["held_out"]))
+    log = json.loads((tmp_path / "model" / "log.json").read_text())
+    rates = [entry["learning_rate"] for entry in log if "learning_rate" in entry]
+    assert len(rates) == 16 and max(rates) == pytest.approx(1e-3)
+    assert rates[-1] == pytest.approx(1e-3 / 15)  # falls to 0 after the last step, not before
     out = capsys.readouterr().out
     assert out == f"{tmp_path / 'model'}: 16 steps, held-out loss {before:.3f} -> {after:.3f}\n"
 

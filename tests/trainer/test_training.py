@@ -52,22 +52,22 @@ def test_steps_of_several_processes_and_of_accumulated_batches() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_training_shows_its_steps_and_losses_on_stderr(
+def test_a_training_of_one_step_trains_and_shows_its_loss_on_stderr(
     terminal: bool,
     splade_settings: MakeSettings,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """24 lines with two negatives each: an epoch is 6 steps of four."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    train(splade_settings(tmp_path / "model", max_steps=0, epochs=0.5))
+    train(splade_settings(tmp_path / "model", max_steps=0, epochs=0.1, log_steps=1))
     out, err = capsys.readouterr()
     (log,) = json.loads((tmp_path / "model" / "log.json").read_text())
+    assert log["learning_rate"] == 1e-4  # a warm-up would begin at 0
     lines = err.replace("\r", "\n").splitlines()
-    assert "splade: 24 examples, 3 steps" in lines and not out
-    assert (f"step 3/3, loss {log['loss']:.4g}" in lines) is not terminal
-    assert any("3/3 [" in line and f"loss={log['loss']:.3g}" in line for line in lines) is terminal
+    assert "splade: 24 examples, 1 steps" in lines and not out
+    assert (f"step 1/1, loss {log['loss']:.4g}" in lines) is not terminal
+    assert any("1/1 [" in line and f"loss={log['loss']:.3g}" in line for line in lines) is terminal
 
 
 @pytest.mark.parametrize("cost, saved", [(1, [5, 10, 15, 20]), (10, [5, 25])])
@@ -89,28 +89,6 @@ def test_checkpoints_are_spaced_by_what_they_cost(
             now += cost
             callback.on_save(*arguments, control)
     assert found == saved
-
-
-@pytest.mark.slow
-def test_a_short_training_reaches_its_learning_rate(tmp_path: Path) -> None:
-    """40 steps with the default warm-up, which was 1,000 steps."""
-    (tmp_path / "corpus.txt").write_text("the treatment of a bladder infection with antibiotics\n" * 20)
-    values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "output": str(tmp_path / "model")}
-    values |= {"max_steps": 40, "batch_size": 2, "max_length": 16, "log_steps": 1, "device": "cpu"}
-    (tmp_path / "run.yaml").write_text(json.dumps(values))
-    main(["pretrain", "--config", str(tmp_path / "run.yaml")])
-    log = json.loads((tmp_path / "model" / "log.json").read_text())
-    rates = [entry["learning_rate"] for entry in log if "learning_rate" in entry]
-    assert len(rates) == 40 and max(rates) == pytest.approx(5e-5)
-    assert rates[-1] == pytest.approx(5e-5 / 38)  # falls to 0 after the last step, not before
-
-
-@pytest.mark.slow
-def test_a_training_of_one_step_trains(splade_settings: MakeSettings, tmp_path: Path) -> None:
-    """A warm-up would have only its first step, with a learning rate of 0."""
-    train(splade_settings(tmp_path / "model", max_steps=1, log_steps=1))
-    log = json.loads((tmp_path / "model" / "log.json").read_text())
-    assert [entry["learning_rate"] for entry in log] == [1e-4]
 
 
 @pytest.mark.slow
