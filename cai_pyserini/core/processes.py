@@ -55,8 +55,12 @@ def _received(running: dict[Connection, BaseProcess]) -> Iterator[Any]:
         for receiver in cast(list[Connection], wait(list(running))):
             try:
                 result = receiver.recv()
-            except EOFError:
-                _require_success(running.pop(receiver))
+            except EOFError:  # the process has ended
+                process = running.pop(receiver)
+                process.join()
+                if process.exitcode:
+                    died = f"a process that shared the work died (exit code {process.exitcode})"
+                    raise CaiError(f"{died}; if the memory was not enough, use fewer --threads") from None
                 continue
             if isinstance(result, Exception):
                 raise result
@@ -71,12 +75,3 @@ def _send_results[P, R](work: Callable[[P], Generator[R]], part: P, sender: Conn
                 sender.send(result)
         except (CaiError, OSError) as error:
             sender.send(error)
-
-
-def _require_success(process: BaseProcess) -> None:
-    process.join()
-    if process.exitcode:
-        raise CaiError(
-            f"a process that shared the work died (exit code {process.exitcode}); if the memory was not enough, use "
-            "fewer --threads"
-        )

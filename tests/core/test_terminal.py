@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.core import terminal
+from cai_pyserini.core import artifact, terminal
 from cai_pyserini.core.errors import CaiError
 
 
@@ -141,7 +141,8 @@ def test_an_interrupted_command_continues_at_the_file_where_it_stopped(tmp_path:
     ) as process:
         assert process.stderr
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".out.files/*.manifest.json")) and time.monotonic() < deadline:
+        while not any(map(artifact.read_manifest, tmp_path.glob(".out.files/[!.]*.jsonl"))):
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == "error: interrupted; run the same command again to continue\n"
