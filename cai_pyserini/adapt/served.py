@@ -129,7 +129,9 @@ class Served:
         """The words of two documents or more: their columns, and the dense vectors of their most frequent forms before
         adaptation."""
         forms = Counter(
-            form for text in self._contents for form in {word.strip(PUNCTUATION) for word in text.lower().split()}
+            form  # each once a text, in an order that does not depend on hashes
+            for text in self._contents
+            for form in dict.fromkeys(word.strip(PUNCTUATION) for word in text.lower().split())
         )
         lexicon: dict[str, str] = {}
         for form, documents in forms.most_common():

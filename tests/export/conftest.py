@@ -64,10 +64,10 @@ def stored_impacts(checkpoint: Path, output: Path, shards: Sequence[Mapping[str,
         loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
         vectors = [vector for shard in shards for vector in shard.values()]
         counts = {"vectors": len(vectors), "nonzeros": sum(map(len, vectors))}
-        return {**counts, "document_scale": 102.3, "loss": loss, "settings": {}}
+        made_with = {"checkpoint": checkpoint_digest(checkpoint), "settings": {}}
+        return {**counts, "document_scale": 102.3, "loss": loss, **made_with}
 
-    made_from = {"stage": "impact", "checkpoint": checkpoint_digest(checkpoint)}
-    return artifact.make(output, made_from, write)
+    return artifact.make(output, artifact.recipe("impact", {}), write)
 
 
 def search_lucene(index: Path, topics: dict[str, str]) -> Found:

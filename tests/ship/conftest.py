@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from cai_pyserini.beir import plan
-from tests.conftest import adapted_experiment
+from cai_pyserini.beir.execute import execute
+from cai_pyserini.beir.systems import parse_system
+from tests.conftest import adapting
 from tests.plugin.conftest import topics
 
 __all__ = ["topics"]
@@ -30,9 +31,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def adapted_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with encoders that were adapted in a few steps; not to be changed."""
-    experiment = adapted_experiment(tiny, tmp_path_factory.mktemp("adapted"))
-    plan.run(experiment, ["bm25", "adapted-splade-idf", "adapted-joint-splade-idf", "adapted-dense"])
-    return experiment.output
+    run, adaptation = adapting(tiny, tmp_path_factory.mktemp("adapted"))
+    names = ("bm25", "adapted-splade-idf", "adapted-joint-splade-idf", "adapted-dense")
+    execute(run, [parse_system(name) for name in names], adaptation)
+    return run.folder
 
 
 class Hub(BaseHTTPRequestHandler):
