@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from cai_pyserini.adapt.choice import balance
-from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.run_folder import RunFolder
@@ -271,6 +269,9 @@ class Plan:
         run, experiment, output = self.run, self.experiment, self.run.weights
 
         def call() -> Path:
+            from cai_pyserini.adapt.choice import balance  # imports torch, which takes seconds
+            from cai_pyserini.adapt.material import Material
+
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
             folder, device, precision = run.vectors, experiment.device, experiment.precision
             material = Material(experiment.collection, splade, dense, folder, 0, SEED, device, precision=precision)
