@@ -18,7 +18,7 @@ from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queri
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.collection.sample import Reservoir
+from cai_pyserini.collection.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
@@ -177,8 +177,7 @@ class Material:
     @cached_property
     def _found(self) -> np.ndarray:
         """Whether the mixture finds the source of each pseudo query, (queries,)."""
-        found: np.ndarray = (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
-        return found
+        return (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
 
     @property
     def held_out(self) -> np.ndarray:

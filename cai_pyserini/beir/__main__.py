@@ -89,8 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.beir.execute import execute
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
     from cai_pyserini.beir.plan import plan, require
-    from cai_pyserini.beir.report import searches, table
-    from cai_pyserini.beir.results import verify
+    from cai_pyserini.beir.report import searches, table, verify
     from cai_pyserini.beir.run_folder import RunFolder
     from cai_pyserini.core import steps
     from cai_pyserini.core.config import load_encoder, load_index_config

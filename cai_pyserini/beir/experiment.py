@@ -32,10 +32,6 @@ class Experiment(Settings):
     generated: str | None = None  # folder of generated queries, for doct5query
     raw: bool = True  # Lucene indexes store the documents
 
-    @property
-    def split(self) -> str:
-        return self.collection.split
-
     def expands(self, system: System) -> bool:
         """Whether a system's index has words near the documents."""
         return system.joint and system.smooth and self.dense is not None

@@ -61,7 +61,9 @@ class Plan:
         run, output = self.run, self.run.checked
 
         def call() -> Path:
-            return check(run.collection, self.experiment.split, output, run.reading if reads_splade else None)
+            return check(
+                run.collection, self.experiment.collection.split, output, run.reading if reads_splade else None
+            )
 
         return self._add("check", output, call)
 
@@ -120,7 +122,7 @@ class Plan:
 
         def call() -> Path:
             encoder = run.encoder(system)
-            return encode(run.collection, encoder, output, role, experiment.split, experiment.batch_size)
+            return encode(run.collection, encoder, output, role, experiment.collection.split, experiment.batch_size)
 
         idf = self.idf(system) if system.kind == "dense" and system.idf else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))

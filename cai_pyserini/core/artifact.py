@@ -24,12 +24,16 @@ from typing import Any
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import MANIFEST, PARTIAL, own_suffix, remove_leftovers
-from cai_pyserini.core.files import atomic_write as atomic_write
-from cai_pyserini.core.files import folder_bytes as folder_bytes
-from cai_pyserini.core.files import remove as remove
-from cai_pyserini.core.files import sync as sync
-from cai_pyserini.core.files import write_text as write_text
+from cai_pyserini.core.files import (
+    MANIFEST,
+    PARTIAL,
+    atomic_write,
+    own_suffix,
+    remove,
+    remove_leftovers,
+    sync,
+    write_text,
+)
 from cai_pyserini.core.identity import Recipe as Recipe
 from cai_pyserini.core.identity import changes
 from cai_pyserini.core.identity import digest as digest

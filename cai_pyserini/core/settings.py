@@ -127,10 +127,7 @@ def parse[S: Settings](kinds: type[S], argv: Sequence[str] | None, prog: str) ->
 @overload
 def parse(kinds: Mapping[str, type[Settings]], argv: Sequence[str] | None, prog: str, description: str) -> Any: ...
 def parse(
-    kinds: type[Settings] | Mapping[str, type[Settings]],
-    argv: Sequence[str] | None,
-    prog: str,
-    description: str = "",
+    kinds: type[Settings] | Mapping[str, type[Settings]], argv: Sequence[str] | None, prog: str, description: str = ""
 ) -> Settings:
     """Parse a command line into settings; with several kinds, its first argument is the name of one of them.
 

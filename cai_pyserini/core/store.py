@@ -84,7 +84,7 @@ class StorePath(PosixPath):
     def open(
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *more: Any, **options: Any
     ) -> Any:
-        """Open a file for reading; `upload`, and core.artifact.atomic_write, write one."""
+        """Open a file for reading; `upload`, and core.files.atomic_write, write one."""
         if mode not in ("r", "rb"):
             self.__fspath__()
         file = io.BufferedReader(_Reader(self), BLOCK)
@@ -92,10 +92,6 @@ class StorePath(PosixPath):
 
     def mkdir(self, *more: Any, **options: Any) -> None:
         """Do nothing: a folder exists while a file is in it."""
-
-    def touch(self, *more: Any, **options: Any) -> None:
-        """Write an empty file."""
-        self.put("")
 
     def put(self, text: str) -> None:
         """Write a small file."""

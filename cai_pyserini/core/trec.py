@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from cai_pyserini.core.artifact import atomic_write, require_if_ours
+from cai_pyserini.core.artifact import require_if_ours
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
 
 Hits = Sequence[tuple[str, float]]  # document id and score
 

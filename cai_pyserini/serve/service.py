@@ -71,8 +71,7 @@ class Service:
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
-        found: Found = await self._answer(Job(index, text, hits))
-        return found
+        return await self._answer(Job(index, text, hits))
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the

@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from requests.exceptions import InvalidSchema
 from urllib3.exceptions import HTTPError
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import files
 from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import Settings
@@ -109,7 +109,7 @@ def add(source: str) -> list[Entry]:
         raise CaiError(f"{source}: cannot be read ({error})") from None
     if wrong:
         raise CaiError(f"{source}: expected a URL that begins with {':// or '.join(schemes)}://, not {wrong[0]}")
-    artifact.write_text(registry_path(), to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
+    files.write_text(registry_path(), to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
     return added
 
 
@@ -172,10 +172,7 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     and regular files inside `name`. What is in `output` must not be used then.
     """
     try:
-        with (
-            gzip.open(archive) as unzipped,
-            tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|") as tar,
-        ):
+        with gzip.open(archive) as unzipped, tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|") as tar:
             for member in progress(tar, None, f"unpack {name}", "file"):
                 parts = PurePosixPath(member.name).parts
                 is_inside = parts[:1] == (name,) and ".." not in parts

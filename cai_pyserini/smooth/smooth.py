@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags, vstack
 from scipy.sparse.linalg import norm
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.idf.idf import load_weights
@@ -72,7 +72,7 @@ def smooth(
 
         work = folder / f"work-{digest}"
         for stale in {*folder.glob("work-*")} - {work}:
-            artifact.remove(stale)
+            files.remove(stale)
         work.mkdir(exist_ok=True)
         if not (work / "indptr").exists():  # is written last
             write_rows(work, (each.vectors for each in documents("smooth: vectors")))
@@ -168,8 +168,8 @@ def write_rows(folder: Path, matrices: Iterable[csr_matrix]) -> None:
             lengths.append(np.diff(matrix.indptr).astype(np.int64))
         np.zeros(1, np.float32).tofile(data)  # an empty file cannot be mapped
         np.zeros(1, np.int32).tofile(indices)
-    artifact.sync(folder / "data", folder / "indices")
-    with artifact.atomic_write(folder / "indptr") as partial:
+    files.sync(folder / "data", folder / "indices")
+    with files.atomic_write(folder / "indptr") as partial:
         np.concatenate(lengths).cumsum().tofile(partial)
 
 
@@ -210,6 +210,6 @@ def _open_index(path: Path, positions: Positions, width: int, size: int) -> fais
     if path.exists():
         return faiss.read_index(str(path))
     index = build_index(positions, width, size)
-    with artifact.atomic_write(path) as unfinished:
+    with files.atomic_write(path) as unfinished:
         faiss.write_index(index, str(unfinished))
     return index

@@ -27,6 +27,7 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.artifact import file_digest
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import remove
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import read_run, scores_by_query, top
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
@@ -188,5 +189,5 @@ def score(settings: ScoreSettings) -> Path:
             return {"lines": jsonl.write(path, in_batches(lines, KEPT, batches, recipe, records))}
 
     artifact.make(settings.output, recipe, write, folder=False)
-    artifact.remove(batches)
+    remove(batches)
     return settings.output

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
@@ -76,10 +76,7 @@ def generate(settings: GenerateSettings) -> Path:
     collection = open_collection(load_index_config(settings.collection))
     generator = Generator(settings)
     batches = settings.output.with_name(f".{settings.output.name}.batches")
-    inputs = {
-        "documents": collection.fingerprint("documents"),
-        "checkpoint": checkpoint_digest(generator.checkpoint),
-    }
+    inputs = {"documents": collection.fingerprint("documents"), "checkpoint": checkpoint_digest(generator.checkpoint)}
     recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "generator", "batch_size"))
 
     def write(folder: Path) -> artifact.Stats:
@@ -115,7 +112,7 @@ def generate(settings: GenerateSettings) -> Path:
         return {"documents": size, "queries": count}
 
     artifact.make(settings.output, recipe, write)
-    artifact.remove(batches)
+    files.remove(batches)
     return settings.output
 
 

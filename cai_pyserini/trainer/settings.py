@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import write_text
 from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 

@@ -20,8 +20,9 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.artifact import Stats, atomic_write, files_of_others, require, require_count
+from cai_pyserini.core.artifact import Stats, files_of_others, require, require_count
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # waiting for answers of an object store
