@@ -90,7 +90,6 @@ class Material:
         return self.folder / f"sample-{name}"
 
     def encode_documents(self, encoder: Encoder) -> Path:
-        """Write the vectors of an encoder."""
         folder = self.vectors(encoder)
         return encode(self.documents if folder.name.startswith("sample-") else self.whole, encoder, folder)
 
@@ -206,6 +205,5 @@ class Material:
             return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
 
     def too_small(self) -> CaiError:
-        """What to raise if there is nothing to train on."""
         name = self.collection.name
         return CaiError(f"collection {name} makes no training examples: its documents are too few or too short")

@@ -107,7 +107,6 @@ def compare(settings: CompareSettings) -> Report:
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
-    """Compare the values of two runs query by query."""
     values = np.array([second[query] - first[query] for query in first])
     interval = p = None
     if len(values) >= MIN_QUERIES:

@@ -176,7 +176,6 @@ class Pruned:
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 
     def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
-        """Its cost and effectiveness, with its latency."""
         stats, opened = self._manifest.stats, LuceneIndex(self.index)
         frequency = cache(opened.document_frequency)
         queries: list[Any] = list(self._queries.values())

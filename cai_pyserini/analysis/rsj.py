@@ -108,7 +108,6 @@ def rsj_weight(holders: AbstractSet[str], relevant: AbstractSet[str], documents:
 
 
 def best_documents(run: Path, depth: int) -> DocumentSets:
-    """The best `depth` documents of each query of a run."""
     return {query: set(scores) for query, scores in scores_by_query(top(read_run(run), depth)).items()}
 
 

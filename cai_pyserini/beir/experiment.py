@@ -37,7 +37,6 @@ class Experiment(Settings):
         return system.joint and system.smooth and self.dense is not None
 
     def weights_of(self, system: System) -> tuple[float, ...] | None:
-        """The weights that were given for the parts of a system."""
         return tuple(self.weights) if self.weights and len(self.weights) == len(system.parts) else None
 
     def balances(self, system: System) -> bool:

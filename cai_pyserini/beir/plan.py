@@ -97,7 +97,6 @@ class Plan:
         )
 
     def documents(self, system: System) -> Path:
-        """The raw vectors of documents."""
         output = self.run.vectors_of(system)
         if system.smooth:
             return self._smooth_documents(system, output)
@@ -196,7 +195,6 @@ class Plan:
         return removes_query(self.experiment.collection.remove_query, self.run.qrels)
 
     def ranking(self, system: System) -> Path:
-        """The run of a system."""
         run, config, output = self.run, self.experiment.collection, self.run.run(system)
         if system.kind == "hybrid":
             return self._fuse(system, output)

@@ -21,7 +21,6 @@ GAINED = "changed by adaptation"
 
 
 def write(results: Results, run: RunFolder) -> None:
-    """Write results.json and report.md."""
     files.write_text(run.results_file, json.dumps(asdict(results), indent=1) + "\n")
     files.write_text(run.report, markdown(results))
 
@@ -45,7 +44,6 @@ def searches(results: Results, folder: Path) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The report, as Markdown."""
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
@@ -114,7 +112,6 @@ def _unscored(results: Results) -> str:
 
 
 def _gain_rows(results: Results) -> list[list[str]]:
-    """What adaptation adds to each system."""
     rows = [["system", MEASURES[0], "adapted", "gain", "p"]]
     for name, gain in results.gains.items():
         plain = name.removeprefix(ADAPTED)
@@ -150,12 +147,10 @@ def _counts_text(counts: dict[str, float]) -> str:
 
 
 def _best_lines(results: Results) -> list[str]:
-    """The best system for each need at query time."""
     return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
 
 
 def _legend(results: Results, mark: str) -> list[str]:
-    """Explanations of the marks and columns."""
     legend = [f"{mark}: best of its column"]
     legend += _tested(f"differs from {BASELINE}", results.comparisons)
     legend.append("ms/query: encoding and search, in batches")

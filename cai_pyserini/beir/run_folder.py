@@ -63,7 +63,6 @@ class Results:
 
     @property
     def scored(self) -> bool:
-        """Whether there are scores."""
         return any(MEASURES[0] in row for row in self.systems.values())
 
 
@@ -219,7 +218,6 @@ class RunFolder:
         return Queries(self.topics, self.encoder(system), "splade", self.vectors_of(system, "queries"), words)
 
     def documents(self, system: System) -> Vectors:
-        """The raw vectors of the documents."""
         return Vectors(self.vectors_of(system))
 
     def impacts_of(self, system: System) -> Impacts:

@@ -202,7 +202,6 @@ def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
 
 
 def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float) -> str:
-    """The text of a manifest, which marks an artifact as complete."""
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
     return json.dumps(asdict(Manifest(recipe, digest(recipe), stats, files, _versions(), now())), indent=1) + "\n"
 

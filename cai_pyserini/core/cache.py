@@ -10,7 +10,6 @@ from cai_pyserini.core.store import StorePath
 
 
 def cache_home() -> Path:
-    """Pyserini's cache."""
     return Path(os.environ.get("PYSERINI_CACHE") or Path.home() / ".cache" / "pyserini")
 
 

@@ -174,7 +174,6 @@ def load_index_config(spec: str) -> IndexConfig:
 
 
 def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
-    """The names in encoders/ or index_configs/."""
     return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
 
 

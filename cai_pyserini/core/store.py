@@ -94,7 +94,6 @@ class StorePath(PosixPath):
         """Do nothing: a folder exists while a file is in it."""
 
     def put(self, text: str) -> None:
-        """Write a small file."""
         self._write("pipe_file", str(self), text.encode())
 
     def unlink(self, missing_ok: bool = False) -> None:
@@ -102,11 +101,9 @@ class StorePath(PosixPath):
             self._call("rm_file", str(self))
 
     def upload(self, source: Path) -> None:
-        """Write a copy of a file on this machine."""
         self._write("put_file", str(source), str(self))
 
     def download(self, target: Path) -> None:
-        """Copy the file to one on this machine."""
         self._call("get_file", str(self), str(target))
 
     def _info(self) -> dict[str, Any] | None:

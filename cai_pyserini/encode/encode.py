@@ -75,7 +75,6 @@ def encode(
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
-    """What the vectors depend on."""
     texts = collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split))
     return artifact.recipe("encode", {"texts": texts, "encoder": encoder.identity(role)}, role=role)
 

@@ -75,7 +75,6 @@ class WordQueries:
     config: EncoderConfig
 
     def impacts(self, text: str, query: Representation | None = None) -> dict[str, int]:
-        """Query weights of the words of a text."""
         joint = self.config.joint
         if joint is None or self.config.range is None:
             raise ValueError("not the encoder of a joint index")

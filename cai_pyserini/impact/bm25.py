@@ -85,7 +85,6 @@ class Bm25:
         return map(self.shard, range(self.counts.shards))
 
     def shard(self, number: int) -> Shard:
-        """The weights of a shard."""
         near, counts = self.near, self.counts.shard(number)
         weights = self.weights(counts.vectors)
         return Shard(counts.ids, weights + NEAR * near.shard(number).vectors if near else weights)

@@ -84,7 +84,6 @@ class Impacts:
 
     @property
     def quantizer(self) -> Quantizer:
-        """The quantizer of SPLADE's weights."""
         return Quantizer.of(self.config.bits, self.config.range or 1.0)
 
     def __iter__(self) -> Iterator[Shard]:
@@ -111,7 +110,6 @@ class Impacts:
         return term_matrix(encoded.values(), self.terms)
 
     def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
-        """Write shards as JSON vectors."""
         for number in numbers:
             shard, loss = self.shard(number)
             with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:

@@ -60,7 +60,6 @@ class CrossEncoder:
 
     @torch.inference_mode()
     def _scores(self, pairs: list[Any]) -> np.ndarray:
-        """The scores of a batch of tokenized pairs."""
         ids, mask = self.transformer.pad([pair.ids for pair in pairs])
         more = {}
         if self.transformer.tokenizer.has_types:

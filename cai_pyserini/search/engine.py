@@ -97,7 +97,6 @@ class Engine:
         return next((document for document in stored if document), None)
 
     def close(self) -> None:
-        """Close the indexes."""
         for source in self._sources:
             source.close()
 
@@ -108,7 +107,6 @@ class Engine:
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
     def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
-        """For each text, the hits of each retriever."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
         found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]

@@ -33,7 +33,6 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, terms: Iterable[Term]) -> "Scored":
-        """The sum of the contributions of terms."""
         ordered = sorted(terms, key=lambda term: -term.contribution)
         return cls(math.fsum(term.contribution for term in ordered), ordered)
 
@@ -52,12 +51,10 @@ class Explanation:
 
     @property
     def relevant(self) -> bool:
-        """Whether the document is judged relevant."""
         return (self.grade or 0) > 0
 
     @property
     def heading(self) -> str:
-        """Rank, document, score and judgment in words."""
         rank = f"{self.rank}." if self.rank else "not in the run:"
         judgment = "" if self.grade is None else f", {'★ relevant, ' * self.relevant}grade {self.grade}"
         return f"{rank} {self.document}, score {self.score:.4f}{judgment}"

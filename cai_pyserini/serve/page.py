@@ -34,7 +34,6 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
-    """What the template shows of a hit."""
     hit, explanation, title, snippet = described
     parts = [part.explanation for part in explanation.parts]
     return {

@@ -170,7 +170,6 @@ class Service:
         return self.engines[name]
 
     def close(self) -> None:
-        """Close all systems."""
         self._worker.submit(_close, self.engines).result()
         self._worker.shutdown()
         self._opener.shutdown()

@@ -101,7 +101,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _push(settings: ShipIndex | ShipEncoder, kind: Literal["model", "dataset"]) -> None:
-    """Upload the output, if that is asked for, and print the URL."""
     if settings.push:
         from cai_pyserini.ship import hub
 

@@ -53,7 +53,6 @@ class Entry(Settings):
 
     @property
     def folder(self) -> str:
-        """The name of the folder in the archive."""
         return self.filename.removesuffix(SUFFIX)
 
 
@@ -61,12 +60,10 @@ ENTRIES = TypeAdapter(list[Entry])
 
 
 def registry_path() -> Path:
-    """The user's registry."""
     return Path(os.environ.get("CAI_PYSERINI_REGISTRY") or cache_home() / "cai-registry.json")
 
 
 def to_json(entries: Sequence[Entry]) -> str:
-    """Entries as the text of a registry."""
     return ENTRIES.dump_json([*entries], indent=1, exclude_none=True).decode() + "\n"
 
 
@@ -80,7 +77,6 @@ def parse_entries(text: str | bytes, where: str) -> list[Entry]:
 
 
 def entries() -> dict[str, Entry]:
-    """The entries of the user's registry, by name."""
     path = registry_path()
     return {entry.name: entry for entry in parse_entries(path.read_bytes(), str(path))} if path.is_file() else {}
 
@@ -128,7 +124,6 @@ def fetch(entry: Entry) -> Path:
 
 
 def _download(entry: Entry, output: Path) -> None:
-    """Download an archive from the first URL that has it."""
     errors = []
     for url in entry.urls:
         digest = hashlib.sha256()

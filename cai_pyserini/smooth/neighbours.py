@@ -47,7 +47,6 @@ def points(positions: Matrix) -> np.ndarray:
 
 
 def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
-    """An index of the points (size, width)."""
     index: Any = faiss.IndexFlatIP(width)
     if size > EXACT:
         lists = int(4 * math.sqrt(size))

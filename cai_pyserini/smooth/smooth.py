@@ -150,7 +150,6 @@ class Rows:
         return len(self._indptr) - 1
 
     def __getitem__(self, numbers: np.ndarray) -> csr_matrix:
-        """The rows with these numbers."""
         starts = self._indptr[numbers]
         lengths = self._indptr[numbers + 1] - starts
         indptr = np.concatenate([[0], lengths.cumsum()])

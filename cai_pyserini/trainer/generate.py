@@ -42,7 +42,6 @@ class Generator:
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:
-        """The model, its tokenizer and its device."""
         device = resolve_device(self.settings.device)
         model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
         return model.to(device), AutoTokenizer.from_pretrained(str(self.checkpoint)), device

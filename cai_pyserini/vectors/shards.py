@@ -49,7 +49,6 @@ class ShardStats(NamedTuple):
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """The file of shard `number`."""
     return folder / f"{number:05d}.npz"
 
 

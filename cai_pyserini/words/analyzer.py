@@ -17,7 +17,6 @@ class Analyzer:
         self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
 
     def __call__(self, text: str) -> list[str]:
-        """The words of a text, in its order."""
         with jvm.using_java("analyzing"):
             # One string from Java, not a call for every word.
             return json.loads(self._json.writeValueAsString(self._analyze(self._analyzer, text)))
