@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from cai_pyserini.adapt.choice import balance
-from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.run_folder import RunFolder
@@ -90,7 +88,7 @@ class Plan:
     def idf(self, system: System) -> Path:
         run, output = self.run, self.run.idf(system)
         return self._add(
-            f"idf {output.name}",
+            output.name,
             output,
             lambda: compute(run.collection, run.encoder(system).checkpoint, output),
             self._encoder(system),
@@ -132,7 +130,7 @@ class Plan:
         def call() -> Path:
             return smooth(Vectors(raw), output, Vectors(dense[0]) if dense else None, idf)
 
-        return self._add(f"smooth {output.name}", output, call, raw, idf, *dense)
+        return self._add(f"smooth{' adapted' * system.adapted}", output, call, raw, idf, *dense)
 
     def words(self) -> Path:
         return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
@@ -144,7 +142,7 @@ class Plan:
         words, (vectors,), output = self.words(), self._dense_documents(system), self.run.expansion(system)
         dense = adapted(DENSE) if system.adapted else DENSE
         return self._add(
-            f"expand {output.name}",
+            f"expand{' adapted' * system.adapted}",
             output,
             lambda: expand(Vectors(words, "words"), Vectors(vectors), self.run.encoder(dense), output),
             words,
@@ -271,6 +269,9 @@ class Plan:
         run, experiment, output = self.run, self.experiment, self.run.weights
 
         def call() -> Path:
+            from cai_pyserini.adapt.choice import balance  # imports torch, which takes seconds
+            from cai_pyserini.adapt.material import Material
+
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
             folder, device, precision = run.vectors, experiment.device, experiment.precision
             material = Material(experiment.collection, splade, dense, folder, 0, SEED, device, precision=precision)
