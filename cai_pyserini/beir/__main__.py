@@ -11,6 +11,7 @@ from cai_pyserini.core.flags import (
     DEVICE,
     DOCUMENT_PRECISION,
     NO_RAW,
+    REMOVE_QUERY,
     SPLIT,
     STRICT,
     THREADS,
@@ -68,11 +69,7 @@ class BeirSettings(Settings):
         "adapted too",
     )
     seed: int = flag(42, "random seed of the adaptation", ge=0)
-    remove_query: Literal["auto", "always", "never"] | None = flag(
-        None,
-        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
-        "(default: the collection's, usually auto)",
-    )
+    remove_query: Literal["auto", "always", "never"] | None = REMOVE_QUERY
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     batch_size: int | None = BATCH_SIZE

@@ -54,7 +54,7 @@ class Results:
     alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
     gains: dict[str, dict[str, float | None]]  # adapted system -> difference to the same before adaptation, and p
     decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
-    counts: dict[str, float]
+    counts: dict[str, int | float]
     settings: dict[str, Any]  # see Experiment.record
     precision: str | None  # of the encoding
     quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss

@@ -256,7 +256,10 @@ def _versions() -> dict[str, str]:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one of ours that is damaged."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one that is missing, and for one
+    of ours that is damaged."""
+    if not path.is_file():
+        raise CaiError(f"no file {path}")
     require_if_ours(path)
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)

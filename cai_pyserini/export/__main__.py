@@ -2,11 +2,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
+from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
 
-QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
 IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
 PREFIX = "python -m cai_pyserini.export"
 

@@ -53,13 +53,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         fuse(settings.runs, settings.output, settings.method, settings.depth, settings.hits, weights=settings.weights)
     else:
         from cai_pyserini.collection.readers import open_collection
-        from cai_pyserini.core.config import load_encoder, load_index_config
+        from cai_pyserini.core.config import load_index_config
         from cai_pyserini.fusion.rerank import rerank
-        from cai_pyserini.models.checkpoint import checkpoint_folder
+        from cai_pyserini.models.checkpoint import load_checkpoint
 
         config = load_index_config(settings.collection)
         collection = open_collection(config)
-        checkpoint = checkpoint_folder(load_encoder(settings.cross_encoder))
+        checkpoint = load_checkpoint(settings.cross_encoder)
         topics = collection.topics(settings.split or config.split)
         rerank(settings.run, topics, collection, checkpoint, settings.output, settings.depth, settings.device)
     manifest = artifact.read_manifest(settings.output)

@@ -18,14 +18,13 @@ class IdfSettings(Settings):
 def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(IdfSettings, argv, "python -m cai_pyserini.idf")
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collection.readers import load_collection
     from cai_pyserini.core import artifact
-    from cai_pyserini.core.config import load_encoder, load_index_config
     from cai_pyserini.idf.idf import compute
-    from cai_pyserini.models.checkpoint import checkpoint_folder
+    from cai_pyserini.models.checkpoint import load_checkpoint
 
-    collection = open_collection(load_index_config(settings.collection))
-    compute(collection, checkpoint_folder(load_encoder(settings.encoder)), settings.output)
+    collection = load_collection(settings.collection)
+    compute(collection, load_checkpoint(settings.encoder), settings.output)
     stats = artifact.require(settings.output, "idf").stats
     print(f"{settings.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
 

@@ -253,14 +253,14 @@ def estimate_alpha(
 
     Raises CaiError if documents are too short to have spans, or too few.
     """
-    spans = [span for span in bm25.spans if span.words]
+    spans = [(text, words) for text, words in bm25.spans if words]
     kinds: list[Representation] = ["splade", "bow"]
     if bm25.alpha is not None:
         return dict.fromkeys(kinds, bm25.alpha)
     if not spans:
         raise CaiError(f"{bm25.folder}: the documents are too short to estimate alpha from them: give --alpha")
-    queries = {kind: encode_queries(encoder, [span.text for span in spans], kind) for kind in kinds}
-    words = term_matrix([span.words for span in spans], bm25.words)
+    queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
+    words = term_matrix([counts for _, counts in spans], bm25.words)
     bm25 = replace(bm25, expansion=None)
     best: dict[str, np.ndarray] = {kind: np.zeros((len(spans), 0)) for kind in (*kinds, "bm25")}
     bar = progress(vectors, vectors.shards, "alpha", "shard")

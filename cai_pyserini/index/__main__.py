@@ -55,14 +55,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         kinds, argv, "python -m cai_pyserini.index", "Write an index that Pyserini opens."
     )
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collection.readers import load_collection
     from cai_pyserini.core import artifact
-    from cai_pyserini.core.config import load_index_config
 
     if isinstance(settings, ImpactIndex):
         from cai_pyserini.index.impact import index_impacts
 
-        collection = open_collection(load_index_config(settings.collection)) if settings.collection else None
+        collection = load_collection(settings.collection) if settings.collection else None
         index_impacts(
             settings.input, settings.output, collection, settings.threads, settings.shard_id, settings.shard_num
         )
@@ -74,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     else:
         from cai_pyserini.index.bm25 import index_bm25
 
-        generated = open_collection(load_index_config(settings.generated)) if settings.generated else None
-        collection = open_collection(load_index_config(settings.collection))
+        generated = load_collection(settings.generated) if settings.generated else None
+        collection = load_collection(settings.collection)
         index_bm25(
             collection,
             settings.output,

@@ -31,13 +31,6 @@ Found = list[tuple[Hit, Stored | None]]
 logger = logging.getLogger(__name__)
 
 
-class Busy(HTTPException):
-    """The queue is full."""
-
-    def __init__(self) -> None:
-        super().__init__(429, "too many requests wait; try again soon", {"Retry-After": "1"})
-
-
 @dataclass
 class Job:
     """A waiting request: a search, or something else that the worker calls."""
@@ -52,8 +45,8 @@ class Job:
 class Service:
     """Systems by name, opened by `open_engines`, and the queue of requests to them.
 
-    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered
-    raises Busy. Raises CaiError if there is no system.
+    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered is
+    refused. Raises CaiError if there is no system.
     """
 
     def __init__(self, open_engines: Callable[[], Mapping[str, Engine]], limit: int = 256, timeout: float = 30.0):
@@ -155,7 +148,7 @@ class Service:
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)
         if self.unanswered >= self._limit:
-            raise Busy
+            raise HTTPException(429, "too many requests wait; try again soon", {"Retry-After": "1"})
         self.unanswered += 1
         self._queue.put_nowait(job)
         try:

@@ -17,12 +17,11 @@ class WordsSettings(Settings):
 def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(WordsSettings, argv, "python -m cai_pyserini.words")
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collection.readers import load_collection
     from cai_pyserini.core import artifact
-    from cai_pyserini.core.config import load_index_config
     from cai_pyserini.words.words import count_words
 
-    count_words(open_collection(load_index_config(settings.collection)), settings.output)
+    count_words(load_collection(settings.collection), settings.output)
     stats = artifact.require(settings.output, "words").stats
     print(f"{settings.output}: {stats['words']:,} words in {stats['vectors']:,} documents")
 
