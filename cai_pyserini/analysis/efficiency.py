@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -48,9 +48,7 @@ class EfficiencySettings(Settings):
     LuceneImpactSearcher on the index that is not pruned: one thread, queries encoded before.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
-    )
+    example = "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
     run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")

@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 class RsjSettings(Settings):
     """Show which query words runs overestimate or underestimate, by their RSJ weight and IDF."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.analysis rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
     )
     collection: str = COLLECTION

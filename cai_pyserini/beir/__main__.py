@@ -1,7 +1,6 @@
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from cai_pyserini.beir.systems import NAMES, all_systems, default_systems, parse_system
 from cai_pyserini.core import terminal
@@ -16,7 +15,7 @@ from cai_pyserini.core.flags import (
     STRICT,
     THREADS,
 )
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
 
@@ -28,7 +27,7 @@ class BeirSettings(Settings):
     again.
     """
 
-    example: ClassVar[str] = "./run_beir.sh scifact --encoder splade-v3 --verify"
+    example = "./run_beir.sh scifact --encoder splade-v3 --verify"
     collection: str = flag("hpo", COLLECTION_TEXT, positional=True)
     encoder: str = flag(
         "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
@@ -79,7 +78,7 @@ class BeirSettings(Settings):
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(BeirSettings, argv, "run_beir.sh")
 
     from cai_pyserini.adapt.settings import AdaptSettings

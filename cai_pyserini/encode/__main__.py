@@ -1,12 +1,11 @@
-from collections.abc import Sequence
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.cluster import LOCAL
 from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, DOCUMENT_PRECISION, ENCODER, OUTPUT_OR_URL, Sharded
-from cai_pyserini.core.settings import PathOrUrl, flag, parse
+from cai_pyserini.core.settings import Argv, PathOrUrl, flag, parse
 
 
 class EncodeSettings(Sharded):
@@ -15,7 +14,7 @@ class EncodeSettings(Sharded):
     If interrupted, run the same command again: it continues with the first missing shard.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors"
+    example = "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: PathOrUrl = OUTPUT_OR_URL
@@ -39,7 +38,7 @@ class EncodeSettings(Sharded):
         return self
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(EncodeSettings, argv, "python -m cai_pyserini.encode")
 
     from cai_pyserini.collection.readers import open_collection

@@ -1,21 +1,18 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_OR_URL
-from cai_pyserini.core.settings import PathOrUrl, Settings, parse
+from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, parse
 
 
 class IdfSettings(Settings):
     """Compute the IDF of an encoder's tokens in a collection."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.idf --collection hpo --encoder splade-tiny --output idf"
+    example = "python -m cai_pyserini.idf --collection hpo --encoder splade-tiny --output idf"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: PathOrUrl = OUTPUT_OR_URL
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(IdfSettings, argv, "python -m cai_pyserini.idf")
 
     from cai_pyserini.collection.readers import load_collection

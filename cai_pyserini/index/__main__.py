@@ -1,9 +1,8 @@
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, NO_RAW, OR_URL, THREADS, VECTORS, Sharded
-from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
 
 OUTPUT = flag(help=f"output folder, the index, {OR_URL}")
 
@@ -14,7 +13,7 @@ class ImpactIndex(Sharded):
     With --shard-num, index one shard of those from the impact stage; search takes all shards as one index.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
+    example = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
     input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
     output: PathOrUrl = OUTPUT
     collection: str | None = flag(
@@ -31,7 +30,7 @@ class Bm25Index(Sharded):
     With --shard-num, index one shard of it; search takes all shards as one index.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.index bm25 --collection hpo --output index"
+    example = "python -m cai_pyserini.index bm25 --collection hpo --output index"
     collection: str = COLLECTION
     output: PathOrUrl = OUTPUT
     threads: int = THREADS
@@ -44,12 +43,12 @@ class Bm25Index(Sharded):
 class DenseIndex(Settings):
     """Index dense vectors with Faiss."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.index dense --vectors vectors --output index"
+    example = "python -m cai_pyserini.index dense --vectors vectors --output index"
     vectors: PathOrUrl = VECTORS
     output: PathOrUrl = OUTPUT
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     kinds: Mapping[str, type[Settings]] = {"impact": ImpactIndex, "bm25": Bm25Index, "dense": DenseIndex}
     settings: ImpactIndex | Bm25Index | DenseIndex = parse(
         kinds, argv, "python -m cai_pyserini.index", "Write an index that Pyserini opens."

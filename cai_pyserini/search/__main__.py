@@ -1,15 +1,15 @@
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, QUERY, REMOVE_QUERY, SPLIT, STRICT, THREADS
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
@@ -30,7 +30,7 @@ class SearchSettings(Settings):
     shown with its title, a snippet, and the terms or parts that its score consists of.
     """
 
-    example: ClassVar[str] = (
+    example = (
         'python -m cai_pyserini.search --run runs/hpo/splade-tiny --system joint-splade-idf "short fingers"\n'
         "  python -m cai_pyserini.search --index index --collection hpo --output run.trec"
     )
@@ -77,7 +77,7 @@ class SearchSettings(Settings):
         return self
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(SearchSettings, argv, "python -m cai_pyserini.search")
 
     from cai_pyserini.core.cache import index_here

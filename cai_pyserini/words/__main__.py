@@ -1,20 +1,17 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, parse
 
 
 class WordsSettings(Settings):
     """Count the words of a collection as BM25 does, for a joint index of SPLADE and BM25."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.words --collection hpo --output words"
+    example = "python -m cai_pyserini.words --collection hpo --output words"
     collection: str = COLLECTION
     output: AnyPath = OUTPUT_FOLDER
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(WordsSettings, argv, "python -m cai_pyserini.words")
 
     from cai_pyserini.collection.readers import load_collection

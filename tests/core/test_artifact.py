@@ -84,7 +84,7 @@ from cai_pyserini.core import artifact, files
 
 def write(partial):
     file = partial if "file" in sys.argv else partial / "half"
-    with atomic_write(file) as path:
+    with files.atomic_write(file) as path:
         path.write_text("half")
         print("half", flush=True)
         time.sleep(60)

@@ -90,7 +90,7 @@ def test_an_upload_that_is_interrupted_leaves_no_manifest(root: StorePath, monke
 
 
 def test_a_folder_that_is_not_ours_is_refused(root: StorePath) -> None:
-    (root / "theirs" / "file").touch()
+    files.write_text(root / "theirs" / "file", "")
     with pytest.raises(CaiError, match="theirs has files that this command has not made"):
         artifact.make(root / "theirs", RECIPE, write)
     with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
