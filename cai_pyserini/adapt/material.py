@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import diags_array, vstack
+from scipy.sparse import diags_array
 
 from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, moments
 from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
@@ -28,6 +28,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.device import Precision
+from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
@@ -140,8 +141,7 @@ class Material:
             rows = [row for row, id in enumerate(shard.ids) if id in numbers]
             places += [numbers[shard.ids[row]] for row in rows]
             parts.append(shard.vectors[rows])
-        order = np.argsort(places)
-        return np.concatenate(parts)[order] if encoder.config.kind == "dense" else vstack(parts, format="csr")[order]
+        return stacked(parts)[np.argsort(places)]
 
     @cached_property
     def idf(self) -> np.ndarray:

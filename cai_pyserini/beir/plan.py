@@ -11,7 +11,6 @@ from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
 from cai_pyserini.collection.check import check
-from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
@@ -56,12 +55,10 @@ class Plan:
         return output
 
     def check(self, reads_splade: bool) -> Path:
-        run, output = self.run, self.run.checked
+        run, output, split = self.run, self.run.checked, self.experiment.collection.split
 
         def call() -> Path:
-            return check(
-                run.collection, self.experiment.collection.split, output, run.reading if reads_splade else None
-            )
+            return check(run.collection, split, output, run.reading if reads_splade else None)
 
         return self._add("check", output, call)
 
@@ -179,14 +176,10 @@ class Plan:
             return self._add(name, output, lambda: index_dense(Vectors(vectors), output), vectors)
 
         def of_text() -> Path:
-            generated = self._generated if system.kind == "doct5query" else None
+            generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
             return index_bm25(run.collection, output, experiment.threads, generated, experiment.raw)
 
         return self._add(name, output, of_text)
-
-    @cached_property
-    def _generated(self) -> Collection:
-        return load_collection(self.experiment.generated or "")
 
     @cached_property
     def _remove_query(self) -> bool:

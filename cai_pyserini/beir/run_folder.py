@@ -4,7 +4,6 @@
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -201,12 +200,11 @@ class RunFolder:
         if config.overlap is not None:
             return None
         checkpoint = checkpoint_folder(config)
-        tokenizer = Tokenizer(checkpoint)
-
-        def lengths(texts: Sequence[str]) -> list[int]:
-            return [len(tokens) for tokens in tokenizer.encode(texts, max_length=None)]
-
-        return Reading(lengths, config.max_document_length, checkpoint_digest(checkpoint, tokenizer_only=True))
+        return Reading(
+            Tokenizer(checkpoint).lengths,
+            config.max_document_length,
+            checkpoint_digest(checkpoint, tokenizer_only=True),
+        )
 
     def queries(self, system: System) -> Queries:
         """The queries in the form that a system's index takes."""

@@ -46,25 +46,18 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.core.config import load_encoder, load_index_config
     from cai_pyserini.encode.cluster import encode_on_cluster
     from cai_pyserini.encode.encode import encode
-    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.encode.encoder import Encoder, Role
 
     collection, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
     output, batch_size = settings.output, settings.batch_size
     opened = Encoder(encoder, "cpu" if settings.ray else settings.device, settings.precision)
-    opened.require_loadable("queries" if settings.queries else "documents")
+    role: Role = "queries" if settings.queries else "documents"
+    opened.require_loadable(role)
     if settings.ray:
         encode_on_cluster(settings.ray, collection, encoder, output, settings.device, settings.precision, batch_size)
     else:
-        encode(
-            open_collection(collection),
-            opened,
-            output,
-            "queries" if settings.queries else "documents",
-            settings.queries or "",
-            batch_size,
-            settings.shard_id,
-            settings.shard_num,
-        )
+        of_shard = batch_size, settings.shard_id, settings.shard_num
+        encode(open_collection(collection), opened, output, role, settings.queries or "", *of_shard)
     manifest = read_manifest(settings.output)
     if manifest is None:
         done = f"process {settings.shard_id} of {settings.shard_num}"

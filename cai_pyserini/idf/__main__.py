@@ -21,8 +21,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.models.checkpoint import load_checkpoint
 
     collection = load_collection(settings.collection)
-    compute(collection, load_checkpoint(settings.encoder), settings.output)
-    stats = artifact.require(settings.output, "idf").stats
+    stats = artifact.require(compute(collection, load_checkpoint(settings.encoder), settings.output), "idf").stats
     print(f"{settings.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
 
 

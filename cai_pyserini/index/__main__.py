@@ -61,9 +61,8 @@ def main(argv: Argv = None) -> None:
         from cai_pyserini.index.impact import index_impacts
 
         collection = load_collection(settings.collection) if settings.collection else None
-        index_impacts(
-            settings.input, settings.output, collection, settings.threads, settings.shard_id, settings.shard_num
-        )
+        shard = settings.shard_id, settings.shard_num
+        index_impacts(settings.input, settings.output, collection, settings.threads, *shard)
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.index.dense import index_dense
         from cai_pyserini.vectors.shards import Vectors
@@ -74,15 +73,8 @@ def main(argv: Argv = None) -> None:
 
         generated = load_collection(settings.generated) if settings.generated else None
         collection = load_collection(settings.collection)
-        index_bm25(
-            collection,
-            settings.output,
-            settings.threads,
-            generated,
-            not settings.no_raw,
-            settings.shard_id,
-            settings.shard_num,
-        )
+        shard = settings.shard_id, settings.shard_num
+        index_bm25(collection, settings.output, settings.threads, generated, not settings.no_raw, *shard)
     stats = artifact.require(settings.output, "index").stats
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
     print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s")

@@ -61,10 +61,7 @@ class Engine:
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
-        self._sources: list[Retriever | LuceneIndex] = [
-            *retrievers.values(),
-            *([texts] if texts else []),
-        ]  # of documents
+        self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
         """The best documents for each text."""

@@ -83,7 +83,7 @@ class Explanation:
         return [list(row) for row in zip(*filled, strict=True)]
 
     def bars(self, count: int) -> list[float]:
-        """The length of a bar, from 0 to 1, for each row of `table` after its header; the sum of other terms has none."""
+        """The length of a bar, from 0 to 1, for each row of `table` after its header; for the sum of other terms 0."""
         values = [part.share for part in self.parts] or [term.contribution for term in self.terms[:count]]
         largest = max([*values, 0.0]) or 1.0
         return [max(0.0, value) / largest for value in values] + [0.0] * (len(self.terms) > len(values) > 0)

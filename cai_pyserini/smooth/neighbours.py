@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
+from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix
 
 DIMENSIONS = 1024
@@ -110,4 +111,4 @@ def _take(matrices: Iterable[Matrix], numbers: np.ndarray) -> Matrix:
         inside = numbers[(start <= numbers) & (numbers < start + matrix.shape[0])]
         parts.append(matrix[inside - start])
         start += matrix.shape[0]
-    return np.vstack(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, format="csr")
+    return stacked(parts)

@@ -26,7 +26,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.smooth.neighbours import DIMENSIONS, TINY, Neighbours, Positions, build_index, nearest, recall
 from cai_pyserini.vectors.rows import largest
-from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, write_shards
+from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, paired, write_shards
 
 WEIGHTS = {"dense": 0.4, "splade": 0.1}  # of the neighbours' mean, by the vectors that neighbours are found with
 POWER = 4  # of inner products, for the weights within the mean
@@ -118,12 +118,7 @@ def _read_documents(vectors: Vectors, dense: Vectors | None, weights: np.ndarray
     1. Raises CaiError for dense vectors of other documents.
     """
     first = 0
-    for shard, other in zip(vectors, dense or repeat(None), strict=False):
-        if dense and (other is None or other.ids != shard.ids or len(dense) != len(vectors)):
-            raise CaiError(
-                f"{dense.folder} has other documents than {vectors.folder}: encode the same collection with both "
-                "encoders"
-            )
+    for shard, other in paired(vectors, dense) if dense else zip(vectors, repeat(None), strict=False):
         raw: csr_matrix = shard.vectors
         raw.eliminate_zeros()
         rows = np.flatnonzero(np.diff(raw.indptr))

@@ -18,8 +18,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.core import artifact
     from cai_pyserini.words.words import count_words
 
-    count_words(load_collection(settings.collection), settings.output)
-    stats = artifact.require(settings.output, "words").stats
+    stats = artifact.require(count_words(load_collection(settings.collection), settings.output), "words").stats
     print(f"{settings.output}: {stats['words']:,} words in {stats['vectors']:,} documents")
 
 
