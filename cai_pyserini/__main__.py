@@ -74,7 +74,6 @@ def main() -> None:
 
 
 def _run(module: str, arguments: list[str]) -> None:
-    """Run a module as `python -m` does."""
     try:
         known = find_spec(module)
     except ModuleNotFoundError:

@@ -20,7 +20,7 @@ from cai_pyserini.adapt.examples import NEGATIVES, write_examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
@@ -180,7 +180,7 @@ class Adaptation:
                 splade = served.splade(Encoder(self.base.replace(checkpoint=str(work)), self.settings.device))
             for share, of_systems in zip(shares, served.values(splade, dense, bm25), strict=True):
                 found[Candidate(weight, share)] = of_systems
-        artifact.remove(work)
+        files.remove(work)
         return found
 
 

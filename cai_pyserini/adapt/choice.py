@@ -25,7 +25,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.adapt.served import Served
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in the fusion; the first is that of mixture.WEIGHTS
 FEWEST = 30  # sources; nothing is significant with fewer
@@ -91,7 +91,7 @@ def balance(material: Material, output: Path) -> Path:
         if material.pseudo_queries and len(material.held_out):
             weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
         weights = WEIGHTS | {"bm25": weight}
-        artifact.write_text(path, json.dumps(weights) + "\n")
+        files.write_text(path, json.dumps(weights) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
         return {"decision": [f"BM25, SPLADE and dense have the weights {shares} in three ways ({evidence})"]}
 
@@ -126,8 +126,7 @@ def _error(gains: np.ndarray) -> np.ndarray:
 
 def _least(gains: np.ndarray) -> np.ndarray:
     """What the mean gain (…,) of sources (…, sources) is significantly above."""
-    least: np.ndarray = gains.mean(-1) - SIGNIFICANT * _error(gains)
-    return least
+    return gains.mean(-1) - SIGNIFICANT * _error(gains)
 
 
 def _smallest[K](values: Mapping[K, np.ndarray]) -> K:

@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import diags_array, vstack
+from scipy.sparse import diags_array
 
 from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, moments
 from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.collection.sample import Reservoir
+from cai_pyserini.collection.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
@@ -28,6 +28,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.device import Precision
+from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
@@ -90,7 +91,6 @@ class Material:
         return self.folder / f"sample-{name}"
 
     def encode_documents(self, encoder: Encoder) -> Path:
-        """Write the vectors of an encoder."""
         folder = self.vectors(encoder)
         return encode(self.documents if folder.name.startswith("sample-") else self.whole, encoder, folder)
 
@@ -141,8 +141,7 @@ class Material:
             rows = [row for row, id in enumerate(shard.ids) if id in numbers]
             places += [numbers[shard.ids[row]] for row in rows]
             parts.append(shard.vectors[rows])
-        order = np.argsort(places)
-        return np.concatenate(parts)[order] if encoder.config.kind == "dense" else vstack(parts, format="csr")[order]
+        return stacked(parts)[np.argsort(places)]
 
     @cached_property
     def idf(self) -> np.ndarray:
@@ -177,8 +176,7 @@ class Material:
     @cached_property
     def _found(self) -> np.ndarray:
         """Whether the mixture finds the source of each pseudo query, (queries,)."""
-        found: np.ndarray = (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
-        return found
+        return (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
 
     @property
     def held_out(self) -> np.ndarray:
@@ -207,6 +205,5 @@ class Material:
             return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
 
     def too_small(self) -> CaiError:
-        """What to raise if there is nothing to train on."""
         name = self.collection.name
         return CaiError(f"collection {name} makes no training examples: its documents are too few or too short")

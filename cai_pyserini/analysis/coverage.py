@@ -8,7 +8,7 @@ letter.
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -45,9 +45,7 @@ class CoverageSettings(Settings):
       hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
-    )
+    example = "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_ANALYSIS

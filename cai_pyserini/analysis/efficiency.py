@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -48,9 +48,7 @@ class EfficiencySettings(Settings):
     LuceneImpactSearcher on the index that is not pruned: one thread, queries encoded before.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
-    )
+    example = "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
     run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
@@ -176,7 +174,6 @@ class Pruned:
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 
     def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
-        """Its cost and effectiveness, with its latency."""
         stats, opened = self._manifest.stats, LuceneIndex(self.index)
         frequency = cache(opened.document_frequency)
         queries: list[Any] = list(self._queries.values())

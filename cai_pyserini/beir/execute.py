@@ -7,8 +7,7 @@ from dataclasses import replace
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.plan import plan, require
 from cai_pyserini.beir.report import write
-from cai_pyserini.beir.results import BASELINE, COUNTS, Results
-from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
 from cai_pyserini.beir.systems import ADAPTED, System, with_parts
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.lock import locked

@@ -11,9 +11,8 @@ from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
 from cai_pyserini.collection.check import check
-from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.steps import Step
@@ -31,7 +30,7 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
+from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.retrieval.search import removes_query, search
 from cai_pyserini.smooth.smooth import smooth
@@ -56,10 +55,10 @@ class Plan:
         return output
 
     def check(self, reads_splade: bool) -> Path:
-        run, output = self.run, self.run.checked
+        run, output, split = self.run, self.run.checked, self.experiment.collection.split
 
         def call() -> Path:
-            return check(run.collection, self.experiment.split, output, run.reading if reads_splade else None)
+            return check(run.collection, split, output, run.reading if reads_splade else None)
 
         return self._add("check", output, call)
 
@@ -93,7 +92,6 @@ class Plan:
         )
 
     def documents(self, system: System) -> Path:
-        """The raw vectors of documents."""
         output = self.run.vectors_of(system)
         if system.smooth:
             return self._smooth_documents(system, output)
@@ -118,7 +116,7 @@ class Plan:
 
         def call() -> Path:
             encoder = run.encoder(system)
-            return encode(run.collection, encoder, output, role, experiment.split, experiment.batch_size)
+            return encode(run.collection, encoder, output, role, experiment.collection.split, experiment.batch_size)
 
         idf = self.idf(system) if system.kind == "dense" and system.idf else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
@@ -178,21 +176,16 @@ class Plan:
             return self._add(name, output, lambda: index_dense(Vectors(vectors), output), vectors)
 
         def of_text() -> Path:
-            generated = self._generated if system.kind == "doct5query" else None
+            generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
             return index_bm25(run.collection, output, experiment.threads, generated, experiment.raw)
 
         return self._add(name, output, of_text)
-
-    @cached_property
-    def _generated(self) -> Collection:
-        return open_collection(load_index_config(self.experiment.generated or ""))
 
     @cached_property
     def _remove_query(self) -> bool:
         return removes_query(self.experiment.collection.remove_query, self.run.qrels)
 
     def ranking(self, system: System) -> Path:
-        """The run of a system."""
         run, config, output = self.run, self.experiment.collection, self.run.run(system)
         if system.kind == "hybrid":
             return self._fuse(system, output)
@@ -219,7 +212,7 @@ class Plan:
         run, experiment, first = self.run, self.experiment, self.ranking(BM25)
 
         def call() -> Path:
-            checkpoint = checkpoint_folder(load_encoder(experiment.cross_encoder or ""))
+            checkpoint = load_checkpoint(experiment.cross_encoder or "")
             precision = "auto" if experiment.precision == "int8" else experiment.precision  # which is for documents
             depth, device = experiment.depth, experiment.device
             return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
@@ -334,12 +327,12 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
             read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
             run.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet
         if system.kind == "cross-encoder":
-            require_safetensors(checkpoint_folder(load_encoder(experiment.cross_encoder or "")))
+            require_safetensors(load_checkpoint(experiment.cross_encoder or ""))
             resolve_device(experiment.device)
         if system.exact and experiment.collection.passages:
             raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
         if system.kind == "doct5query":
-            open_collection(load_index_config(experiment.generated or ""))
+            load_collection(experiment.generated or "")
 
 
 def _require_adaptation(experiment: Experiment, system: System, adaptation: AdaptSettings | None) -> None:

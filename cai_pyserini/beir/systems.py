@@ -161,7 +161,6 @@ def with_parts(systems: Iterable[System]) -> list[System]:
 
 
 def sparse_systems(config: EncoderConfig) -> list[str]:
-    """The SPLADE systems that suit an encoder."""
     sparse = ["splade-doc", "splade-doc-idf"]
     if config.query == "splade":
         sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]

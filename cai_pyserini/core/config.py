@@ -21,9 +21,8 @@ ColumnNames = dict[Literal["id", "title", "text"], str]
 logger = logging.getLogger(__name__)
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
 
-Shapes = Literal[
-    "vectors", "impacts", "query vectors", "queries"
-]  # what a setting of an encoder shapes: the results named after it
+# What a setting of an encoder shapes, of documents and of queries.
+Shapes = Literal["vectors", "impacts", "query vectors", "queries"]
 
 
 def shapes(what: Shapes, default: Any = ..., **constraints: Any) -> Any:
@@ -177,7 +176,6 @@ def load_index_config(spec: str) -> IndexConfig:
 
 
 def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
-    """The names in encoders/ or index_configs/."""
     return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
 
 

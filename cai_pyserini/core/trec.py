@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from cai_pyserini.core.artifact import atomic_write, require_if_ours
+from cai_pyserini.core.artifact import require_if_ours
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
 
 Hits = Sequence[tuple[str, float]]  # document id and score
 
@@ -27,7 +28,6 @@ BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
-    """Build a run from the hits of each query, by query id."""
     queries = np.repeat(np.array(list(hits), object), [len(found) for found in hits.values()])
     documents = np.array([document for found in hits.values() for document, _ in found], object)
     scores = np.array([score for found in hits.values() for _, score in found], np.float64)
@@ -69,7 +69,6 @@ def ranks(run: pd.DataFrame) -> np.ndarray:
 
 
 def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The best `depth` hits of each query."""
     return run[ranks(run) <= depth]
 
 

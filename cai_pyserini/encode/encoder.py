@@ -58,7 +58,6 @@ class Encoder:
         return artifact.digest([digest, artifact.file_digest(self.projection)]) if self.projection else digest
 
     def precision(self, role: Role) -> Precision:
-        """The precision for documents or queries."""
         return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
     def max_length(self, role: Role) -> int:
@@ -102,7 +101,6 @@ class Encoder:
         return config.idf_folder if config.kind == "dense" and config.idf_power else None
 
     def load(self, role: Role) -> "Splade | Dense":
-        """The model for documents or queries."""
         precision = self.precision(role)
         if precision not in self._models:
             if self.config.kind == "splade":

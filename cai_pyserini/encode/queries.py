@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 LARGEST = 2**31 - 1  # weight of a term: Java's largest int
@@ -75,7 +76,6 @@ class WordQueries:
     config: EncoderConfig
 
     def impacts(self, text: str, query: Representation | None = None) -> dict[str, int]:
-        """Query weights of the words of a text."""
         joint = self.config.joint
         if joint is None or self.config.range is None:
             raise ValueError("not the encoder of a joint index")
@@ -165,9 +165,7 @@ class Queries:
         """Raw vectors in the order of the topics."""
         if self.stored:
             vectors = Vectors(self.stored)
-            shards = [shard.vectors for shard in vectors]
-            stack = np.vstack(shards) if vectors.kind == "dense" else vstack(shards, format="csr")
-            return Encoded(stack, vectors.manifest.stats["seconds"])
+            return Encoded(stacked([shard.vectors for shard in vectors]), vectors.manifest.stats["seconds"])
         if self.encoder is None:
             raise ValueError("queries that stay text have no vectors")
         texts = list(self.topics.values())

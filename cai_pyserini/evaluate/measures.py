@@ -109,5 +109,4 @@ def _up_to(run: pd.DataFrame, cutoff: int) -> pd.DataFrame:
 
 
 def mean(values: dict[str, float]) -> float:
-    """The mean over queries."""
     return sum(values.values()) / len(values)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
@@ -16,7 +16,7 @@ from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.words.analyzer import word_queries
 
 LOSES = "loses"  # in the statistics of an export: what the format cannot hold, in sentences
 TIES = "the order of documents with equal scores"
@@ -80,7 +80,7 @@ class Source:
 
         def make(folder: Path) -> artifact.Stats:
             loses = write(self, folder)
-            artifact.write_text(folder / "encoder.yaml", encoder_yaml(self.config, output))
+            files.write_text(folder / "encoder.yaml", encoder_yaml(self.config, output))
             stats = self.manifest.stats
             return {
                 "documents": stats["vectors"],
@@ -88,7 +88,7 @@ class Source:
                 "queries": len(self._queries.topics),
                 "document_scale": stats["document_scale"],
                 "query_scale": self.config.query_scale,
-                "bytes": artifact.folder_bytes(folder),
+                "bytes": files.folder_bytes(folder),
                 LOSES: [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
             }
 
@@ -148,11 +148,10 @@ def export_encoder(
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
         if representation == "splade":
-            kept = {"query"} | (
-                {"keep_query_terms", "rescore"} if config.rescore else set()
-            )  # two steps score all terms
+            two_steps = {"keep_query_terms", "rescore"} if config.rescore else set()  # which score all terms
+            kept = {"query"} | two_steps
             others = {key: value for key, value in config.shaping("queries").items() if key not in kept}
             loses += [f"the setting {key}, {value}: queries are encoded without it" for key, value in others.items()]
-        return {"bytes": artifact.folder_bytes(folder), LOSES: loses}
+        return {"bytes": files.folder_bytes(folder), LOSES: loses}
 
     return artifact.require(artifact.make(output, recipe, make), "export")

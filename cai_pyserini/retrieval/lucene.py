@@ -93,17 +93,14 @@ class LuceneIndex:
 
     @_READING
     def document_frequency(self, term: str) -> int:
-        """The number of documents that have a term."""
         return self._reader.docFreq(self._term(FIELD, term))
 
     @_READING
     def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
-        """Lucene's BM25 weight of a term in a document."""
         return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
 
     @jvm.using_java("closing an index")
     def close(self) -> None:
-        """Close the index."""
         self._reader.close()
 
 
@@ -147,7 +144,6 @@ class LuceneSearcher(LuceneIndex):
             self._two_steps = Batch(batch.two_step_search(self._searcher, build, self._order), self._json)
 
     def search(self, query: Query, hits: int) -> Hits:
-        """The best documents for one query."""
         (found,) = self._search([query], hits, 1)
         return found
 

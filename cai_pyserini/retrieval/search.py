@@ -22,7 +22,7 @@ from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneSearcher
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.words.analyzer import word_queries
 
 PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)
 WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code

@@ -61,10 +61,7 @@ class Engine:
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
-        self._sources: list[Retriever | LuceneIndex] = [
-            *retrievers.values(),
-            *([texts] if texts else []),
-        ]  # of documents
+        self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
         """The best documents for each text."""
@@ -97,7 +94,6 @@ class Engine:
         return next((document for document in stored if document), None)
 
     def close(self) -> None:
-        """Close the indexes."""
         for source in self._sources:
             source.close()
 
@@ -108,7 +104,6 @@ class Engine:
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
     def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
-        """For each text, the hits of each retriever."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
         found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]

@@ -115,8 +115,7 @@ class OpenRun:
     def _weights(self, hybrid: System) -> Sequence[float] | None:
         """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
         if run := artifact.read_manifest(self._run.run(hybrid)):
-            weights: list[float] | None = run.stats["weights"]
-            return weights
+            return run.stats["weights"]
         return list(json.loads(self._run.weights.read_text(encoding="utf-8")).values()) if hybrid.balanced else None
 
 

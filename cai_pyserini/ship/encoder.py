@@ -6,7 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
@@ -101,7 +101,7 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
     if config.projection:  # not beside the checkpoint's own safetensors
         (target / "projection").mkdir()
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
-    artifact.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
+    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
 
 
 def require_outside(output: Path, *sources: Path) -> None:

@@ -1,14 +1,13 @@
 """The commands of the trainer."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer.settings import (
     DenseSettings,
@@ -35,7 +34,7 @@ COMMANDS: dict[str, type[Settings]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(
         COMMANDS, argv, "python -m cai_pyserini.trainer", "Train retrievers, and make the files to train with."
     )

@@ -23,7 +23,6 @@ import torch
 from transformers import AutoTokenizer, TrainingArguments
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.artifact import file_digest
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.idf.idf import load_weights
@@ -64,8 +63,6 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
     """
     training.require_one_gpu(settings.device)
     encoder = base_encoder(settings)
-    if not settings.data.is_file():
-        raise CaiError(f"no file {settings.data}")
     checkpoint = checkpoint_folder(encoder)
     name = "dense" if isinstance(settings, DenseSettings) else "splade"
 
@@ -85,7 +82,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         return training.run(name, trainer, settings, encoder, tokenizer)
 
     inputs = {
-        "data": file_digest(settings.data),
+        "data": artifact.file_digest(settings.data),
         "checkpoint": checkpoint_digest(checkpoint),
         "encoder": inherited(encoder),
         "idf": artifact.require(settings.idf, "idf").digest if settings.idf else None,

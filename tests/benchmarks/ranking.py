@@ -60,7 +60,7 @@ class Run:
         bm25, analyze = Bm25(run.words), Analyzer()
         words = vstack([shard.vectors for shard in bm25.shards()], format="csr").T.tocsr()
         columns = {word: column for column, word in enumerate(bm25.words)}
-        asked = {"queries": [run.topics[query] for query in self.queries], "spans": [s.text for s in bm25.spans]}
+        asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
         self.splade = {kind: encode_queries(run.encoder(), texts) for kind, texts in asked.items()}
         self.bags = {kind: encode_queries(run.encoder(), texts, "bow") for kind, texts in asked.items()}
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
