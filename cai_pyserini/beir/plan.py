@@ -134,7 +134,7 @@ class Plan:
 
     def expansion(self, system: System) -> Path | None:
         """Words near the documents, for an index that has them."""
-        if not self.experiment.expands(system):
+        if not (system.joint and system.smooth and self.experiment.dense):
             return None
         words, (vectors,), output = self.words(), self._dense_documents(system), self.run.expansion(system)
         dense = adapted(DENSE) if system.adapted else DENSE
