@@ -70,15 +70,12 @@ class Encoder:
 
     def identity(self, role: Role) -> dict[str, Any]:
         """What the vector of a document or query depends on, apart from its text: digests and settings."""
-        shaping = self.config.shaping("vectors")
-        if role == "queries":
-            shaping = {"max_query_length": self.config.max_query_length}
         return {
             "checkpoint": self.digest,
             "kind": self.config.kind,
             "precision": self.precision(role),
             "idf": self.idf,
-            **shaping,
+            **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
 
     @property

@@ -73,7 +73,7 @@ class Source:
         """Make the artifact `output`, with the encoder.yaml that further queries are encoded with."""
         inputs = {
             "impacts": self.manifest.digest,
-            "encoder": self.config.shaping("queries"),
+            "encoder": self.config.shaping("query vectors", "queries"),
             "queries": self._queries.identity if self._queries.topics else None,
         }
         recipe = artifact.recipe("export", inputs, format=format, to=settings)
@@ -140,15 +140,18 @@ def export_encoder(
     representation = query or config.query
     inputs = {
         "checkpoint": checkpoint_digest(checkpoint),
-        "encoder": config.shaping("vectors", "impacts", "queries"),
+        "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
         "idf": idf_digest(config.idf_folder),
     }
     recipe = artifact.recipe("export", inputs, format=format, query=representation)
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
-        if config.keep_query_terms and not config.rescore and representation == "splade":
-            loses.append(f"query pruning: queries keep all their terms, not the {config.keep_query_terms} largest")
+        if representation == "splade":
+            two_steps = {"keep_query_terms", "rescore"} if config.rescore else set()  # which score all terms
+            kept = {"query"} | two_steps
+            others = {key: value for key, value in config.shaping("queries").items() if key not in kept}
+            loses += [f"the setting {key}, {value}: queries are encoded without it" for key, value in others.items()]
         return {"bytes": files.folder_bytes(folder), "loses": loses}
 
     return artifact.require(artifact.make(output, recipe, make), "export")
