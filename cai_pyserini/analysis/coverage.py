@@ -25,7 +25,7 @@ from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.trainer.vocabulary import is_word
 from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
@@ -82,7 +82,7 @@ def coverage(settings: CoverageSettings) -> Report:
     Raises CaiError for a collection without words and for a vocabulary that is not WordPiece.
     """
     config, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
-    collection, checkpoint = open_collection(config), checkpoint_folder(encoder)
+    collection, checkpoint = open_collection(config), Encoder(encoder).checkpoint
     backend = AutoTokenizer.from_pretrained(str(checkpoint)).backend_tokenizer
     _, unknown = vocabulary_of(backend, str(checkpoint))
     documents = progress(collection.documents(), collection.size, "count words")

@@ -25,13 +25,14 @@ from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.trec import removes_query
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import pruned
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
-from cai_pyserini.retrieval.search import removes_query, search
+from cai_pyserini.retrieval.search import search
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"

@@ -25,10 +25,11 @@ OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_ju
 def execute(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> Results:
     """Run the steps that are not up to date, write results.json and report.md, and return the results."""
     require(run, systems, adaptation)
+    planned = plan(run, systems, adaptation)
     artifact.require_writable(run.folder, marker=run.lock.name)
     run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.folder, {}):
-        results = gather(run, systems, steps.run(plan(run, systems, adaptation)))
+        results = gather(run, systems, steps.run(planned))
         write(results, run)
     return results
 

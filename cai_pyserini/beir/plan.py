@@ -14,8 +14,9 @@ from cai_pyserini.collection.check import check
 from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.packages import require_modules
+from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
+from cai_pyserini.core.trec import removes_query
 from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Role
 from cai_pyserini.evaluate.measures import evaluate
@@ -32,9 +33,8 @@ from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.retrieval.search import removes_query, search
+from cai_pyserini.retrieval.search import search
 from cai_pyserini.smooth.smooth import smooth
-from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 
@@ -338,11 +338,7 @@ def _require_adaptation(experiment: Experiment, system: System, adaptation: Adap
     """Raise CaiError if an adapted system cannot be adapted."""
     if adaptation is None:
         raise CaiError(f"{system.name} needs --adapt; --help says more")
-    require_modules(PACKAGES, "trainer")
-
-    from cai_pyserini.trainer.training import require_one_gpu
-
-    require_one_gpu(adaptation.device)
+    require_trainer()
     if load_index_config(adaptation.collection).passages != experiment.collection.passages:
         raise CaiError(
             "--passages with --adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.models.checkpoint import (
     checkpoint_digest,
     checkpoint_folder,
@@ -15,6 +14,7 @@ from cai_pyserini.models.checkpoint import (
     require_safetensors,
 )
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
+from cai_pyserini.models.idf import load_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
-from cai_pyserini.idf.idf import idf_digest
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.words.analyzer import word_queries
 
 TIES = "the order of documents with equal scores"

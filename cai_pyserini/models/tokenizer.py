@@ -14,12 +14,12 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.artifact import digest
+from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
 
 NAME = 200  # characters of a name in error messages
 TOKENIZED = 256  # texts that are tokenized at a time
 Done = Callable[[int], object]  # called with the number of texts that have been processed
-WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 

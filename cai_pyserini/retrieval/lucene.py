@@ -21,7 +21,7 @@ from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.shards import Index, folders, open_reader, require_index
-from cai_pyserini.index.writer import delimited_analyzer
+from cai_pyserini.index.writer import delimited_analyzer, raw_json
 from cai_pyserini.retrieval import batch
 from cai_pyserini.retrieval.batch import MAPPER, QUERY, SEARCHER, STRING, Batch
 
@@ -39,6 +39,11 @@ class Stored(NamedTuple):
     id: str
     title: str
     contents: str  # what is searched, with the title
+
+    @property
+    def raw(self) -> str:
+        """Its stored form."""
+        return raw_json(self.id, self.title, self.contents)
 
 
 class LuceneIndex:

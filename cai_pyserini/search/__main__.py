@@ -90,15 +90,30 @@ def main(argv: Argv = None) -> None:
 
 
 def _write_run(settings: SearchSettings) -> None:
+    from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.retrieval.search import search_collection
+    from cai_pyserini.core.trec import removes_query
+    from cai_pyserini.retrieval.search import queries_for, search
 
     assert settings.output and settings.collection  # SearchSettings checks it
     changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
-    collection = load_index_config(settings.collection).replace(**changes)
-    how = settings.encoder, settings.query, settings.device, settings.threads
-    stats = require(search_collection(settings.index, collection, settings.output, *how), "search").stats
+    config = load_index_config(settings.collection).replace(**changes)
+    collection, split = open_collection(config), config.split
+    qrels = collection.qrels(split) if collection.has_qrels(split) else None
+    topics = collection.topics(split)
+    run = search(
+        settings.index,
+        queries_for(settings.index[0], topics, settings.encoder, settings.query, settings.device),
+        settings.output,
+        hits=config.hits,
+        remove_query=removes_query(config.remove_query, qrels),
+        k1=config.k1,
+        b=config.b,
+        threads=settings.threads,
+        passages=config.passages is not None,
+    )
+    stats = require(run, "search").stats
     print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
 
 

@@ -10,7 +10,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of, scores_by_query
 from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
-from cai_pyserini.retrieval.lucene import LuceneIndex, Stored
+from cai_pyserini.retrieval.lucene import LuceneIndex
+from cai_pyserini.retrieval.lucene import Stored as Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
 from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths

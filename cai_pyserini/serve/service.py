@@ -19,8 +19,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.retrieval.lucene import Stored
-from cai_pyserini.search.engine import Engine, Hit
+from cai_pyserini.search.engine import Engine, Hit, Stored
 
 LONGEST_QUERY = 10_000  # characters; also of all queries of a batch together
 MOST_HITS = 1000  # of a search; also of all searches of a batch together

@@ -11,8 +11,8 @@ from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.idf.idf import idf_digest
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.ship import scores
 
 CARD = Path(__file__).with_name("encoder.md.jinja")

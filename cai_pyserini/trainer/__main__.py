@@ -6,7 +6,7 @@ from typing import Any
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
-from cai_pyserini.core.packages import require_modules
+from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer.settings import (
@@ -21,7 +21,6 @@ from cai_pyserini.trainer.settings import (
     VocabularySettings,
 )
 
-PACKAGES = ("accelerate", "datasets")  # of the extra `trainer`
 COMMANDS: dict[str, type[Settings]] = {
     "vocabulary": VocabularySettings,
     "pretrain": PretrainSettings,
@@ -40,7 +39,7 @@ def main(argv: Argv = None) -> None:
     )
     if not isinstance(settings, TrainingSettings):
         terminal.require_one_process()
-    require_modules(PACKAGES, "trainer")
+    require_trainer()
     match settings:  # the packages that a command needs are imported only now
         case VocabularySettings():
             from cai_pyserini.trainer.vocabulary import expand_checkpoint

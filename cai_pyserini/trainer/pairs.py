@@ -25,10 +25,10 @@ from transformers import AutoTokenizer, TrainingArguments
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.idf.idf import idf_digest, load_weights
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
 from cai_pyserini.models.dense import load_transformer, pooled
 from cai_pyserini.models.head import splade_weights
+from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import loss, training

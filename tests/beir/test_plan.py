@@ -16,6 +16,7 @@ from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import plan, require
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core import packages
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
@@ -166,7 +167,7 @@ def test_what_adaptation_cannot_do_here_is_refused_before_any_step(
         patch.setattr(torch.cuda, "device_count", lambda: 4)
         message = "one process trains on one GPU, and this one sees 4: choose one"
         assert_refused(run, ["adapted-splade"], message, adaptation.replace(device="auto"))
-    monkeypatch.setattr(planning, "PACKAGES", ("no_such_module",))
+    monkeypatch.setattr(packages, "TRAINER", ("no_such_module",))
     assert_refused(run, ["adapted-splade"], r"no_such_module not installed: .*\[trainer\]", adaptation)
 
 

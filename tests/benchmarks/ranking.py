@@ -27,8 +27,8 @@ from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
