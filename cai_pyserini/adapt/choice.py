@@ -78,8 +78,7 @@ def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems:
 
 
 def balance(material: Material, output: Path) -> Path:
-    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; w is 2 where the documents make no queries
-    that judge."""
+    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; without queries that judge, w is 2."""
     inputs = {
         "documents": material.whole.fingerprint("documents"),
         "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
@@ -99,8 +98,7 @@ def balance(material: Material, output: Path) -> Path:
 
 
 def weight_of_bm25(served: Served) -> tuple[float, str]:
-    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence, for
-    people."""
+    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence."""
     splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
     mixed = {weight: served.fused(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}

@@ -150,8 +150,7 @@ class Material:
 
     @cached_property
     def products(self) -> list[Products]:
-        """Each encoder's vectors of the pseudo queries and of the documents; SPLADE's documents are weighted with
-        IDF."""
+        """Each encoder's vectors of pseudo queries and of documents; SPLADE's documents are weighted with IDF."""
         splade, *dense = self.raw
         queries = (encode_queries(encoder, self._texts) for encoder in self.encoders)
         documents = [splade @ diags_array(self.idf), *dense]
@@ -192,8 +191,7 @@ class Material:
         return numbers
 
     def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
-        """What is left of the sources of these pseudo queries without the queries: of whole sources, or of their
-        passages."""
+        """What is left of the sources of these pseudo queries without the queries: of whole sources or of passages."""
         queries = (self.pseudo_queries[number] for number in numbers)
         pairs = ((self.contents[query.document], query.text) for query in queries)
         return [remainder(text if whole else passage(text, query), query) for text, query in pairs]

@@ -134,7 +134,7 @@ class Plan:
 
     def expansion(self, system: System) -> Path | None:
         """Words near the documents, for an index that has them."""
-        if not self.experiment.expands(system):
+        if not (system.joint and system.smooth and self.experiment.dense):
             return None
         words, (vectors,), output = self.words(), self._dense_documents(system), self.run.expansion(system)
         dense = adapted(DENSE) if system.adapted else DENSE
@@ -280,8 +280,7 @@ class Plan:
 
 
 def plan(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> list[Step]:
-    """The steps that these systems need, in order. Without qrels, nothing is evaluated; without queries, nothing is
-    searched either."""
+    """The steps that these systems need, in order. Only a collection with qrels is evaluated, with queries searched."""
     steps, needed = Plan(run, adaptation), with_parts(systems)
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
     encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)

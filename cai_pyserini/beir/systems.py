@@ -124,7 +124,8 @@ def parse_system(name: str) -> System:
     if prefix == "hybrid" and parts:
         parts = (BM25, *parts)
     known = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
-    if not known or (exact and not _can_be_exact(parts, fusion)):
+    any_can_be_scored = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
+    if not known or (exact and not any_can_be_scored):
         raise CaiError(f"no system {name!r}; systems are {NAMES}")
     return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
 
@@ -148,11 +149,6 @@ def _split(names: str) -> tuple[System, ...]:
         if names.startswith(f"{name}-") and (rest := _split(names.removeprefix(f"{name}-"))):
             return (SINGLE[name], *rest)
     return ()
-
-
-def _can_be_exact(parts: Iterable[System], fusion: str) -> bool:
-    """Whether the parts of a hybrid can score any document, and its fusion uses scores."""
-    return FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
 
 
 def with_parts(systems: Iterable[System]) -> list[System]:

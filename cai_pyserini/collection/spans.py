@@ -34,8 +34,7 @@ def random_span(text: str, draw: random.Random) -> str | None:
 
 
 class Reservoir[T]:
-    """At most `size` of the items added so far, of a stream of any length, each with the same probability (algorithm R,
-    Vitter 1985)."""
+    """A sample of at most `size` of the items added, each with the same probability (algorithm R, Vitter 1985)."""
 
     def __init__(self, size: int, draw: random.Random):
         self.size = size

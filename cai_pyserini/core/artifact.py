@@ -324,8 +324,7 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def require(path: Path, *stages: str) -> Manifest:
-    """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, incomplete or of another
-    stage."""
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage."""
     return _require(path, stages, path.is_file())
 
 

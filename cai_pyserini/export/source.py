@@ -16,9 +16,9 @@ from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.words.analyzer import word_queries
 
-LOSES = "loses"  # in the statistics of an export: what the format cannot hold, in sentences
 TIES = "the order of documents with equal scores"
 
 Vector = dict[str, int]
@@ -89,7 +89,7 @@ class Source:
                 "document_scale": stats["document_scale"],
                 "query_scale": self.config.query_scale,
                 "bytes": files.folder_bytes(folder),
-                LOSES: [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
+                "loses": [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
             }
 
         return artifact.require(artifact.make(output, recipe, make), "export")
@@ -141,7 +141,7 @@ def export_encoder(
     inputs = {
         "checkpoint": checkpoint_digest(checkpoint),
         "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
-        "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
+        "idf": idf_digest(config.idf_folder),
     }
     recipe = artifact.recipe("export", inputs, format=format, query=representation)
 
@@ -152,6 +152,6 @@ def export_encoder(
             kept = {"query"} | two_steps
             others = {key: value for key, value in config.shaping("queries").items() if key not in kept}
             loses += [f"the setting {key}, {value}: queries are encoded without it" for key, value in others.items()]
-        return {"bytes": files.folder_bytes(folder), LOSES: loses}
+        return {"bytes": files.folder_bytes(folder), "loses": loses}
 
     return artifact.require(artifact.make(output, recipe, make), "export")

@@ -33,7 +33,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
-from cai_pyserini.models.idf import idf_weights
+from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Shard, Vectors
 
@@ -190,7 +190,7 @@ def write_impacts(
     require_encoded_with(vectors, config)
     inputs = {
         "vectors": vectors.manifest.digest,
-        "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
+        "idf": idf_digest(config.idf_folder),
         "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }

@@ -53,6 +53,11 @@ class Idf:
         return idf
 
 
+def idf_digest(folder: Path | None) -> str | None:
+    """The digest of a folder of the idf stage, if there is one."""
+    return artifact.require(folder, "idf").digest if folder else None
+
+
 def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
     """idf ** power, float64 (vocabulary,), from a folder of the idf stage, for vectors or tokens of this `vocabulary`
     (Tokenizer.vocabulary). Raises CaiError if it has the IDF of another."""

@@ -46,8 +46,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
                 shutil.copy(path, folder / path.name)
         torch.save(state, folder / "pytorch_model.bin")
 
-    recipe = artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)})
-    return artifact.make(output, recipe, write)
+    return artifact.make(output, artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)}), write)
 
 
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:

@@ -23,7 +23,7 @@ from scipy.sparse.linalg import norm
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.idf import load_weights
+from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.smooth.neighbours import DIMENSIONS, TINY, Neighbours, Positions, build_index, nearest, recall
 from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, paired, write_shards
@@ -56,7 +56,7 @@ def smooth(
     if dense:
         idf = None
     share = WEIGHTS["dense" if dense else "splade"] if weight is None else weight
-    near_by = dense.manifest.digest if dense else idf and artifact.require(idf, "idf").digest
+    near_by = dense.manifest.digest if dense else idf_digest(idf)
     inputs = {"vectors": vectors.manifest.digest, "near_by": near_by}
     recipe = artifact.recipe("smooth", inputs, neighbours=neighbours, weight=share)
     digest = artifact.digest(recipe)

@@ -28,7 +28,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
 from cai_pyserini.models.dense import load_transformer, pooled
 from cai_pyserini.models.head import splade_weights
-from cai_pyserini.models.idf import load_weights
+from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import loss, training
@@ -85,7 +85,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         "data": artifact.file_digest(settings.data),
         "checkpoint": checkpoint_digest(checkpoint),
         "encoder": inherited(encoder),
-        "idf": artifact.require(settings.idf, "idf").digest if settings.idf else None,
+        "idf": idf_digest(settings.idf),
     }
     recipe = artifact.recipe(f"trainer {name}", inputs, **recorded(settings, "data", "base", "idf"))
     return training.make(settings, recipe, write)
