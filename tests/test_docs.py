@@ -17,7 +17,12 @@ import pytest
 import yaml
 
 from cai_pyserini.__main__ import COMMANDS
-from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint
+from cai_pyserini.analysis.__main__ import declared_settings
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config
 from cai_pyserini.core.settings import Settings, parse
 from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
 
@@ -176,6 +181,18 @@ def test_the_reference_has_a_table_of_fusions() -> None:
     assert all(row in hooks.fusion_table() for row in rows)
 
 
+def test_the_page_of_analyses_has_them_all() -> None:
+    page = (ROOT / "docs" / "experiments" / "analysis.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| \[`(\w+)`\]", page, re.MULTILINE)) == declared_settings().keys()
+
+
+def test_files_that_contributing_names_exist() -> None:
+    prose = FENCE.sub("", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    named = set(re.findall(r"`(\w+/[\w/]*(?:\.py)?)`", prose))
+    roots = (ROOT, ROOT / "cai_pyserini", ROOT / "tests")
+    assert len(named) > 20 and not {path for path in named if not any((root / path).exists() for root in roots)}
+
+
 def test_pages_that_the_code_names_exist() -> None:
     files = [ROOT / "run_beir.sh", *(ROOT / "index_configs").glob("*.yaml"), *(ROOT / "encoders").glob("*.yaml")]
     files += [*(ROOT / "cai_pyserini").rglob("*.py"), *(ROOT / "tests" / "benchmarks").glob("*.py")]
@@ -208,3 +225,20 @@ def test_the_tutorial_works(java: None, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nhybrid-splade-idf-dense-zscore " in done.stdout and '"candidates"' in done.stdout
+
+
+def drawing(*names: str) -> list[str]:
+    """The steps of systems as a Mermaid flowchart."""
+    experiment = Experiment(collection=load_index_config("hpo"), encoder=load_encoder("splade-tiny"))
+    steps = plan(RunFolder(Path("runs/hpo/splade-tiny"), experiment), [parse_system(name) for name in names])
+    ids = {step.output: f"s{number}" for number, step in enumerate(steps)}
+    lines = ["flowchart LR"]
+    for step in steps:
+        lines.append(f'  {ids[step.output]}["{step.name}"]')
+        lines += [f"  {ids[path]} --> {ids[step.output]}" for path in step.inputs]
+    return lines
+
+
+def test_the_readmes_drawing_is_the_plan_of_a_run() -> None:
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("```mermaid\n")[1].split("```")[0]
+    assert shown.splitlines() == drawing("joint-splade-idf", "hybrid-splade-idf")

@@ -8,20 +8,18 @@ compared with each other, not with those of other words, some of which are near 
 the dense encoder knows, above all synonyms, and is searched without a model.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, write_shards
+from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
 WORDS = 100  # per document
 LEAST = 1.0  # z; what is above it is the weight
@@ -48,7 +46,7 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         columns = {word: column for column, word in enumerate(all_words) if word in in_lexicon}
         columns_of_lexicon = np.array([columns[line["word"]] for line in lexicon], np.int32)
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
-        pairs = progress(_pairs(words, dense), dense.shards, "expand", "shard")
+        pairs = progress(paired(words, dense), dense.shards, "expand", "shard")
 
         def expanded(pair: tuple[Any, Any]) -> Shard:
             counts, vectors = pair
@@ -69,7 +67,7 @@ class Near:
     documents, (words,)."""
 
     def __init__(self, vectors: np.ndarray, means: np.ndarray, deviations: np.ndarray):
-        self._vectors, self._means, self._deviations = map(torch.from_numpy, (vectors, means, deviations))
+        self._vectors, self._means, self._deviations = vectors, means, deviations
 
     @classmethod
     def of(cls, forms: list[str], encoder: Encoder, documents: Vectors) -> "Near":
@@ -95,10 +93,13 @@ class Near:
     def words(self, documents: np.ndarray, has_words: np.ndarray) -> csr_matrix:
         """The weights of the words (documents, lexicon) that are near each of these documents (documents, width); none
         for documents without words of their own."""
+        import torch  # not at the top, since it takes seconds; its topk is faster than NumPy's partition
+
+        vectors, means, deviations = map(torch.from_numpy, (self._vectors, self._means, self._deviations))
         rows, indices, data = [], [], []
         for start in range(0, len(documents), BATCH):
             batch = torch.from_numpy(documents[start : start + BATCH])
-            z = (batch @ self._vectors.T - self._means) / self._deviations
+            z = (batch @ vectors.T - means) / deviations
             best = torch.topk(z, min(WORDS, z.shape[1]))
             weights = best.values.numpy() - np.float32(LEAST)
             row, place = np.nonzero((weights > 0) & has_words[start : start + BATCH, None])
@@ -107,13 +108,3 @@ class Near:
             data.append(weights[row, place])
         entries = np.concatenate(data), (np.concatenate(rows), np.concatenate(indices))
         return csr_matrix(entries, shape=(len(documents), len(self._vectors)))
-
-
-def _pairs(words: Vectors, dense: Vectors) -> Iterator[tuple[Shard, Shard]]:
-    """The shards of both. Raises CaiError if they have different documents."""
-    for counts, vectors in zip_longest(words, dense):
-        if counts is None or vectors is None or counts.ids != vectors.ids:
-            raise CaiError(
-                f"{dense.folder} and {words.folder} have different documents: encode and count the same collection"
-            )
-        yield counts, vectors

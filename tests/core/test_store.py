@@ -10,7 +10,7 @@ import fsspec
 import pytest
 import s3fs
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath, as_path
@@ -25,7 +25,7 @@ def write(folder: Path) -> artifact.Stats:
     return {"lines": 5}
 
 
-@pytest.fixture(params=["s3", "memory"])
+@pytest.fixture(params=[pytest.param("s3", marks=pytest.mark.slow), "memory"])
 def root(request: pytest.FixtureRequest) -> StorePath:
     return request.getfixturevalue("bucket") if request.param == "s3" else StorePath("memory://bucket")
 
@@ -90,7 +90,7 @@ def test_an_upload_that_is_interrupted_leaves_no_manifest(root: StorePath, monke
 
 
 def test_a_folder_that_is_not_ours_is_refused(root: StorePath) -> None:
-    (root / "theirs" / "file").touch()
+    files.write_text(root / "theirs" / "file", "")
     with pytest.raises(CaiError, match="theirs has files that this command has not made"):
         artifact.make(root / "theirs", RECIPE, write)
     with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
@@ -142,6 +142,7 @@ def test_what_a_store_does_not_have_is_refused(use: Callable[[Path], object], tm
         use(StorePath("memory://bucket/a"))
 
 
+@pytest.mark.slow
 def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
     with pytest.raises(CaiError, match=r"s3://nowhere/a/.unfinished cannot be written \(The specified bucket does not"):
         artifact.make(StorePath("s3://nowhere/a"), RECIPE, write)
@@ -149,6 +150,7 @@ def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
         artifact.require(StorePath("s3://nowhere/a"), "encode")
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer(bucket: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -173,13 +175,14 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         StorePath("s3://bucket/a").exists()
 
 
+@pytest.mark.slow
 def test_paths_in_an_encoder_yaml(bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "idf").mkdir()
     for folder in (bucket / "impacts", tmp_path / "impacts"):
         for idf, kept in ((f"{bucket}/idf", f"{bucket}/idf"), ("idf", str(tmp_path / "idf"))):
             text = encoder_yaml(EncoderConfig(name="", checkpoint="pip:x/y", idf=idf), folder)
-            artifact.write_text(folder / "encoder.yaml", text)
+            files.write_text(folder / "encoder.yaml", text)
             config = load_encoder(str(folder))
             assert config.name == "impacts" and config.idf
             assert config.idf == kept or Path(config.idf).resolve() == Path(kept)
