@@ -337,13 +337,13 @@ def test_documents_alone_leave_indexes(
 
 @slow
 def test_an_empty_query_counts_as_0(
-    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broken: Path, run_folder: Path, copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queries = [
         record | {"text": ""} if record["_id"] == "q2" else record for record in json_lines(broken / "queries.jsonl")
     ]
     (broken / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
-    output, systems = tmp_path / "run", ["bm25", "splade-doc"]
+    output, systems = copied, ["bm25", "splade-doc"]
     main([str(broken), "--output", str(output), "--systems", *systems])
     assert "query 'q2' has no text (1 such queries)" in caplog.text
     for name in systems:
@@ -361,11 +361,11 @@ def test_an_empty_query_counts_as_0(
 
 @slow
 def test_judgments_of_unknown_documents_change_no_score(
-    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broken: Path, run_folder: Path, copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (broken / "qrels" / "test.tsv").open("a") as file:
         file.write("q1\tnowhere\t2\nt1\tnowhere\t1\n")
-    output = tmp_path / "run"
+    output = copied
     run = [str(broken), "--output", str(output), "--systems", "bm25", "splade"]
     main(run)
     assert "2 of 10 judgments and 1 of 6 queries, which have no others, are left out" in caplog.text
