@@ -133,7 +133,7 @@ def test_other_names_are_refused(name: str) -> None:
     ],
 )
 def test_names_of_parts_that_do_not_go_together_are_refused(name: str, message: str) -> None:
-    expected = f"(no system '{name}'|{name}): {message}$" if message else "systems are bm25, doct5query"
+    expected = f"^(no system '{name}'|{name}): {message}" if message else "systems are bm25, doct5query"
     with pytest.raises(CaiError, match=expected):
         parse_system(name)
 
