@@ -93,7 +93,7 @@ def balance(material: Material, output: Path) -> Path:
         weights = WEIGHTS | {"bm25": weight}
         artifact.write_text(path, json.dumps(weights) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
-        return {"decision": [f"BM25, SPLADE and dense have the weights {shares} in three ways ({evidence})"]}
+        return {"decision": [f"BM25 + SPLADE + dense have the weights {shares} ({evidence})"]}
 
     return artifact.make(output, recipe, write, folder=False)
 
