@@ -88,7 +88,7 @@ class Plan:
     def idf(self, system: System) -> Path:
         run, output = self.run, self.run.idf(system)
         return self._add(
-            f"idf {output.name}",
+            f"idf {ADAPTED * system.adapted}{system.kind}",
             output,
             lambda: compute(run.collection, run.encoder(system).checkpoint, output),
             self._encoder(system),
@@ -131,7 +131,7 @@ class Plan:
         def call() -> Path:
             return smooth(Vectors(raw), output, Vectors(dense[0]) if dense else None, idf)
 
-        return self._add(f"smooth {output.name}", output, call, raw, idf, *dense)
+        return self._add(f"smooth {ADAPTED * system.adapted}documents", output, call, raw, idf, *dense)
 
     def words(self) -> Path:
         return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
@@ -143,7 +143,7 @@ class Plan:
         words, (vectors,), output = self.words(), self._dense_documents(system), self.run.expansion(system)
         dense = adapted(DENSE) if system.adapted else DENSE
         return self._add(
-            f"expand {output.name}",
+            f"expand {ADAPTED * system.adapted}documents",
             output,
             lambda: expand(Vectors(words, "words"), Vectors(vectors), self.run.encoder(dense), output),
             words,
