@@ -1,9 +1,10 @@
-"""What decides, without labels, whether adapted encoders replace the old ones, and how far.
+"""Decide, without labels, whether adapted encoders replace the old ones, and with which weights.
 
 The judges are pseudo queries that were held out of the training. They judge a candidate by the recommended systems, as
-these are served (adapt.served): by the nDCG@10 of what is left of the judges' sources without the judges' words. With
-them, a source has all words of its query, more than documents have of what people type, and gains in finding it say
-nothing about other queries. The judges of one source are not independent: they are averaged, and tests compare sources.
+these are served (adapt.served): by the nDCG@10 with which they find a judge's source after the judge's words were
+deleted there. With them, the source would match every term, which documents rarely do for what people type, and gains
+would say nothing about other queries. The judges of one source are not independent: they are averaged, and tests
+compare sources.
 
 A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
 weights) wins that is not significantly worse than the best; without any, nothing is changed.
@@ -44,7 +45,7 @@ class Candidate(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The candidate that is chosen; why, for people; and the gains of all candidates, by system."""
+    """The chosen candidate, the reason in words, and the gains of all candidates by system."""
 
     chosen: Candidate
     why: str
@@ -78,8 +79,8 @@ def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems:
 
 
 def balance(material: Material, output: Path) -> Path:
-    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; w is 2 where the documents make no queries
-    that judge."""
+    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; w is 2 if the documents yield no
+    judges."""
     inputs = {
         "documents": material.whole.fingerprint("documents"),
         "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
@@ -99,8 +100,8 @@ def balance(material: Material, output: Path) -> Path:
 
 
 def weight_of_bm25(served: Served) -> tuple[float, str]:
-    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence, for
-    people."""
+    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are, and the evidence in
+    words."""
     splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
     mixed = {weight: served.fused(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
@@ -125,7 +126,7 @@ def _error(gains: np.ndarray) -> np.ndarray:
 
 
 def _least(gains: np.ndarray) -> np.ndarray:
-    """What the mean gain (…,) of sources (…, sources) is significantly above."""
+    """The mean gain (…,) of sources (…, sources), less SIGNIFICANT standard errors."""
     least: np.ndarray = gains.mean(-1) - SIGNIFICANT * _error(gains)
     return least
 

@@ -38,7 +38,7 @@ FOUND = 10  # a pseudo query is kept if the mixture has its source among this ma
 
 @dataclass(frozen=True)
 class Material:
-    """What the material is made from; each part of it is made when it is first needed."""
+    """The inputs of an adaptation; each part of the material is made when it is first needed."""
 
     collection: IndexConfig
     splade: EncoderConfig
@@ -207,6 +207,6 @@ class Material:
             return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
 
     def too_small(self) -> CaiError:
-        """What to raise if there is nothing to train on."""
+        """The error for a collection that yields nothing to train on."""
         name = self.collection.name
         return CaiError(f"collection {name} makes no training examples: its documents are too few or too short")

@@ -37,7 +37,7 @@ STAGE = "adapt"
 
 
 def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
-    """The steps, in order, with their results in a folder; the last one alone if it is up to date.
+    """The steps, in order, with their results in a folder; only the last one if it is up to date.
 
     Raises CaiError for settings that a step would refuse.
     """

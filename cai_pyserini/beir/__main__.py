@@ -23,7 +23,7 @@ class BeirSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
     Without qrels, nothing is evaluated; without queries, indexes are built. docs/how-to/collections.md says which files
-    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected stages run
+    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected steps run
     again.
     """
 

@@ -46,8 +46,8 @@ DENSE = SINGLE["dense"]
 
 
 class Plan:
-    """The steps that make the files of a run folder, by output. Each method adds the step that makes a file, after
-    those of its inputs, unless it is there, and returns the file's path."""
+    """The steps that make the files of a run folder, by output. Each method returns the path of a file, after adding
+    the step that makes it, and before that those of its inputs, unless they are there."""
 
     def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation

@@ -169,8 +169,8 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 
 def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, dense
-    smooth joint ones, and BM25 + SPLADE + dense. With `adapt`, the adapted ones too."""
+    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, also
+    smooth joint ones, dense, and BM25 + SPLADE + dense. With `adapt`, also the adapted ones."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]

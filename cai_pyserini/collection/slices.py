@@ -41,7 +41,7 @@ def cut(collection: Collection, size: int) -> list[Slice]:
 
 
 class SliceReader:
-    """Reads slices of a collection; from one to a later one it goes on where that is the shortest way."""
+    """Reads slices of a collection; reads on from the last slice to a later one where that is the shortest way."""
 
     def __init__(self, collection: Collection):
         self._collection = collection

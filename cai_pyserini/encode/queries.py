@@ -51,8 +51,8 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
 
 
 def pruned(query: dict[str, int], count: int) -> dict[str, int]:
-    """A query without all but the `count` largest weights of the model's terms; ties keep the earlier term. Words of
-    BM25 stay."""
+    """A query with only the `count` largest weights of the model's terms; ties keep the earlier term. Words of BM25
+    stay."""
     of_model = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
     left_out = set(of_model[count:])
     return {term: weight for term, weight in query.items() if term not in left_out}

@@ -184,8 +184,8 @@ def write_impacts(
     """Write the impacts of a collection as JSON vectors, one file per shard; with `bm25`, joint ones.
 
     `encoder`, that of the vectors, encodes the spans that alpha is estimated with; give one that has its model loaded.
-    At most `threads` processes write, 0: one per processor. Raises CaiError for dense vectors, for vectors of another
-    encoder, and for words of other documents.
+    At most `threads` processes write; 0 means one per processor. Raises CaiError for dense vectors, for vectors of
+    another encoder, and for words of other documents.
     """
     if vectors.kind == "dense":
         raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")

@@ -111,8 +111,8 @@ class LuceneSearcher(LuceneIndex):
     """An open index that is searched with queries: text for BM25, {term: impact} for impacts.
 
     `k1` and `b` are parameters of BM25, and have no effect on impacts. With `two_step`, impacts are searched in two
-    steps; scores are exact, but a document can be missing that the first step ranks too low. If the first step finds
-    fewer documents than asked for, all terms are searched for. Only the queries of one `search_many` are searched in
+    steps; scores are exact, but a document that the first step ranks too low is missing. If the first step finds fewer
+    documents than asked for, all terms are searched for. Only the queries of one `search_many` are searched in
     parallel.
     """
 

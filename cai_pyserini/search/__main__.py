@@ -26,8 +26,8 @@ class SearchSettings(Settings):
     """Search by hand, in an index or with a system of a run folder; or, with --output, write the TREC run of many
     queries.
 
-    By hand, queries are arguments, or lines of the standard input; on a terminal you are asked for them. Each hit is
-    shown with its title, a snippet, and the terms or parts that its score consists of.
+    By hand, queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown
+    with its title, a snippet, and the terms or parts that its score consists of.
     """
 
     example: ClassVar[str] = (
