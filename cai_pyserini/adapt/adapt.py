@@ -37,7 +37,7 @@ SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_t
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
 WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, of two
-NO_JUDGES = "not adapted: no document makes a query that could judge"
+NO_JUDGES = "not adapted: no document yields a query to judge by"
 
 
 def steps(settings: AdaptSettings, made: Container[Path] = ()) -> list[Step]:

@@ -88,7 +88,7 @@ def balance(material: Material, output: Path) -> Path:
     recipe = artifact.recipe("adapt: balance", inputs, idf_power=material.splade.idf_power, seed=material.seed)
 
     def write(path: Path) -> artifact.Stats:
-        weight, evidence = WEIGHTS["bm25"], "no document makes a query that could judge"
+        weight, evidence = WEIGHTS["bm25"], "no document yields a query to judge by"
         if material.pseudo_queries and len(material.held_out):
             weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
         weights = WEIGHTS | {"bm25": weight}

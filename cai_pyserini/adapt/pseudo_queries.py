@@ -11,8 +11,8 @@ question  a question about one or two phrases of a document; these only judge, s
 
 The document that a query was made of is its source. SPLADE trains on sources with the query's words: it matches words,
 and would unlearn that without them. For the same reason, it trains on the passage of a long document that has most of
-the query's words. A source without its query's words is its remainder, by which a dense encoder trains, and judges
-decide.
+the query's words. A source without its query's words is its remainder: a dense encoder trains on it, and judges search
+for it.
 """
 
 import random

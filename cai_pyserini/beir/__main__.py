@@ -42,7 +42,7 @@ class BeirSettings(Settings):
     )
     passages: int | None = flag(
         None,
-        "search passages of this many words, and rank documents by the best of theirs (default: no passages)",
+        "search passages of this many words, and rank a document by its best passage (default: no passages)",
         ge=1,
     )
     depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
@@ -54,8 +54,8 @@ class BeirSettings(Settings):
     )
     weights: list[float] = flag(
         [],
-        "weights of the parts of a hybrid, bm25 first, for hybrids with as many parts (default: equal; chosen for "
-        "hybrid-<SPLADE>-<dense>-zscore)",
+        "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, except that the "
+        "documents decide for hybrid-<SPLADE>-<dense>-zscore)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
     cross_encoder: str | None = flag(
@@ -70,7 +70,7 @@ class BeirSettings(Settings):
     seed: int = flag(42, "random seed of the adaptation", ge=0)
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
-        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
+        "whether to remove a hit that has the id of its query; auto: unless the qrels judge such a hit relevant "
         "(default: the collection's, usually auto)",
     )
     device: str = DEVICE
@@ -78,7 +78,7 @@ class BeirSettings(Settings):
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
     no_raw: bool = NO_RAW
-    dry_run: bool = flag(False, "only say, for each step, whether it is up to date, or why it must run")
+    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 

@@ -46,8 +46,8 @@ DENSE = SINGLE["dense"]
 
 
 class Plan:
-    """The steps that make the files of a run folder, by output. Each method returns the path of a file, after adding
-    the step that makes it, and before that those of its inputs, unless they are there."""
+    """The steps that make the files of a run folder, by output. Each method returns the path of a file; if no step
+    makes it yet, the method adds one, after those of its inputs."""
 
     def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation

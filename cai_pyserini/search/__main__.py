@@ -37,12 +37,12 @@ class SearchSettings(Settings):
     queries: list[str] = flag([], "texts to search for", positional=True)
     index: list[PathOrUrl] = flag(
         [],
-        f"folder written by the index stage, {OR_URL}; or those of all shards of an index; queries are given before it",
+        f"folder written by the index stage, {OR_URL}; or the folders of all shards of one; give queries before it",
     )
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
-    hits: int | None = flag(None, f"hits per query (default: {HITS}; of a run, the collection's, usually 1000)", ge=1)
-    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object a line")
+    hits: int | None = flag(None, f"hits per query (default: {HITS}; for a run the collection's, usually 1000)", ge=1)
+    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
     )
@@ -59,7 +59,7 @@ class SearchSettings(Settings):
     b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
     remove_query: Literal["auto", "always", "never"] | None = flag(
         None,
-        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
+        "whether to remove a hit that has the id of its query; auto: unless the qrels judge such a hit relevant "
         "(default: the collection's, usually auto)",
     )
     threads: int = THREADS

@@ -97,4 +97,4 @@ def test_without_queries_the_default_weights_remain(short: Path, tmp_path: Path)
     made, output = material(short, tmp_path / "vectors", dense=True), tmp_path / "weights.json"
     assert json.loads(balance(made, output).read_text()) == {"bm25": 2, "splade": 1, "dense": 2}
     (decision,) = artifact.require(output, "adapt: balance").stats["decision"]
-    assert decision.endswith(" : 1 : 2 (no document makes a query that could judge)")
+    assert decision.endswith(" : 1 : 2 (no document yields a query to judge by)")
