@@ -36,7 +36,7 @@ STAGE = "adapt"
 SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
-WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, of two
+WEIGHTS = {1: 0.3, 2: 0.4}  # the share of new weights in the mean, by the number of trainings
 NO_JUDGES = "not adapted: no document yields a query to judge by"
 
 

@@ -28,8 +28,8 @@ from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.core import artifact
 
-BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in the fusion; the first is that of mixture.WEIGHTS
-FEWEST = 30  # sources; nothing is significant with fewer
+BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
+FEWEST = 30  # the fewest sources that can make a gain significant
 SIGNIFICANT = 3.0  # standard errors: the best of several candidates looks better than it is
 
 

@@ -44,10 +44,10 @@ class Material:
     splade: EncoderConfig
     dense: EncoderConfig | None
     folder: Path  # for the sample, and for vectors
-    queries: int  # at most, to train
+    queries: int  # the most that train
     seed: int
     device: str
-    precision: Precision = "auto"  # of the vectors
+    precision: Precision = "auto"  # the precision of the vectors
     made: Container[Path] = ()  # folders of vectors that other steps make
 
     @cached_property

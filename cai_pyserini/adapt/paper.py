@@ -1,4 +1,4 @@
-"""The paper's recipe (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`):
+"""The paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`):
 
 vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, and the collection's IDF.
 """

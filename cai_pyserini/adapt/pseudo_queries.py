@@ -24,10 +24,10 @@ import bm25s
 
 from cai_pyserini.collection.spans import SHARE, passage_starts, random_span
 
-PHRASES = (2, 5)  # words
+PHRASES = (2, 5)  # the least and largest number of words of `phrases`
 CHOICE = 4  # the rarest of this many times as many words become phrases
-KEPT = 0.7  # of the words of a query, where some are dropped
-PASSAGE, STRIDE = 70, 35  # words: of a passage, and between the starts of two
+KEPT = 0.7  # the share of words that `dropped` keeps
+PASSAGE, STRIDE = 70, 35  # words of a passage, and between the starts of two
 PUNCTUATION = ".,;:!?()[]{}\"'"
 STOP_WORDS = frozenset(bm25s.stopwords.STOPWORDS_EN)
 QUESTIONS = (

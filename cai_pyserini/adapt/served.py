@@ -34,9 +34,9 @@ from cai_pyserini.smooth.smooth import mix
 from cai_pyserini.vectors.shards import Matrix
 
 DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large collection
-SPANS = 500  # to estimate alpha with
+SPANS = 500  # spans that alpha is estimated with
 NEIGHBOURS = 40
-CUTOFF = 10  # of nDCG
+CUTOFF = 10  # the cutoff of nDCG
 
 
 class Sparse(NamedTuple):

@@ -47,9 +47,9 @@ class AdaptSettings(Settings):
             return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
 
         if self.data and (without := given("dense", "weight", "queries", "vectors")):
-            raise ValueError(f"--data is the paper's recipe, which has no --{without[0]}")
+            raise ValueError(f"--data is the paper's method, which has no --{without[0]}")
         if not self.data and (steps := given("vocabulary", "pretrain")):
-            raise ValueError(f"--{steps[0]} is a step of the paper's recipe, which needs --data")
+            raise ValueError(f"--{steps[0]} is a step of the paper's method, which needs --data")
         if self.distil and not self.dense:
             raise ValueError("--distil needs a teacher: --dense")
         return self

@@ -41,7 +41,7 @@ from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 
-SEED = 42  # of the queries that judge weights
+SEED = 42  # the seed of the queries that judge weights
 DENSE = SINGLE["dense"]
 
 
@@ -222,7 +222,7 @@ class Plan:
 
         def call() -> Path:
             checkpoint = checkpoint_folder(load_encoder(experiment.cross_encoder or ""))
-            precision = "auto" if experiment.precision == "int8" else experiment.precision  # which is for documents
+            precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
             depth, device = experiment.depth, experiment.device
             return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
 
@@ -318,7 +318,7 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
             raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
     if of_adapted := [system for system in needed if system.adapted]:
         _require_adaptation(experiment, of_adapted[0], adaptation)
-        needed.append(SINGLE["splade"])  # which the adaptation starts from
+        needed.append(SINGLE["splade"])  # the adaptation starts from it
     elif adaptation:
         raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
     for system in needed:

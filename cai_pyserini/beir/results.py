@@ -23,7 +23,7 @@ class Results:
     split: str
     systems: dict[str, dict[str, float]]
     comparisons: dict[str, dict[str, float | None]]  # against the baseline: difference and p
-    timings_s: dict[str, float]  # stage -> seconds
+    timings_s: dict[str, float]  # step -> seconds
     index_bytes: dict[str, int]
     searches: dict[str, str]  # index -> a system that searches it
     nonzeros_per_document: float | None  # of SPLADE's raw vectors

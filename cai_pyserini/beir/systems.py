@@ -36,7 +36,7 @@ class System:
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
     joint: bool = False  # BM25 is in the index, too
-    smooth: bool = False  # documents have something of near documents, and of near words
+    smooth: bool = False  # documents are mixed with near documents, and have near words
     adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # the systems whose runs it combines
     fusion: str = DEFAULT

@@ -13,7 +13,7 @@ import numpy as np
 Normalize = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 RRF_K = 60  # Cormack et al. 2009
-DEPTH = 100  # documents per query of each run that are fused or reranked, unless told otherwise
+DEPTH = 100  # default number of documents per query of each run that are fused or reranked
 DEFAULT = "sum"  # the paper's (section 3.3)
 
 

@@ -37,8 +37,8 @@ from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weigh
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-LEAST_SHARDS = 4  # per process, which takes longer to start than to write one shard
-BEST = 100  # documents per query that alpha is estimated with
+LEAST_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard
+BEST = 100  # best documents per query that alpha is estimated with
 
 
 class Written(NamedTuple):

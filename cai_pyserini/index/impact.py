@@ -23,7 +23,7 @@ from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 
-LEAST_BYTES = 100_000_000  # of JSON vectors per process, whose JVM spends seconds of processor time to get warm
+LEAST_BYTES = 100_000_000  # the fewest bytes of JSON vectors per process, whose JVM takes seconds to warm up
 BATCH = 1024  # documents between two steps of the progress bar
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cai_pyserini.search.explanation import Explanation
     from cai_pyserini.search.highlight import Marked
 
-HITS = 10  # shown of each query
-TERMS = 6  # shown of each score
+HITS = 10  # hits shown of each query
+TERMS = 6  # terms shown of each score
 
 
 class SearchSettings(Settings):

@@ -24,7 +24,7 @@ from cai_pyserini.core.artifact import Stats, atomic_write, files_of_others, req
 from cai_pyserini.core.errors import CaiError
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
-THREADS = 16  # waiting for answers of an object store
+THREADS = 16  # threads that wait for an object store
 NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
 
