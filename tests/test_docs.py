@@ -17,7 +17,11 @@ import pytest
 import yaml
 
 from cai_pyserini.__main__ import COMMANDS
-from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config
 from cai_pyserini.core.settings import Settings, parse
 from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
 
@@ -208,3 +212,20 @@ def test_the_tutorial_works(java: None, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nhybrid-splade-idf-dense-zscore " in done.stdout and '"candidates"' in done.stdout
+
+
+def drawing(*names: str) -> list[str]:
+    """The steps of systems as a Mermaid flowchart."""
+    experiment = Experiment(collection=load_index_config("hpo"), encoder=load_encoder("splade-tiny"))
+    steps = plan(RunFolder(Path("runs/hpo/splade-tiny"), experiment), [parse_system(name) for name in names])
+    ids = {step.output: f"s{number}" for number, step in enumerate(steps)}
+    lines = ["flowchart LR"]
+    for step in steps:
+        lines.append(f'  {ids[step.output]}["{step.name}"]')
+        lines += [f"  {ids[path]} --> {ids[step.output]}" for path in step.inputs]
+    return lines
+
+
+def test_the_readmes_drawing_is_the_plan_of_a_run() -> None:
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("```mermaid\n")[1].split("```")[0]
+    assert shown.splitlines() == drawing("joint-splade-idf", "hybrid-splade-idf")

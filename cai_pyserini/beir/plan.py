@@ -6,19 +6,17 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from cai_pyserini.adapt.choice import balance
-from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
 from cai_pyserini.collection.check import check
-from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.packages import require_modules
+from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
+from cai_pyserini.core.trec import removes_query
 from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Role
 from cai_pyserini.evaluate.measures import evaluate
@@ -33,11 +31,10 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.models.checkpoint import checkpoint_folder, require_safetensors
+from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.retrieval.search import removes_query, search
+from cai_pyserini.retrieval.search import search
 from cai_pyserini.smooth.smooth import smooth
-from cai_pyserini.trainer.__main__ import PACKAGES
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 
@@ -58,10 +55,10 @@ class Plan:
         return output
 
     def check(self, reads_splade: bool) -> Path:
-        run, output = self.run, self.run.checked
+        run, output, split = self.run, self.run.checked, self.experiment.collection.split
 
         def call() -> Path:
-            return check(run.collection, self.experiment.split, output, run.reading if reads_splade else None)
+            return check(run.collection, split, output, run.reading if reads_splade else None)
 
         return self._add("check", output, call)
 
@@ -88,14 +85,13 @@ class Plan:
     def idf(self, system: System) -> Path:
         run, output = self.run, self.run.idf(system)
         return self._add(
-            f"idf {ADAPTED * system.adapted}{system.kind}",
+            output.name,
             output,
             lambda: compute(run.collection, run.encoder(system).checkpoint, output),
             self._encoder(system),
         )
 
     def documents(self, system: System) -> Path:
-        """The raw vectors of documents."""
         output = self.run.vectors_of(system)
         if system.smooth:
             return self._smooth_documents(system, output)
@@ -120,7 +116,7 @@ class Plan:
 
         def call() -> Path:
             encoder = run.encoder(system)
-            return encode(run.collection, encoder, output, role, experiment.split, experiment.batch_size)
+            return encode(run.collection, encoder, output, role, experiment.collection.split, experiment.batch_size)
 
         idf = self.idf(system) if system.kind == "dense" and system.idf else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
@@ -131,19 +127,19 @@ class Plan:
         def call() -> Path:
             return smooth(Vectors(raw), output, Vectors(dense[0]) if dense else None, idf)
 
-        return self._add(f"smooth {ADAPTED * system.adapted}documents", output, call, raw, idf, *dense)
+        return self._add(f"smooth{' adapted' * system.adapted}", output, call, raw, idf, *dense)
 
     def words(self) -> Path:
         return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
 
     def expansion(self, system: System) -> Path | None:
         """Words near the documents, for an index that has them."""
-        if not self.experiment.expands(system):
+        if not (system.joint and system.smooth and self.experiment.dense):
             return None
         words, (vectors,), output = self.words(), self._dense_documents(system), self.run.expansion(system)
         dense = adapted(DENSE) if system.adapted else DENSE
         return self._add(
-            f"expand {ADAPTED * system.adapted}documents",
+            f"expand{' adapted' * system.adapted}",
             output,
             lambda: expand(Vectors(words, "words"), Vectors(vectors), self.run.encoder(dense), output),
             words,
@@ -180,21 +176,16 @@ class Plan:
             return self._add(name, output, lambda: index_dense(Vectors(vectors), output), vectors)
 
         def of_text() -> Path:
-            generated = self._generated if system.kind == "doct5query" else None
+            generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
             return index_bm25(run.collection, output, experiment.threads, generated, experiment.raw)
 
         return self._add(name, output, of_text)
-
-    @cached_property
-    def _generated(self) -> Collection:
-        return open_collection(load_index_config(self.experiment.generated or ""))
 
     @cached_property
     def _remove_query(self) -> bool:
         return removes_query(self.experiment.collection.remove_query, self.run.qrels)
 
     def ranking(self, system: System) -> Path:
-        """The run of a system."""
         run, config, output = self.run, self.experiment.collection, self.run.run(system)
         if system.kind == "hybrid":
             return self._fuse(system, output)
@@ -221,7 +212,7 @@ class Plan:
         run, experiment, first = self.run, self.experiment, self.ranking(BM25)
 
         def call() -> Path:
-            checkpoint = checkpoint_folder(load_encoder(experiment.cross_encoder or ""))
+            checkpoint = load_checkpoint(experiment.cross_encoder or "")
             precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
             depth, device = experiment.depth, experiment.device
             return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
@@ -271,6 +262,9 @@ class Plan:
         run, experiment, output = self.run, self.experiment, self.run.weights
 
         def call() -> Path:
+            from cai_pyserini.adapt.choice import balance  # imports torch, which takes seconds
+            from cai_pyserini.adapt.material import Material
+
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
             folder, device, precision = run.vectors, experiment.device, experiment.precision
             material = Material(experiment.collection, splade, dense, folder, 0, SEED, device, precision=precision)
@@ -286,8 +280,7 @@ class Plan:
 
 
 def plan(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> list[Step]:
-    """The steps that these systems need, in order. Without qrels, nothing is evaluated; without queries, nothing is
-    searched either."""
+    """The steps that these systems need, in order. Only a collection with qrels is evaluated, with queries searched."""
     steps, needed = Plan(run, adaptation), with_parts(systems)
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
     encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)
@@ -333,23 +326,19 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
             read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
             run.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet
         if system.kind == "cross-encoder":
-            require_safetensors(checkpoint_folder(load_encoder(experiment.cross_encoder or "")))
+            require_safetensors(load_checkpoint(experiment.cross_encoder or ""))
             resolve_device(experiment.device)
         if system.exact and experiment.collection.passages:
             raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
         if system.kind == "doct5query":
-            open_collection(load_index_config(experiment.generated or ""))
+            load_collection(experiment.generated or "")
 
 
 def _require_adaptation(experiment: Experiment, system: System, adaptation: AdaptSettings | None) -> None:
     """Raise CaiError if an adapted system cannot be adapted."""
     if adaptation is None:
         raise CaiError(f"{system.name} needs --adapt; --help says more")
-    require_modules(PACKAGES, "trainer")
-
-    from cai_pyserini.trainer.training import require_one_gpu
-
-    require_one_gpu(adaptation.device)
+    require_trainer()
     if load_index_config(adaptation.collection).passages != experiment.collection.passages:
         raise CaiError(
             "--passages with --adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, jsonl
@@ -69,7 +68,7 @@ class Near:
     documents, (words,)."""
 
     def __init__(self, vectors: np.ndarray, means: np.ndarray, deviations: np.ndarray):
-        self._vectors, self._means, self._deviations = map(torch.from_numpy, (vectors, means, deviations))
+        self._vectors, self._means, self._deviations = vectors, means, deviations
 
     @classmethod
     def of(cls, forms: list[str], encoder: Encoder, documents: Vectors) -> "Near":
@@ -95,10 +94,13 @@ class Near:
     def words(self, documents: np.ndarray, has_words: np.ndarray) -> csr_matrix:
         """The weights of the words (documents, lexicon) that are near each of these documents (documents, width); none
         for documents without words of their own."""
+        import torch  # not at the top, since it takes seconds; its topk is faster than NumPy's partition
+
+        vectors, means, deviations = map(torch.from_numpy, (self._vectors, self._means, self._deviations))
         rows, indices, data = [], [], []
         for start in range(0, len(documents), BATCH):
             batch = torch.from_numpy(documents[start : start + BATCH])
-            z = (batch @ self._vectors.T - self._means) / self._deviations
+            z = (batch @ vectors.T - means) / deviations
             best = torch.topk(z, min(WORDS, z.shape[1]))
             weights = best.values.numpy() - np.float32(LEAST)
             row, place = np.nonzero((weights > 0) & has_words[start : start + BATCH, None])

@@ -63,5 +63,5 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())
             jsonl.write(folder / name, records)
 
-    recipe = artifact.recipe("plugin", Queries(topics, encoder, words=words).identity)
+    recipe = artifact.recipe("plugin", Queries(topics, encoder, words=words).identity, query_scale=config.query_scale)
     return artifact.make(output, recipe, write)

@@ -16,6 +16,7 @@ from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import plan, require
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core import packages
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
@@ -57,7 +58,7 @@ def labels(run: RunFolder, *names: str, adaptation: AdaptSettings | None = None)
 def test_the_steps_of_systems(run: RunFolder) -> None:
     assert [step.name for step in steps(run, "hybrid-splade-idf-minmax", "splade-doc")] == [
         *("check", "encode documents", "encode queries-test"),
-        *("index bm25", "idf splade", "impacts splade-idf", "index splade-idf", "impacts splade", "index splade"),
+        *("index bm25", "idf", "impacts splade-idf", "index splade-idf", "impacts splade", "index splade"),
         *("search bm25", "search splade-idf", "fuse hybrid-splade-idf-minmax", "search splade-doc"),
         *("evaluate hybrid-splade-idf-minmax", "evaluate splade-doc"),
     ]
@@ -65,7 +66,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
     assert not any("queries" in label for label in labels(run, "splade-doc-idf"))  # which no model encodes
     dense = changed(run, dense=load_encoder("minilm"), cross_encoder="somewhere")
     assert labels(dense, "hybrid-cross-encoder-dense-idf") == {
-        *("check", "idf dense", "encode dense-idf-documents", "encode dense-idf-queries-test", "index bm25"),
+        *("check", "idf-dense", "encode dense-idf-documents", "encode dense-idf-queries-test", "index bm25"),
         *("index dense-idf", "search bm25", "search dense-idf", "rerank cross-encoder"),
         *("fuse hybrid-cross-encoder-dense-idf", "evaluate hybrid-cross-encoder-dense-idf"),
     }
@@ -77,7 +78,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
     # Documents are near by the dense encoder, where there is one, and then joint indexes have words near them.
     assert not any("dense" in label for label in labels(run, "joint-splade-smooth"))
     assert labels(dense, "joint-splade-smooth") - labels(run, "joint-splade-smooth") == {
-        *("encode dense-documents", "expand documents"),
+        *("encode dense-documents", "expand"),
     }
 
 
@@ -89,7 +90,7 @@ def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings)
     assert {label for label in found - labels(run, *plain) if not label.startswith(("search", "evaluate"))} == {
         *("adapt: pseudo queries", "adapt: projection", "adapt: contrast", "adapt: distilled", "adapt"),
         *("encode adapted-documents", "encode adapted-queries-test", "project adapted-dense-documents"),
-        *("encode adapted-dense-queries-test", "idf adapted-splade", "impacts adapted-joint-splade-idf"),
+        *("encode adapted-dense-queries-test", "adapted-idf", "impacts adapted-joint-splade-idf"),
         *("index adapted-joint-splade-idf", "index adapted-dense", "fuse adapted-hybrid-dense-minmax"),
     }
     three = "adapted-hybrid-splade-doc-dense-zscore"
@@ -166,7 +167,7 @@ def test_what_adaptation_cannot_do_here_is_refused_before_any_step(
         patch.setattr(torch.cuda, "device_count", lambda: 4)
         message = "one process trains on one GPU, and this one sees 4: choose one"
         assert_refused(run, ["adapted-splade"], message, adaptation.replace(device="auto"))
-    monkeypatch.setattr(planning, "PACKAGES", ("no_such_module",))
+    monkeypatch.setattr(packages, "TRAINER", ("no_such_module",))
     assert_refused(run, ["adapted-splade"], r"no_such_module not installed: .*\[trainer\]", adaptation)
 
 

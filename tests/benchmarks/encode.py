@@ -210,7 +210,6 @@ def agreement(first: str, second: str) -> harness.Result:
 def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: list[str]) -> harness.Result:
     """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents."""
     import numpy as np
-    from cai_pyserini.impact.weighting import weighted
     from scipy.sparse import vstack
 
     from cai_pyserini.collection.readers import open_collection
@@ -221,6 +220,7 @@ def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: li
     from cai_pyserini.encode.queries import encode_queries
     from cai_pyserini.evaluate.measures import mean, measure
     from cai_pyserini.idf.idf import Idf
+    from cai_pyserini.impact.quantization import weighted
     from cai_pyserini.retrieval.search import removes_query
     from cai_pyserini.vectors.shards import Vectors
 

@@ -29,7 +29,7 @@ from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
 from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.vectors.rows import largest, lengths
+from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
 
@@ -129,7 +129,8 @@ def smooth(run: Run) -> Variants:
     """Neighbours, the power of their cosine that weights them, and their share."""
     budget = np.diff(run.documents.indptr)
     weighted = run.documents @ run.idf
-    unit = diags_array(1 / np.maximum(lengths(weighted), 1e-9)) @ weighted
+    lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
+    unit = diags_array(1 / np.maximum(lengths, 1e-9)) @ weighted
     yield "joint", run.joint(run.documents)
     for kind, vectors in (("dense", run.near), ("SPLADE", unit.tocsr())):
         near, cosines = _nearest(vectors)

@@ -25,7 +25,7 @@ def write(folder: Path) -> artifact.Stats:
     return {"lines": 5}
 
 
-@pytest.fixture(params=["s3", "memory"])
+@pytest.fixture(params=[pytest.param("s3", marks=pytest.mark.slow), "memory"])
 def root(request: pytest.FixtureRequest) -> StorePath:
     return request.getfixturevalue("bucket") if request.param == "s3" else StorePath("memory://bucket")
 
@@ -142,6 +142,7 @@ def test_what_a_store_does_not_have_is_refused(use: Callable[[Path], object], tm
         use(StorePath("memory://bucket/a"))
 
 
+@pytest.mark.slow
 def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
     with pytest.raises(CaiError, match=r"s3://nowhere/a/.unfinished cannot be written \(The specified bucket does not"):
         artifact.make(StorePath("s3://nowhere/a"), RECIPE, write)
@@ -149,6 +150,7 @@ def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
         artifact.require(StorePath("s3://nowhere/a"), "encode")
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer(bucket: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -173,6 +175,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         StorePath("s3://bucket/a").exists()
 
 
+@pytest.mark.slow
 def test_paths_in_an_encoder_yaml(bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "idf").mkdir()

@@ -74,7 +74,7 @@ def search_lucene(index: Path, topics: dict[str, str]) -> Found:
     """All documents found in an index of impacts."""
     searcher = open_searcher(index)
     queries, _ = queries_for(index, topics, str(index)).for_search(searcher.query_scale)
-    scale = searcher._scale
+    scale = searcher.document_scale * searcher.query_scale
     batches = searcher.search_many(queries, 1000, 1)
     found = {id: {doc: score * scale for doc, score in hits} for batch in batches for id, hits in batch.items()}
     searcher.close()

@@ -92,7 +92,7 @@ def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: 
     whole = queries_for(folder, topics, config, device="cpu")
     of_two = queries_for(folder, topics, config.replace(keep_query_terms=2, rescore=12), device="cpu")
     encoded, _ = whole.for_search(100)
-    assert of_two.for_search(100)[0] == encoded and of_two.recipe != whole.recipe
+    assert of_two.for_search(100)[0] == encoded and of_two.identity != whole.identity
     expected, found = LuceneSearcher(folder), LuceneSearcher(folder, two_step=of_two.two_step)
     for query in encoded.values():
         for hits in (1, 3, 12):
@@ -208,9 +208,9 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
         document.add(java("org.apache.lucene.document.Field")("contents", text, kind))
         writer.addDocument(document)
         writer.close()
-        return {"documents": 2}
+        return {"documents": 2, "kind": "impact", "raw": False}
 
-    searcher = LuceneSearcher(artifact.make(tmp_path / "index", {"stage": "index", "kind": "impact"}, write))
+    searcher = LuceneSearcher(artifact.make(tmp_path / "index", artifact.recipe("index", {}), write))
     with pytest.raises(
         CaiError, match="index: Lucene found 2 documents, but of the best 2, 1 could be read; every doc"
     ):
