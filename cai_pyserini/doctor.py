@@ -9,12 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import ClassVar
 
 from cai_pyserini.core import jvm, terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.plugin.hook import pth_path
 
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
@@ -110,10 +109,10 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 class Doctor(Settings):
     """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.doctor"
+    example = "python -m cai_pyserini.doctor"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Argv = None) -> int:
     parse(Doctor, argv, "python -m cai_pyserini.doctor")
     failed = False
     for name, check in CHECKS.items():

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from cai_pyserini.__main__ import COMMANDS
+from cai_pyserini.analysis.__main__ import declared_settings
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import plan
 from cai_pyserini.beir.run_folder import RunFolder
@@ -178,6 +179,18 @@ def test_the_reference_has_a_table_of_fusions() -> None:
     assert hooks.FUSION_TABLE in (ROOT / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
     rows = [f"`-{name}` | {fusion.description}" for name, fusion in FUSIONS.items() if name != DEFAULT]
     assert all(row in hooks.fusion_table() for row in rows)
+
+
+def test_the_page_of_analyses_has_them_all() -> None:
+    page = (ROOT / "docs" / "experiments" / "analysis.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| \[`(\w+)`\]", page, re.MULTILINE)) == declared_settings().keys()
+
+
+def test_files_that_contributing_names_exist() -> None:
+    prose = FENCE.sub("", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    named = set(re.findall(r"`(\w+/[\w/]*(?:\.py)?)`", prose))
+    roots = (ROOT, ROOT / "cai_pyserini", ROOT / "tests")
+    assert len(named) > 20 and not {path for path in named if not any((root / path).exists() for root in roots)}
 
 
 def test_pages_that_the_code_names_exist() -> None:

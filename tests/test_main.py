@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cai_pyserini
+from cai_pyserini import __version__
 from cai_pyserini.__main__ import COMMANDS as DESCRIBED
 from cai_pyserini.__main__ import USAGE, cli, main
 from cai_pyserini.core.errors import CaiError
@@ -37,6 +38,11 @@ def argv(monkeypatch: pytest.MonkeyPatch):
 def test_usage(argv, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     argv(*arguments)
     assert capsys.readouterr().out == USAGE + "\n"
+
+
+def test_version(argv, capsys: pytest.CaptureFixture[str]) -> None:
+    argv("--version")
+    assert capsys.readouterr().out == f"cai-pyserini {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [("something",), ("-m",), ("--module", "pyserini.search")])

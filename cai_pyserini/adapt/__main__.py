@@ -1,16 +1,13 @@
-from collections.abc import Sequence
-
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import terminal
-from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import parse
+from cai_pyserini.core.packages import require_trainer
+from cai_pyserini.core.settings import Argv, parse
 from cai_pyserini.core.steps import print_plan, run
-from cai_pyserini.trainer.__main__ import PACKAGES
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(AdaptSettings, argv, "python -m cai_pyserini.adapt")
-    require_modules(PACKAGES, "trainer")
+    require_trainer()
 
     from cai_pyserini.adapt.adapt import steps
 

@@ -20,7 +20,7 @@ from cai_pyserini.adapt.examples import NEGATIVES, write_examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
@@ -107,7 +107,8 @@ class Adaptation:
         ]
         steps.append(Step("adapt: pseudo queries", examples, lambda: write_examples(self.material, examples), vectors))
         if self.settings.dense:
-            steps.append(Step("adapt: projection", self.projection, self._learn, (*vectors, examples)))
+            learned, needed = self.projection, (*vectors, examples)
+            steps.append(Step("adapt: projection", learned, lambda: projection.learn(self.material, learned), needed))
         for step in self.trainings:
             steps.append(Step(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
         return [*steps, Step("adapt", output, last, tuple(step.output for step in steps))]
@@ -127,9 +128,6 @@ class Adaptation:
 
     def _encode(self, number: int) -> Path:
         return self.material.encode_documents(self.material.encoders[number])
-
-    def _learn(self) -> Path:
-        return projection.learn(self.material, self.projection)
 
     def _write(self, folder: Path) -> artifact.Stats:
         """Write the encoders with the weights that the judges choose."""
@@ -180,7 +178,7 @@ class Adaptation:
                 splade = served.splade(Encoder(self.base.replace(checkpoint=str(work)), self.settings.device))
             for share, of_systems in zip(shares, served.values(splade, dense, bm25), strict=True):
                 found[Candidate(weight, share)] = of_systems
-        artifact.remove(work)
+        files.remove(work)
         return found
 
 

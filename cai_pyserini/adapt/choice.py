@@ -26,7 +26,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.adapt.served import Served
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
 FEWEST = 30  # the fewest sources that can make a gain significant
@@ -79,8 +79,7 @@ def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems:
 
 
 def balance(material: Material, output: Path) -> Path:
-    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; w is 2 if the documents yield no
-    judges."""
+    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; without queries that judge, w is 2."""
     inputs = {
         "documents": material.whole.fingerprint("documents"),
         "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
@@ -92,7 +91,7 @@ def balance(material: Material, output: Path) -> Path:
         if material.pseudo_queries and len(material.held_out):
             weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
         weights = WEIGHTS | {"bm25": weight}
-        artifact.write_text(path, json.dumps(weights) + "\n")
+        files.write_text(path, json.dumps(weights) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
         return {"decision": [f"BM25 + SPLADE + dense have the weights {shares} ({evidence})"]}
 
@@ -100,8 +99,7 @@ def balance(material: Material, output: Path) -> Path:
 
 
 def weight_of_bm25(served: Served) -> tuple[float, str]:
-    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are, and the evidence in
-    words."""
+    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence."""
     splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
     mixed = {weight: served.fused(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
@@ -126,9 +124,8 @@ def _error(gains: np.ndarray) -> np.ndarray:
 
 
 def _least(gains: np.ndarray) -> np.ndarray:
-    """The mean gain (…,) of sources (…, sources), less SIGNIFICANT standard errors."""
-    least: np.ndarray = gains.mean(-1) - SIGNIFICANT * _error(gains)
-    return least
+    """What the mean gain (…,) of sources (…, sources) is significantly above."""
+    return gains.mean(-1) - SIGNIFICANT * _error(gains)
 
 
 def _smallest[K](values: Mapping[K, np.ndarray]) -> K:

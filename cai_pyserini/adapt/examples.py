@@ -25,7 +25,6 @@ TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 
 def recipe(material: Material) -> artifact.Recipe:
-    """What the training file depends on."""
     inputs = {
         "documents": material.whole.fingerprint("documents"),
         "encoders": [[encoder.identity("documents"), inherited(encoder.config)] for encoder in material.encoders],

@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import diags_array, vstack
+from scipy.sparse import diags_array
 
 from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, moments
 from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.collection.sample import Reservoir
+from cai_pyserini.collection.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
@@ -28,6 +28,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.device import Precision
+from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
@@ -90,7 +91,6 @@ class Material:
         return self.folder / f"sample-{name}"
 
     def encode_documents(self, encoder: Encoder) -> Path:
-        """Write the vectors of an encoder."""
         folder = self.vectors(encoder)
         return encode(self.documents if folder.name.startswith("sample-") else self.whole, encoder, folder)
 
@@ -141,8 +141,7 @@ class Material:
             rows = [row for row, id in enumerate(shard.ids) if id in numbers]
             places += [numbers[shard.ids[row]] for row in rows]
             parts.append(shard.vectors[rows])
-        order = np.argsort(places)
-        return np.concatenate(parts)[order] if encoder.config.kind == "dense" else vstack(parts, format="csr")[order]
+        return stacked(parts)[np.argsort(places)]
 
     @cached_property
     def idf(self) -> np.ndarray:
@@ -151,8 +150,7 @@ class Material:
 
     @cached_property
     def products(self) -> list[Products]:
-        """Each encoder's vectors of the pseudo queries and of the documents; SPLADE's documents are weighted with
-        IDF."""
+        """Each encoder's vectors of pseudo queries and of documents; SPLADE's documents are weighted with IDF."""
         splade, *dense = self.raw
         queries = (encode_queries(encoder, self._texts) for encoder in self.encoders)
         documents = [splade @ diags_array(self.idf), *dense]
@@ -177,8 +175,7 @@ class Material:
     @cached_property
     def _found(self) -> np.ndarray:
         """Whether the mixture finds the source of each pseudo query, (queries,)."""
-        found: np.ndarray = (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
-        return found
+        return (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
 
     @property
     def held_out(self) -> np.ndarray:
@@ -194,8 +191,7 @@ class Material:
         return numbers
 
     def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
-        """What is left of the sources of these pseudo queries without the queries: of whole sources, or of their
-        passages."""
+        """What is left of the sources of these pseudo queries without the queries: of whole sources or of passages."""
         queries = (self.pseudo_queries[number] for number in numbers)
         pairs = ((self.contents[query.document], query.text) for query in queries)
         return [remainder(text if whole else passage(text, query), query) for text, query in pairs]
@@ -207,6 +203,5 @@ class Material:
             return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
 
     def too_small(self) -> CaiError:
-        """The error for a collection that yields nothing to train on."""
         name = self.collection.name
         return CaiError(f"collection {name} makes no training examples: its documents are too few or too short")

@@ -77,10 +77,7 @@ class Bm25:
 
 
 def _words(texts: Sequence[str]) -> list[list[str]]:
-    words: list[list[str]] = bm25s.tokenize(
-        list(texts), stopwords="en", stemmer=STEMMER, return_ids=False, show_progress=False
-    )
-    return words
+    return bm25s.tokenize(list(texts), stopwords="en", stemmer=STEMMER, return_ids=False, show_progress=False)
 
 
 def moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,8 +120,7 @@ class Mixture:
         self._means[number, chunk], self._deviations[number, chunk] = moments(top)
 
     def _standardize(self, number: int, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        standardized: np.ndarray = (scores - self._means[number, queries]) / self._deviations[number, queries]
-        return standardized
+        return (scores - self._means[number, queries]) / self._deviations[number, queries]
 
     def scores(self, queries: np.ndarray, documents: np.ndarray, weights: Sequence[float] | None = None) -> np.ndarray:
         """Scores of the mixture (queries, documents), float32, of the queries and documents with these numbers;

@@ -9,11 +9,9 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from cai_pyserini.adapt.settings import AdaptSettings
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact
-from cai_pyserini.core.artifact import file_digest
-from cai_pyserini.core.config import load_encoder, load_index_config
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.steps import Step
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
@@ -41,7 +39,7 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
 
     Raises CaiError for settings that a step would refuse.
     """
-    base, collection = load_encoder(settings.base), open_collection(load_index_config(settings.collection))
+    base, collection = load_encoder(settings.base), load_collection(settings.collection)
     corpus, common = {"corpus": [settings.collection]}, {"device": settings.device, "seed": settings.seed}
     fixed = corpus | {"base": settings.base, "output": folder / "vocabulary"}
     expanded = load_step(VocabularySettings, settings.vocabulary, fixed)
@@ -53,13 +51,11 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
     Encoder(base, settings.device).require_loadable("documents", "queries")
     base_encoder(splade.replace(base=settings.base))  # its own base may not exist yet
     require_positions(checkpoint_folder(base), {"max_length of pretraining": pretrained.max_length})
-    if not data.is_file():
-        raise CaiError(f"no file {data}")
     inputs = {
         "documents": collection.fingerprint("documents"),
         "checkpoint": checkpoint_digest(checkpoint_folder(base)),
         "encoder": inherited(base),
-        "data": file_digest(data),
+        "data": artifact.file_digest(data),
     }
     trained = {"vocabulary": expanded, "pretrain": pretrained, "splade": splade}
     own = {name: recorded(step, "corpus", "data", "base", "idf") for name, step in trained.items()}

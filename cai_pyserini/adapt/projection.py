@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 from cai_pyserini.adapt.examples import recipe
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import Mixture
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.terminal import progress
 
@@ -59,7 +59,7 @@ def write_dense(encoder: EncoderConfig, learned: Path, weight: float, output: Pa
     if (projection := read_projection(learned, weight)) is not None:
         config = config.replace(projection=str(output / "projection.safetensors"))
         save_file({"weight": projection}, output / "projection.safetensors")
-    artifact.write_text(output / "encoder.yaml", encoder_yaml(config, output))
+    files.write_text(output / "encoder.yaml", encoder_yaml(config, output))
 
 
 def read_projection(learned: Path, weight: float) -> np.ndarray | None:

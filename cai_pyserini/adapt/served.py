@@ -196,15 +196,13 @@ class Served:
         others = scores[:, :-1].copy()
         others[np.arange(len(scores)), self.sources] = -np.inf
         ranks = (others >= scores[:, -1:]).sum(1)
-        gains: np.ndarray = np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0)
-        return gains
+        return np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0)
 
 
 def _standardize(scores: np.ndarray) -> np.ndarray:
     """Scores in units of the deviation of the best documents' scores; remainders are no documents."""
     means, deviations = moments(scores[:, :-1])
-    standardized: np.ndarray = (scores - means) / deviations
-    return standardized
+    return (scores - means) / deviations
 
 
 def _spread(scores: csr_matrix) -> float:

@@ -1,6 +1,6 @@
 """The settings of an adaptation; those of single steps can be given in YAML files."""
 
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -15,7 +15,7 @@ class AdaptSettings(Settings):
     If interrupted, run the same command again to continue. docs/how-to/adapt.md explains the steps.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.adapt --collection hpo --base splade-tiny --output models/hpo"
+    example = "python -m cai_pyserini.adapt --collection hpo --base splade-tiny --output models/hpo"
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     base: str = flag(help="SPLADE encoder to start from; with --data, any masked language model")

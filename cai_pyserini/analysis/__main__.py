@@ -1,13 +1,12 @@
 """The analyses: modules that declare settings, and answer a question with a function named like the module."""
 
 import ast
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 from cai_pyserini.core import flags, terminal
 from cai_pyserini.core import settings as core_settings
-from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.core.settings import Argv, Settings, parse
 
 
 def declared_settings() -> dict[str, type[Settings]]:
@@ -29,7 +28,7 @@ def declared_settings() -> dict[str, type[Settings]]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     kinds = declared_settings()
     settings = parse(
         kinds, argv, "python -m cai_pyserini.analysis", "Analyze collections, vocabularies and finished runs."

@@ -6,7 +6,7 @@ random (Smucker et al. 2007), and a percentile bootstrap of their mean.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ TEXT_WIDTH = 80
 class CompareSettings(Settings):
     """Compare two runs query by query: significance tests, and the queries that differ most."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.analysis compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis"
     )
     collection: str = COLLECTION
@@ -107,7 +107,6 @@ def compare(settings: CompareSettings) -> Report:
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
-    """Compare the values of two runs query by query."""
     values = np.array([second[query] - first[query] for query in first])
     interval = p = None
     if len(values) >= MIN_QUERIES:

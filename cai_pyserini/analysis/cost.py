@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -36,7 +35,7 @@ HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "in
 class CostSettings(Settings):
     """Show what systems cost: non-zeros, index size, products per query-document pair, latency."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.analysis cost --run-folders runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
     )
     run_folders: list[AnyPath] = flag(help="run folder, written by run_beir.sh; one or more")

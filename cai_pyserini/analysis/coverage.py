@@ -8,7 +8,7 @@ letter.
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.trainer.vocabulary import is_word
 from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
@@ -45,9 +45,7 @@ class CoverageSettings(Settings):
       hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
-    )
+    example = "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_ANALYSIS
@@ -84,7 +82,7 @@ def coverage(settings: CoverageSettings) -> Report:
     Raises CaiError for a collection without words and for a vocabulary that is not WordPiece.
     """
     config, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
-    collection, checkpoint = open_collection(config), checkpoint_folder(encoder)
+    collection, checkpoint = open_collection(config), Encoder(encoder).checkpoint
     backend = AutoTokenizer.from_pretrained(str(checkpoint)).backend_tokenizer
     _, unknown = vocabulary_of(backend, str(checkpoint))
     documents = progress(collection.documents(), collection.size, "count words")

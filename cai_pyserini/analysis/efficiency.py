@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,13 +25,14 @@ from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.trec import removes_query
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import pruned
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
-from cai_pyserini.retrieval.search import removes_query, search
+from cai_pyserini.retrieval.search import search
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
@@ -48,9 +49,7 @@ class EfficiencySettings(Settings):
     LuceneImpactSearcher on the index that is not pruned: one thread, queries encoded before.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
-    )
+    example = "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
     run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
@@ -174,7 +173,6 @@ class Pruned:
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 
     def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
-        """Its cost and effectiveness, with its latency."""
         stats, opened = self._manifest.stats, LuceneIndex(self.index)
         frequency = cache(opened.document_frequency)
         queries: list[Any] = list(self._queries.values())

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from textwrap import indent
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
@@ -37,9 +37,7 @@ class ExplainSettings(Settings):
     It explains the best documents of each system, and relevant documents wherever they are ranked.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.analysis explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
-    )
+    example = "python -m cai_pyserini.analysis explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
     run_folder: AnyPath = RUN_FOLDER
     query: str = flag(help="id of a query")
     output: AnyPath = OUTPUT_ANALYSIS
@@ -174,17 +172,14 @@ def _article(explanation: Explanation, contents: str, count: int, terms_of: Term
 
 
 def _table(explanation: Explanation, words: Set[str], count: int, terms_of: TermsOf) -> dict[str, Any]:
-    """A table with a bar per row, as a percentage of the longest, and whether its term is an expansion."""
+    """A table with a bar per row, and whether its term is an expansion."""
     header, *rows = explanation.table(count) or [[]]
     terms = explanation.terms[:count]
     in_text = {term for word in words for term in terms_of(explanation.system, word)} if terms else set()
-    values = [part.share for part in explanation.parts] or [term.contribution for term in terms]
-    bars = [max(0.0, 100 * value / (max(values) or 1)) for value in values]
-    expansions = [term.term not in in_text for term in terms]
-    more = len(rows) - len(values)  # 1 if the last row sums up the other terms
+    expansions = [term.term not in in_text for term in terms] + [False] * (len(rows) - len(terms))
     return {
         "system": explanation.system,
         "kind": "parts" if explanation.parts else "terms",
         "header": header,
-        "rows": list(zip(rows, bars + [0.0] * more, expansions + [False] * (len(rows) - len(terms)), strict=True)),
+        "rows": list(zip(rows, explanation.bars(count), expansions, strict=True)),
     }

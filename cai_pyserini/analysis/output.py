@@ -9,9 +9,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import save
+from cai_pyserini.core.files import write_text
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -58,7 +57,7 @@ class OverlapSettings(Settings):
     --save-frequencies saves the counts as a table, which can be given instead of the collection next time.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
+    example = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
     collections: list[str] = flag(
         help="names in index_configs/, YAML files, folders in BEIR's layout, files of documents (.jsonl, .parquet, "
         ".csv), .txt files (one text per line), or saved tables (.tsv)",

@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 class RsjSettings(Settings):
     """Show which query words runs overestimate or underestimate, by their RSJ weight and IDF."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.analysis rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
     )
     collection: str = COLLECTION
@@ -108,7 +108,6 @@ def rsj_weight(holders: AbstractSet[str], relevant: AbstractSet[str], documents:
 
 
 def best_documents(run: Path, depth: int) -> DocumentSets:
-    """The best `depth` documents of each query of a run."""
     return {query: set(scores) for query, scores in scores_by_query(top(read_run(run), depth)).items()}
 
 

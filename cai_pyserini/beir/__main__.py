@@ -1,21 +1,10 @@
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from cai_pyserini.beir.systems import NAMES, all_systems, default_systems, parse_system
-from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import (
-    BATCH_SIZE,
-    COLLECTION_TEXT,
-    DEVICE,
-    DOCUMENT_PRECISION,
-    NO_RAW,
-    SPLIT,
-    STRICT,
-    THREADS,
-)
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core import flags, terminal
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
 
@@ -27,14 +16,14 @@ class BeirSettings(Settings):
     again.
     """
 
-    example: ClassVar[str] = "./run_beir.sh scifact --encoder splade-v3 --verify"
-    collection: str = flag("hpo", COLLECTION_TEXT, positional=True)
+    example = "./run_beir.sh scifact --encoder splade-v3 --verify"
+    collection: str = flag("hpo", flags.COLLECTION_TEXT, positional=True)
     encoder: str = flag(
         "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
     )
     output: AnyPath | None = flag(None, "run folder, which gets all files (default: runs/<collection>/<encoder>)")
-    split: str | None = SPLIT
-    strict: bool | None = STRICT
+    split: str | None = flags.SPLIT
+    strict: bool | None = flags.STRICT
     systems: list[str] = flag(
         [],
         f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
@@ -68,29 +57,24 @@ class BeirSettings(Settings):
         "adapted too",
     )
     seed: int = flag(42, "random seed of the adaptation", ge=0)
-    remove_query: Literal["auto", "always", "never"] | None = flag(
-        None,
-        "whether to remove a hit that has the id of its query; auto: unless the qrels judge such a hit relevant "
-        "(default: the collection's, usually auto)",
-    )
-    device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
-    batch_size: int | None = BATCH_SIZE
-    threads: int = THREADS
-    no_raw: bool = NO_RAW
-    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
+    remove_query: Literal["auto", "always", "never"] | None = flags.REMOVE_QUERY
+    device: str = flags.DEVICE
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
+    batch_size: int | None = flags.BATCH_SIZE
+    threads: int = flags.THREADS
+    no_raw: bool = flags.NO_RAW
+    dry_run: bool = flag(False, "only say, for each step, whether it is up to date, or why it must run")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(BeirSettings, argv, "run_beir.sh")
 
     from cai_pyserini.adapt.settings import AdaptSettings
     from cai_pyserini.beir.execute import execute
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
     from cai_pyserini.beir.plan import plan, require
-    from cai_pyserini.beir.report import searches, table
-    from cai_pyserini.beir.results import verify
+    from cai_pyserini.beir.report import searches, table, verify
     from cai_pyserini.beir.run_folder import RunFolder
     from cai_pyserini.core import steps
     from cai_pyserini.core.config import load_encoder, load_index_config

@@ -7,8 +7,7 @@ from dataclasses import replace
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.plan import plan, require
 from cai_pyserini.beir.report import write
-from cai_pyserini.beir.results import BASELINE, COUNTS, Results
-from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
 from cai_pyserini.beir.systems import ADAPTED, System, with_parts
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.lock import locked
@@ -26,10 +25,11 @@ OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_ju
 def execute(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> Results:
     """Run the steps that are not up to date, write results.json and report.md, and return the results."""
     require(run, systems, adaptation)
+    planned = plan(run, systems, adaptation)
     artifact.require_writable(run.folder, marker=run.lock.name)
     run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.folder, {}):
-        results = gather(run, systems, steps.run(plan(run, systems, adaptation)))
+        results = gather(run, systems, steps.run(planned))
         write(results, run)
     return results
 

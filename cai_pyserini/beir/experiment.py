@@ -32,16 +32,7 @@ class Experiment(Settings):
     generated: str | None = None  # folder of generated queries, for doct5query
     raw: bool = True  # Lucene indexes store the documents
 
-    @property
-    def split(self) -> str:
-        return self.collection.split
-
-    def expands(self, system: System) -> bool:
-        """Whether a system's index has words near the documents."""
-        return system.joint and system.smooth and self.dense is not None
-
     def weights_of(self, system: System) -> tuple[float, ...] | None:
-        """The weights that were given for the parts of a system."""
         return tuple(self.weights) if self.weights and len(self.weights) == len(system.parts) else None
 
     def balances(self, system: System) -> bool:

@@ -1,4 +1,4 @@
-"""Results as files, results.json and report.md, and as a table in the terminal."""
+"""Results as files, results.json and report.md, and as a table in the terminal; and whether they are as expected."""
 
 import json
 import shlex
@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.beir.results import BASELINE, COUNTS, Results
-from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
 from cai_pyserini.beir.systems import ADAPTED
-from cai_pyserini.core import artifact, tables
+from cai_pyserini.core import files, tables
+from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.evaluate.measures import MEASURES
 from cai_pyserini.evaluate.significance import NO_P_MEANS, p_text
 from cai_pyserini.impact.quantization import loss_text
@@ -20,9 +21,8 @@ GAINED = "changed by adaptation"
 
 
 def write(results: Results, run: RunFolder) -> None:
-    """Write results.json and report.md."""
-    artifact.write_text(run.results_file, json.dumps(asdict(results), indent=1) + "\n")
-    artifact.write_text(run.report, markdown(results))
+    files.write_text(run.results_file, json.dumps(asdict(results), indent=1) + "\n")
+    files.write_text(run.report, markdown(results))
 
 
 def table(results: Results) -> str:
@@ -44,7 +44,6 @@ def searches(results: Results, folder: Path) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The report, as Markdown."""
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
@@ -113,7 +112,6 @@ def _unscored(results: Results) -> str:
 
 
 def _gain_rows(results: Results) -> list[list[str]]:
-    """What adaptation adds to each system."""
     rows = [["system", MEASURES[0], "adapted", "gain", "p"]]
     for name, gain in results.gains.items():
         plain = name.removeprefix(ADAPTED)
@@ -149,12 +147,10 @@ def _counts_text(counts: dict[str, float]) -> str:
 
 
 def _best_lines(results: Results) -> list[str]:
-    """The best system for each need at query time."""
     return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
 
 
 def _legend(results: Results, mark: str) -> list[str]:
-    """Explanations of the marks and columns."""
     legend = [f"{mark}: best of its column"]
     legend += _tested(f"differs from {BASELINE}", results.comparisons)
     legend.append("ms/query: encoding and search, in batches")
@@ -163,3 +159,29 @@ def _legend(results: Results, mark: str) -> list[str]:
         depth = results.settings["depth"]
         legend.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
     return legend
+
+
+def verify(results: Results, config: IndexConfig) -> str:
+    """Compare results with the scores that the index config expects. Returns the lines to print.
+
+    Raises CaiError with these lines if a score differs by more than the tolerance; also if no scores are expected.
+    """
+    expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
+    expected = {name: score for name, score in expected.items() if results.scored and name in results.systems}
+    if not expected:
+        raise CaiError(
+            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
+        )
+    lines, wrong = [], []
+    for name, score in expected.items():
+        measured = results.systems[name]["nDCG@10"]
+        agrees = round(abs(measured - score), 9) <= config.tolerance
+        wrong += [] if agrees else [name]
+        verdict = "ok  " if agrees else "FAIL"
+        lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
+    if wrong:
+        lines.append(
+            f"{len(wrong)} of {len(expected)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
+        )
+        raise CaiError("\n".join(lines))
+    return "\n".join(lines)

@@ -4,14 +4,14 @@
 """
 
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.results import Results
 from cai_pyserini.beir.systems import ADAPTED, System
 from cai_pyserini.collection.check import Reading
 from cai_pyserini.collection.contract import Collection, Qrels
@@ -21,13 +21,48 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries
+from cai_pyserini.evaluate.measures import MEASURES
 from cai_pyserini.impact.impacts import Impacts, impacts_of_index
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.words.analyzer import word_queries
 
+BASELINE = "bm25"
+COUNTS = ("documents", "passages", "queries", "judgments")
 BEIR = "`python -m cai_pyserini.beir`"
+
+
+@dataclass
+class Results:
+    """The results of an experiment, as in results.json; `systems` maps a name to means over queries.
+
+    Without qrels, there are no measures among these means; without queries, there are no systems.
+    """
+
+    collection: str
+    encoder: str
+    split: str
+    systems: dict[str, dict[str, float]]
+    comparisons: dict[str, dict[str, float | None]]  # against the baseline: difference and p
+    timings_s: dict[str, float]  # stage -> seconds
+    index_bytes: dict[str, int]
+    searches: dict[str, str]  # index -> a system that searches it
+    nonzeros_per_document: float | None  # of SPLADE's raw vectors
+    best: dict[str, str]  # what is needed at query time -> the best system
+    alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
+    gains: dict[str, dict[str, float | None]]  # adapted system -> difference to the same before adaptation, and p
+    decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
+    counts: dict[str, int | float]
+    settings: dict[str, Any]  # see Experiment.record
+    precision: str | None  # of the encoding
+    quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
+    versions: dict[str, str]
+    published: list[dict[str, Any]]
+
+    @property
+    def scored(self) -> bool:
+        return any(MEASURES[0] in row for row in self.systems.values())
 
 
 class RunFolder:
@@ -37,6 +72,15 @@ class RunFolder:
         self.folder = folder
         self._given = experiment
         self._encoders: dict[str, Encoder] = {}
+        self.checked = folder / "collection.json"  # the counts of the checked collection
+        self.results_file = folder / "results.json"
+        self.report = folder / "report.md"
+        self.lock = folder / ".lock"
+        self.adapted = folder / "adapted"  # the adapted SPLADE encoder
+        self.adapted_dense = self.adapted / "dense"  # and dense encoder
+        self.weights = folder / "weights.json"  # of BM25 + SPLADE + dense
+        self.words = folder / "words"  # of the documents, for joint indexes
+        self.vectors = folder / "vectors"  # all raw ones
 
     # What a run has found
 
@@ -66,48 +110,6 @@ class RunFolder:
 
     # Where files are
 
-    @property
-    def checked(self) -> Path:
-        """The result of checking the collection, with its counts."""
-        return self.folder / "collection.json"
-
-    @property
-    def results_file(self) -> Path:
-        return self.folder / "results.json"
-
-    @property
-    def report(self) -> Path:
-        return self.folder / "report.md"
-
-    @property
-    def lock(self) -> Path:
-        return self.folder / ".lock"
-
-    @property
-    def adapted(self) -> Path:
-        """The adapted SPLADE encoder."""
-        return self.folder / "adapted"
-
-    @property
-    def adapted_dense(self) -> Path:
-        """The adapted dense encoder."""
-        return self.adapted / "dense"
-
-    @property
-    def weights(self) -> Path:
-        """The weights of BM25 + SPLADE + dense."""
-        return self.folder / "weights.json"
-
-    @property
-    def words(self) -> Path:
-        """The words of the documents, for joint indexes."""
-        return self.folder / "words"
-
-    @property
-    def vectors(self) -> Path:
-        """All raw vectors."""
-        return self.folder / "vectors"
-
     def idf(self, system: System) -> Path:
         """The IDF of the tokens of a system's encoder."""
         return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
@@ -119,7 +121,7 @@ class RunFolder:
     def vectors_of(self, system: System, role: Role = "documents") -> Path:
         """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder
         depend on the IDF."""
-        split = self.experiment.split
+        split = self.experiment.collection.split
         name = f"documents{'-smooth' * system.smooth}" if role == "documents" else f"queries-{split}"
         prefix = f"{system.index}-" if system.kind == "dense" else ADAPTED * system.adapted
         return self.vectors / f"{prefix}{name}"
@@ -156,24 +158,24 @@ class RunFolder:
             source = self.experiment.collection.source
             raise CaiError(f"{self.folder} was not run on {source} as it is now: run {BEIR} again")
         if "left_out_judgments" not in checked.stats:
-            collection.set_missing(self.experiment.split, frozenset())
+            collection.set_missing(self.experiment.collection.split, frozenset())
         return collection
 
     @cached_property
     def topics(self) -> dict[str, str]:
-        return self.collection.topics(self.experiment.split)
+        return self.collection.topics(self.experiment.collection.split)
 
     @property
     def has_queries(self) -> bool:
-        return self.collection.has_queries(self.experiment.split)
+        return self.collection.has_queries(self.experiment.collection.split)
 
     @property
     def has_qrels(self) -> bool:
-        return self.collection.has_qrels(self.experiment.split)
+        return self.collection.has_qrels(self.experiment.collection.split)
 
     @cached_property
     def qrels(self) -> Qrels | None:
-        return self.collection.qrels(self.experiment.split) if self.has_qrels else None
+        return self.collection.qrels(self.experiment.collection.split) if self.has_qrels else None
 
     def encoder(self, system: System) -> Encoder:
         """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError for an
@@ -198,12 +200,11 @@ class RunFolder:
         if config.overlap is not None:
             return None
         checkpoint = checkpoint_folder(config)
-        tokenizer = Tokenizer(checkpoint)
-
-        def lengths(texts: Sequence[str]) -> list[int]:
-            return [len(tokens) for tokens in tokenizer.encode(texts, max_length=None)]
-
-        return Reading(lengths, config.max_document_length, checkpoint_digest(checkpoint, tokenizer_only=True))
+        return Reading(
+            Tokenizer(checkpoint).lengths,
+            config.max_document_length,
+            checkpoint_digest(checkpoint, tokenizer_only=True),
+        )
 
     def queries(self, system: System) -> Queries:
         """The queries in the form that a system's index takes."""
@@ -215,7 +216,6 @@ class RunFolder:
         return Queries(self.topics, self.encoder(system), "splade", self.vectors_of(system, "queries"), words)
 
     def documents(self, system: System) -> Vectors:
-        """The raw vectors of the documents."""
         return Vectors(self.vectors_of(system))
 
     def impacts_of(self, system: System) -> Impacts:

@@ -124,7 +124,8 @@ def parse_system(name: str) -> System:
     if prefix == "hybrid" and parts:
         parts = (BM25, *parts)
     known = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
-    if not known or (exact and not _can_be_exact(parts, fusion)):
+    any_can_be_scored = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
+    if not known or (exact and not any_can_be_scored):
         raise CaiError(f"no system {name!r}; systems are {NAMES}")
     return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
 
@@ -150,18 +151,12 @@ def _split(names: str) -> tuple[System, ...]:
     return ()
 
 
-def _can_be_exact(parts: Iterable[System], fusion: str) -> bool:
-    """Whether the parts of a hybrid can score any document, and its fusion uses scores."""
-    return FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
-
-
 def with_parts(systems: Iterable[System]) -> list[System]:
     """The systems and all of their parts, each once; parts come first."""
     return list(dict.fromkeys(part for system in systems for part in system.walk()))
 
 
 def sparse_systems(config: EncoderConfig) -> list[str]:
-    """The SPLADE systems that suit an encoder."""
     sparse = ["splade-doc", "splade-doc-idf"]
     if config.query == "splade":
         sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]

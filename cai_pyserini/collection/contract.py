@@ -126,11 +126,9 @@ class Collection(ABC):
         return contents
 
     def has_queries(self, split: str) -> bool:
-        """Whether there are queries."""
         return True
 
     def has_qrels(self, split: str) -> bool:
-        """Whether there are qrels."""
         return True
 
     def topics(self, split: str) -> dict[str, str]:
@@ -280,7 +278,6 @@ class Collection(ABC):
         return topics
 
     def _warn(self, kind: str, message: str) -> None:
-        """Log a warning, only one of each kind."""
         if kind not in self._warned:
             self._warned.add(kind)
             logger.warning("%s", message)

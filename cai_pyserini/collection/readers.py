@@ -5,8 +5,13 @@ from pathlib import Path
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.hpo import Hpo
-from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.core.config import IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
+
+
+def load_collection(spec: str) -> Collection:
+    """The collection that `spec` refers to, see load_index_config."""
+    return open_collection(load_index_config(spec))
 
 
 def open_collection(config: IndexConfig) -> Collection:

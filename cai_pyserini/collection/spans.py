@@ -1,4 +1,4 @@
-"""Parts of texts: passages to search, and random spans that stand in for queries where there are none."""
+"""Parts of texts and streams: passages to search, random spans that stand in for queries, and random samples."""
 
 import random
 
@@ -31,3 +31,21 @@ def random_span(text: str, draw: random.Random) -> str | None:
         return None
     start = draw.randrange(len(words) - length + 1)
     return " ".join(words[start : start + length])
+
+
+class Reservoir[T]:
+    """A sample of at most `size` of the items added, each with the same probability (algorithm R, Vitter 1985)."""
+
+    def __init__(self, size: int, draw: random.Random):
+        self.size = size
+        self.items: list[T] = []
+        self.seen = 0
+        self._draw = draw
+
+    def add(self, item: T) -> None:
+        """Take the item, perhaps in another's place, or leave it."""
+        self.seen += 1
+        if len(self.items) < self.size:
+            self.items.append(item)
+        elif (place := self._draw.randrange(self.seen)) < self.size:
+            self.items[place] = item

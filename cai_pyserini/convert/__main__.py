@@ -1,9 +1,6 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 DESCRIPTION = "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all articles with a title or an abstract"
@@ -20,19 +17,19 @@ class ConvertSettings(Settings):
 class PubmedSettings(ConvertSettings):
     """Convert the XML files of PubMed's baseline, followed by its update files."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.convert pubmed --input baseline/*.xml.gz --output corpora/pubmed"
+    example = "python -m cai_pyserini.convert pubmed --input baseline/*.xml.gz --output corpora/pubmed"
 
 
 class S2orcSettings(ConvertSettings):
     """Convert JSONL files: the metadata of S2ORC's 2020 release, or Semantic Scholar's abstracts."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.convert s2orc --input metadata/*.jsonl.gz --output corpora/s2orc"
+    example = "python -m cai_pyserini.convert s2orc --input metadata/*.jsonl.gz --output corpora/s2orc"
 
 
 class BioasqSettings(ConvertSettings):
     """Convert the articles of BioASQ's Task A (allMeSH_*.json), and the questions of its Task B."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.convert bioasq --input allMeSH_2020.json --questions 8B*_golden.json "
         "--output data/bioasq"
     )
@@ -43,7 +40,7 @@ class BioasqSettings(ConvertSettings):
 COMMANDS = {"pubmed": PubmedSettings, "s2orc": S2orcSettings, "bioasq": BioasqSettings}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     given = parse(COMMANDS, argv, "python -m cai_pyserini.convert", DESCRIPTION)
     source = next(name for name, kind in COMMANDS.items() if type(given) is kind)
     questions = given.questions if isinstance(given, BioasqSettings) else []

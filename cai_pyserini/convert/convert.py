@@ -21,6 +21,7 @@ from cai_pyserini.collection.ids import Ids
 from cai_pyserini.convert.sources import READERS, Question, one_line, read_questions
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import remove
 from cai_pyserini.core.terminal import progress
 
 
@@ -49,7 +50,7 @@ def convert(
         return {"articles": counts} | ({"questions": _write_questions(questions, found, folder)} if questions else {})
 
     artifact.make(output, recipe, write)
-    artifact.remove(intermediate)
+    remove(intermediate)
     return output
 
 

@@ -24,12 +24,16 @@ from typing import Any
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import MANIFEST, PARTIAL, own_suffix, remove_leftovers
-from cai_pyserini.core.files import atomic_write as atomic_write
-from cai_pyserini.core.files import folder_bytes as folder_bytes
-from cai_pyserini.core.files import remove as remove
-from cai_pyserini.core.files import sync as sync
-from cai_pyserini.core.files import write_text as write_text
+from cai_pyserini.core.files import (
+    MANIFEST,
+    PARTIAL,
+    atomic_write,
+    own_suffix,
+    remove,
+    remove_leftovers,
+    sync,
+    write_text,
+)
 from cai_pyserini.core.identity import Recipe as Recipe
 from cai_pyserini.core.identity import changes
 from cai_pyserini.core.identity import digest as digest
@@ -198,7 +202,6 @@ def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
 
 
 def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float) -> str:
-    """The text of a manifest, which marks an artifact as complete."""
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
     return json.dumps(asdict(Manifest(recipe, digest(recipe), stats, files, _versions(), now())), indent=1) + "\n"
 
@@ -253,7 +256,10 @@ def _versions() -> dict[str, str]:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one of ours that is damaged."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one that is missing, and for one
+    of ours that is damaged."""
+    if not path.is_file():
+        raise CaiError(f"no file {path}")
     require_if_ours(path)
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)
@@ -318,8 +324,7 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def require(path: Path, *stages: str) -> Manifest:
-    """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, incomplete or of another
-    stage."""
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage."""
     return _require(path, stages, path.is_file())
 
 

@@ -59,7 +59,6 @@ def connected(address: str) -> Iterator[None]:
 
 
 def has_gpus() -> bool:
-    """Whether the cluster has GPUs."""
     import ray
 
     return bool(ray.cluster_resources().get("GPU"))

@@ -16,16 +16,19 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
 JOINT_BITS = 7  # more of them changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
 logger = logging.getLogger(__name__)
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
 
-Shapes = Literal["vectors", "impacts", "queries"]  # what a setting of an encoder shapes: the results named after it
+# What a setting of an encoder shapes, of documents and of queries.
+Shapes = Literal["vectors", "impacts", "query vectors", "queries"]
 
 
 def shapes(what: Shapes, default: Any = ..., **constraints: Any) -> Any:
-    """A setting that shapes the vectors of documents, their impacts, or queries."""
+    """A setting that shapes the vectors of documents, their impacts, the vectors of queries, or the queries that are
+    made of these for an index. A result is made again when a setting changes that shapes it."""
     return Field(default, json_schema_extra={"shapes": what}, **constraints)
 
 
@@ -49,7 +52,7 @@ class EncoderConfig(Settings):
     revision: str | None = None  # of a Hugging Face model
     max_document_length: int = shapes("vectors", 256, ge=3)  # word pieces, [CLS] and [SEP] included
     overlap: int | None = shapes("vectors", None, ge=0)  # word pieces; documents are read in windows that overlap by it
-    max_query_length: int = shapes("queries", 256, ge=3)
+    max_query_length: int = shapes("query vectors", 256, ge=3)
     query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: word pieces without a model (SPLADE-Doc)
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
     idf_power: float = shapes("impacts", 1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
@@ -174,7 +177,6 @@ def load_index_config(spec: str) -> IndexConfig:
 
 
 def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
-    """The names in encoders/ or index_configs/."""
     return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
 
 

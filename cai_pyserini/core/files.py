@@ -84,5 +84,4 @@ def sync(*paths: Path) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The total size of the files in a folder, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

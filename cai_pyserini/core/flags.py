@@ -34,6 +34,12 @@ BATCH_SIZE = flag(
     "model, such as 16 for splade-tiny; on a GPU 256)",
     ge=1,
 )
+QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
+REMOVE_QUERY = flag(
+    None,
+    "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
+    "(default: the collection's, usually auto)",
+)
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 

@@ -182,7 +182,6 @@ def java_class(name: str) -> Any:
 
 
 def java_map(items: dict[str, Any]) -> Any:
-    """A mutable java.util.HashMap."""
     result = java_class("java.util.HashMap")()
     for key, value in items.items():
         result.put(key, value)

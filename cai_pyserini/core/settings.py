@@ -28,6 +28,7 @@ def _on_this_machine(value: object) -> object:
 
 FORMATTER = argparse.RawDescriptionHelpFormatter
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
+Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
 PathOrUrl = Annotated[Path, BeforeValidator(as_path)]  # a URL in an object store is a StorePath
 
 
@@ -123,14 +124,11 @@ def flag(
 
 
 @overload
-def parse[S: Settings](kinds: type[S], argv: Sequence[str] | None, prog: str) -> S: ...
+def parse[S: Settings](kinds: type[S], argv: Argv, prog: str) -> S: ...
 @overload
-def parse(kinds: Mapping[str, type[Settings]], argv: Sequence[str] | None, prog: str, description: str) -> Any: ...
+def parse(kinds: Mapping[str, type[Settings]], argv: Argv, prog: str, description: str) -> Any: ...
 def parse(
-    kinds: type[Settings] | Mapping[str, type[Settings]],
-    argv: Sequence[str] | None,
-    prog: str,
-    description: str = "",
+    kinds: type[Settings] | Mapping[str, type[Settings]], argv: Argv, prog: str, description: str = ""
 ) -> Settings:
     """Parse a command line into settings; with several kinds, its first argument is the name of one of them.
 

@@ -58,6 +58,5 @@ def run(steps: Sequence[Step]) -> dict[str, float]:
 
 
 def print_plan(steps: Sequence[Step]) -> None:
-    """Print the plan, a line for each step."""
     for step, reason in plan(steps):
         print(f"{step.name:<52} {'up to date' if reason is None else f'must run: {reason}'}")

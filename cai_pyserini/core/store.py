@@ -84,7 +84,7 @@ class StorePath(PosixPath):
     def open(
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *more: Any, **options: Any
     ) -> Any:
-        """Open a file for reading; `upload`, and core.artifact.atomic_write, write one."""
+        """Open a file for reading; `upload`, and core.files.atomic_write, write one."""
         if mode not in ("r", "rb"):
             self.__fspath__()
         file = io.BufferedReader(_Reader(self), BLOCK)
@@ -93,12 +93,7 @@ class StorePath(PosixPath):
     def mkdir(self, *more: Any, **options: Any) -> None:
         """Do nothing: a folder exists while a file is in it."""
 
-    def touch(self, *more: Any, **options: Any) -> None:
-        """Write an empty file."""
-        self.put("")
-
     def put(self, text: str) -> None:
-        """Write a small file."""
         self._write("pipe_file", str(self), text.encode())
 
     def unlink(self, missing_ok: bool = False) -> None:
@@ -106,11 +101,9 @@ class StorePath(PosixPath):
             self._call("rm_file", str(self))
 
     def upload(self, source: Path) -> None:
-        """Write a copy of a file on this machine."""
         self._write("put_file", str(source), str(self))
 
     def download(self, target: Path) -> None:
-        """Copy the file to one on this machine."""
         self._call("get_file", str(self), str(target))
 
     def _info(self) -> dict[str, Any] | None:

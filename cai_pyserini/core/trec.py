@@ -5,9 +5,11 @@ query id, then by falling score, then by document id.
 """
 
 import io
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -15,10 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from cai_pyserini.core.artifact import atomic_write, require_if_ours
+from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
 
+logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
 PART = 1 << 18  # hits that are read at a time
@@ -26,7 +30,6 @@ BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
-    """Build a run from the hits of each query, by query id."""
     queries = np.repeat(np.array(list(hits), object), [len(found) for found in hits.values()])
     documents = np.array([document for found in hits.values() for document, _ in found], object)
     scores = np.array([score for found in hits.values() for _, score in found], np.float64)
@@ -68,7 +71,6 @@ def ranks(run: pd.DataFrame) -> np.ndarray:
 
 
 def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The best `depth` hits of each query."""
     return run[ranks(run) <= depth]
 
 
@@ -208,3 +210,32 @@ def _broken(path: Path, reason: str) -> CaiError:
                 return CaiError(f"{path}:{number}: document {document!r} is listed twice for query {query!r}")
             seen.add(tuple(columns[0:3:2]))
     return CaiError(f"{path}: not a TREC run ({reason})" if any(seen) else f"{path}: the run is empty")
+
+
+def run_digest(run: Path) -> str:
+    """A digest of a run: of its recipe if this package made it, else of its bytes."""
+    if not run.is_file():
+        raise CaiError(f"no run {run}")
+    manifest = require_if_ours(run)
+    return manifest.digest if manifest else file_digest(run)
+
+
+def removes_query(setting: Literal["auto", "always", "never"], qrels: Mapping[str, Mapping[str, int]] | None) -> bool:
+    """Whether to remove hits that have the id of their query from a run.
+
+    They are the query itself where queries are documents of the collection, as in ArguAna. With `auto`, they are kept
+    if there are no qrels, or, with a warning, if the qrels judge one relevant: then the ids are equal by chance.
+    """
+    if setting != "auto":
+        return setting == "always"
+    if qrels is None:
+        return False
+    relevant = [query for query, grades in qrels.items() if grades.get(query, 0) > 0]
+    if relevant:
+        logger.warning(
+            "the qrels judge document %r relevant to the query of the same id (%d such queries): hits with the id of "
+            "their query are kept",
+            relevant[0],
+            len(relevant),
+        )
+    return not relevant

@@ -18,7 +18,7 @@ from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.models.windows import Done
+from cai_pyserini.models.tokenizer import Done
 from cai_pyserini.vectors.shards import (
     NAMES,
     SHARD,
@@ -75,7 +75,6 @@ def encode(
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
-    """What the vectors depend on."""
     texts = collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split))
     return artifact.recipe("encode", {"texts": texts, "encoder": encoder.identity(role)}, role=role)
 

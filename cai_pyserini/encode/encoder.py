@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.models.checkpoint import (
     checkpoint_digest,
     checkpoint_folder,
@@ -15,6 +14,7 @@ from cai_pyserini.models.checkpoint import (
     require_safetensors,
 )
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
+from cai_pyserini.models.idf import load_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ class Encoder:
         return artifact.digest([digest, artifact.file_digest(self.projection)]) if self.projection else digest
 
     def precision(self, role: Role) -> Precision:
-        """The precision for documents or queries."""
         return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
     def max_length(self, role: Role) -> int:
@@ -71,15 +70,12 @@ class Encoder:
 
     def identity(self, role: Role) -> dict[str, Any]:
         """What the vector of a document or query depends on, apart from its text: digests and settings."""
-        shaping = self.config.shaping("vectors")
-        if role == "queries":
-            shaping = {"max_query_length": self.config.max_query_length}
         return {
             "checkpoint": self.digest,
             "kind": self.config.kind,
             "precision": self.precision(role),
             "idf": self.idf,
-            **shaping,
+            **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
 
     @property
@@ -105,7 +101,6 @@ class Encoder:
         return config.idf_folder if config.kind == "dense" and config.idf_power else None
 
     def load(self, role: Role) -> "Splade | Dense":
-        """The model for documents or queries."""
         precision = self.precision(role)
         if precision not in self._models:
             if self.config.kind == "splade":

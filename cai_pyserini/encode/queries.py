@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 LARGEST = 2**31 - 1  # weight of a term: Java's largest int
@@ -51,8 +52,7 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
 
 
 def pruned(query: dict[str, int], count: int) -> dict[str, int]:
-    """A query with only the `count` largest weights of the model's terms; ties keep the earlier term. Words of BM25
-    stay."""
+    """A query with only the `count` largest weights of the model's terms; ties keep the earlier. Words of BM25 stay."""
     of_model = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
     left_out = set(of_model[count:])
     return {term: weight for term, weight in query.items() if term not in left_out}
@@ -75,7 +75,6 @@ class WordQueries:
     config: EncoderConfig
 
     def impacts(self, text: str, query: Representation | None = None) -> dict[str, int]:
-        """Query weights of the words of a text."""
         joint = self.config.joint
         if joint is None or self.config.range is None:
             raise ValueError("not the encoder of a joint index")
@@ -165,9 +164,7 @@ class Queries:
         """Raw vectors in the order of the topics."""
         if self.stored:
             vectors = Vectors(self.stored)
-            shards = [shard.vectors for shard in vectors]
-            stack = np.vstack(shards) if vectors.kind == "dense" else vstack(shards, format="csr")
-            return Encoded(stack, vectors.manifest.stats["seconds"])
+            return Encoded(stacked([shard.vectors for shard in vectors]), vectors.manifest.stats["seconds"])
         if self.encoder is None:
             raise ValueError("queries that stay text have no vectors")
         texts = list(self.topics.values())

@@ -16,8 +16,7 @@ from ir_measures.measures import MeanAgg, registry
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import ranks, read_parts, scores_by_query
-from cai_pyserini.fusion.fuse import run_digest
+from cai_pyserini.core.trec import ranks, read_parts, run_digest, scores_by_query
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
 PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
@@ -109,5 +108,4 @@ def _up_to(run: pd.DataFrame, cutoff: int) -> pd.DataFrame:
 
 
 def mean(values: dict[str, float]) -> float:
-    """The mean over queries."""
     return sum(values.values()) / len(values)

@@ -45,7 +45,6 @@ def compare_pairs(pairs: Mapping[str, tuple[dict[str, float], dict[str, float]]]
 
 
 def _p(baseline: dict[str, float], values: dict[str, float]) -> float | None:
-    """The p of the paired t-test, if there is one."""
     differences = [values[query] - baseline[query] for query in baseline]
     if len(differences) < MIN_QUERIES:
         return None

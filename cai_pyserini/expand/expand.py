@@ -8,8 +8,7 @@ compared with each other, not with those of other words, some of which are near 
 the dense encoder knows, above all synonyms, and is searched without a model.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, write_shards
+from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
 WORDS = 100  # words added per document
 LEAST = 1.0  # the least z; a weight is the excess over it
@@ -47,7 +46,7 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         columns = {word: column for column, word in enumerate(all_words) if word in in_lexicon}
         columns_of_lexicon = np.array([columns[line["word"]] for line in lexicon], np.int32)
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
-        pairs = progress(_pairs(words, dense), dense.shards, "expand", "shard")
+        pairs = progress(paired(words, dense), dense.shards, "expand", "shard")
 
         def expanded(pair: tuple[Any, Any]) -> Shard:
             counts, vectors = pair
@@ -109,13 +108,3 @@ class Near:
             data.append(weights[row, place])
         entries = np.concatenate(data), (np.concatenate(rows), np.concatenate(indices))
         return csr_matrix(entries, shape=(len(documents), len(self._vectors)))
-
-
-def _pairs(words: Vectors, dense: Vectors) -> Iterator[tuple[Shard, Shard]]:
-    """The shards of both. Raises CaiError if they have different documents."""
-    for counts, vectors in zip_longest(words, dense):
-        if counts is None or vectors is None or counts.ids != vectors.ids:
-            raise CaiError(
-                f"{dense.folder} and {words.folder} have different documents: encode and count the same collection"
-            )
-        yield counts, vectors

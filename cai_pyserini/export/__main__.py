@@ -1,12 +1,10 @@
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
+from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
-QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
 IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
 PREFIX = "python -m cai_pyserini.export"
 
@@ -24,7 +22,7 @@ class SentenceTransformers(EncoderExport):
     has one. A token that occurs twice in a query counts once there, and twice here.
     """
 
-    example: ClassVar[str] = (
+    example = (
         f"{PREFIX} sentence-transformers --encoder runs/hpo/splade-tiny/indexes/splade-idf --query bow --output cai"
     )
 
@@ -36,7 +34,7 @@ class Anserini(EncoderExport):
     here, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
     """
 
-    example: ClassVar[str] = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
+    example = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
 
 
 class DocumentExport(Settings):
@@ -57,7 +55,7 @@ class Milvus(DocumentExport):
     The environment variable MILVUS_TOKEN has the token of a server that needs one.
     """
 
-    example: ClassVar[str] = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
+    example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
     name: str = flag("cai", "name of the collection in Milvus")
 
@@ -72,24 +70,24 @@ class OpenSearch(DocumentExport):
     Each line of queries.jsonl has the id of a query and the `body` of its search.
     """
 
-    example: ClassVar[str] = f"{PREFIX} opensearch {IMPACTS} --collection hpo --output opensearch"
+    example = f"{PREFIX} opensearch {IMPACTS} --collection hpo --output opensearch"
 
 
 class Elasticsearch(OpenSearch):
     __doc__ = (OpenSearch.__doc__ or "").replace("OpenSearch", "Elasticsearch").replace("opensearch", "elasticsearch")
-    example: ClassVar[str] = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --output elasticsearch"
+    example = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --output elasticsearch"
 
 
 class Ciff(DocumentExport):
     """Write impacts in the Common Index File Format, which PISA and BMP import."""
 
-    example: ClassVar[str] = f"{PREFIX} ciff {IMPACTS} --output ciff"
+    example = f"{PREFIX} ciff {IMPACTS} --output ciff"
 
 
 class Seismic(DocumentExport):
     """Write impacts and queries as the JSONL that Seismic reads."""
 
-    example: ClassVar[str] = f"{PREFIX} seismic {IMPACTS} --collection hpo --output seismic"
+    example = f"{PREFIX} seismic {IMPACTS} --collection hpo --output seismic"
 
 
 FORMATS: dict[str, type[Settings]] = {
@@ -110,7 +108,7 @@ MODULES = {  # of the extra `export`
 }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(FORMATS, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
     format = next(name for name, kind in FORMATS.items() if type(settings) is kind)
     require_modules(MODULES.get(format, ()), "export")

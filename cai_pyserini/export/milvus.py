@@ -14,7 +14,7 @@ from typing import Any
 
 from pymilvus import DataType, MilvusClient, MilvusException
 
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.export.source import TIES, Keys, Source, without_impacts
 
@@ -53,7 +53,7 @@ def export_milvus(source: Source, output: Path, uri: str, collection: str) -> ar
     made = artifact.read_manifest(output)
     ours = made is not None and made.recipe["settings"].get("to") == settings
     if ours and not client.has_collection(collection):
-        artifact.remove(output)  # so that the collection is made again
+        files.remove(output)  # so that the collection is made again
     if not ours and client.has_collection(collection):
         raise CaiError(
             f"{shown} has a collection {collection!r} that {output} does not belong to; choose another --name"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
@@ -16,9 +16,9 @@ from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.models.idf import idf_digest
+from cai_pyserini.words.analyzer import word_queries
 
-LOSES = "loses"  # in the statistics of an export: what the format cannot hold, in sentences
 TIES = "the order of documents with equal scores"
 
 Vector = dict[str, int]
@@ -73,14 +73,14 @@ class Source:
         """Make the artifact `output`, with the encoder.yaml that further queries are encoded with."""
         inputs = {
             "impacts": self.manifest.digest,
-            "encoder": self.config.shaping("queries"),
+            "encoder": self.config.shaping("query vectors", "queries"),
             "queries": self._queries.identity if self._queries.topics else None,
         }
         recipe = artifact.recipe("export", inputs, format=format, to=settings)
 
         def make(folder: Path) -> artifact.Stats:
             loses = write(self, folder)
-            artifact.write_text(folder / "encoder.yaml", encoder_yaml(self.config, output))
+            files.write_text(folder / "encoder.yaml", encoder_yaml(self.config, output))
             stats = self.manifest.stats
             return {
                 "documents": stats["vectors"],
@@ -88,8 +88,8 @@ class Source:
                 "queries": len(self._queries.topics),
                 "document_scale": stats["document_scale"],
                 "query_scale": self.config.query_scale,
-                "bytes": artifact.folder_bytes(folder),
-                LOSES: [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
+                "bytes": files.folder_bytes(folder),
+                "loses": [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
             }
 
         return artifact.require(artifact.make(output, recipe, make), "export")
@@ -140,15 +140,18 @@ def export_encoder(
     representation = query or config.query
     inputs = {
         "checkpoint": checkpoint_digest(checkpoint),
-        "encoder": config.shaping("vectors", "impacts", "queries"),
-        "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
+        "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
+        "idf": idf_digest(config.idf_folder),
     }
     recipe = artifact.recipe("export", inputs, format=format, query=representation)
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
-        if config.keep_query_terms and not config.rescore and representation == "splade":
-            loses.append(f"query pruning: queries keep all their terms, not the {config.keep_query_terms} largest")
-        return {"bytes": artifact.folder_bytes(folder), LOSES: loses}
+        if representation == "splade":
+            two_steps = {"keep_query_terms", "rescore"} if config.rescore else set()  # which score all terms
+            kept = {"query"} | two_steps
+            others = {key: value for key, value in config.shaping("queries").items() if key not in kept}
+            loses += [f"the setting {key}, {value}: queries are encoded without it" for key, value in others.items()]
+        return {"bytes": files.folder_bytes(folder), "loses": loses}
 
     return artifact.require(artifact.make(output, recipe, make), "export")

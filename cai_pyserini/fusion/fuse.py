@@ -13,7 +13,7 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import categories, read_parts, top, write_parts
+from cai_pyserini.core.trec import categories, read_parts, run_digest, top, write_parts
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
 
 logger = logging.getLogger(__name__)
@@ -162,14 +162,6 @@ def _concatenated(columns: Sequence[pd.Categorical]) -> pd.Categorical:
     places = np.split(ids.codes, np.cumsum([len(names) for names in known[:-1]]))
     codes = [place[column.codes] for place, column in zip(places, columns, strict=True)]
     return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)
-
-
-def run_digest(run: Path) -> str:
-    """A digest of a run: of its recipe if this package made it, else of its bytes."""
-    if not run.is_file():
-        raise CaiError(f"no run {run}")
-    manifest = artifact.require_if_ours(run)
-    return manifest.digest if manifest else artifact.file_digest(run)
 
 
 def add_latency(own: float, runs: Sequence[Path]) -> float | None:

@@ -15,9 +15,9 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
+from cai_pyserini.core.trec import read_run, run_digest, run_of, scores_by_query, top, write_run
 from cai_pyserini.encode.queries import Queries
-from cai_pyserini.fusion.fuse import add_latency, run_digest
+from cai_pyserini.fusion.fuse import add_latency
 from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import open_searcher
@@ -63,8 +63,6 @@ def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, 
 
 
 def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Scorer:
-    """A scorer with BM25 in an index of text."""
-
     def score(candidates: Candidates) -> Scores:
         searcher = open_searcher(index, k1, b)
         assert isinstance(searcher, LuceneSearcher)
@@ -88,8 +86,6 @@ def impact_scorer(index: Path, vectors: Path, words: Path, expansion: Path, quer
 
 
 def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
-    """A scorer with dot products of dense vectors."""
-
     def score(candidates: Candidates) -> Scores:
         return vector_scores(candidates, list(queries.topics), queries.encoded.vectors, Vectors(vectors))
 

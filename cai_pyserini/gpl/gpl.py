@@ -68,7 +68,6 @@ def _negatives(settings: DenseSettings | SpladeSettings, queries: int, candidate
 
 
 def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) -> Path:
-    """The run of an encoder for the generated queries."""
     name = "dense" if encoder.kind == "dense" else "splade" if encoder.query == "splade" else "splade-doc"
     collection, system = load_index_config(str(generated)).replace(split="train"), parse_system(name)
     experiment = Experiment(collection=collection, encoder=encoder, device=device, dense=encoder)

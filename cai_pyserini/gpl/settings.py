@@ -1,6 +1,6 @@
 """The settings of GPL; those of single steps can be given in YAML files."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from cai_pyserini.core.flags import COLLECTION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
@@ -13,7 +13,7 @@ class GplSettings(Settings):
     If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.gpl --collection scifact --base splade-tiny --retrievers minilm "
         "--generator BeIR/query-gen-msmarco-t5-base-v1 --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 "
         "--output models/gpl"

@@ -1,9 +1,6 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
 CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of the encoder's settings
 
@@ -11,9 +8,7 @@ CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of
 class ImpactSettings(Settings):
     """Weight raw vectors with IDF and quantize them to integer impacts, as JSON vectors for Lucene."""
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
-    )
+    example = "python -m cai_pyserini.impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
     vectors: PathOrUrl = VECTORS
     encoder: str = flag(help="encoder that the vectors were made with")
     output: PathOrUrl = OUTPUT_OR_URL
@@ -55,7 +50,7 @@ class ImpactSettings(Settings):
     threads: int = THREADS
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(ImpactSettings, argv, "python -m cai_pyserini.impact")
 
     from cai_pyserini.core import artifact

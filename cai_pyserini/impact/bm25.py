@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -24,13 +23,6 @@ from cai_pyserini.vectors.shards import Shard, Vectors
 
 NEAR = 0.5  # factor on the weights of near words, whose spread is about that of BM25's
 EXACT = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
-
-
-class Span(NamedTuple):
-    """A span of a document, and how often each of its words occurs in it."""
-
-    text: str
-    words: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -64,9 +56,9 @@ class Bm25:
         return jsonl.Lines(self.folder / "words.txt")
 
     @property
-    def spans(self) -> list[Span]:
-        """Spans of documents, which stand in for queries."""
-        return [Span(line["text"], line["words"]) for _, line in jsonl.read(self.folder / "spans.jsonl", ["text"])]
+    def spans(self) -> list[tuple[str, dict[str, int]]]:
+        """Spans of documents, which stand in for queries, each with its words and how often they occur."""
+        return [(line["text"], line["words"]) for _, line in jsonl.read(self.folder / "spans.jsonl", ["text"])]
 
     @cached_property
     def _statistics(self) -> tuple[np.ndarray, float]:
@@ -85,7 +77,6 @@ class Bm25:
         return map(self.shard, range(self.counts.shards))
 
     def shard(self, number: int) -> Shard:
-        """The weights of a shard."""
         near, counts = self.near, self.counts.shard(number)
         weights = self.weights(counts.vectors)
         return Shard(counts.ids, weights + NEAR * near.shard(number).vectors if near else weights)

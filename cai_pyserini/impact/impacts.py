@@ -24,16 +24,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, hstack
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation, encode_queries
-from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
+from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Shard, Vectors
 
@@ -84,7 +84,6 @@ class Impacts:
 
     @property
     def quantizer(self) -> Quantizer:
-        """The quantizer of SPLADE's weights."""
         return Quantizer.of(self.config.bits, self.config.range or 1.0)
 
     def __iter__(self) -> Iterator[Shard]:
@@ -111,7 +110,6 @@ class Impacts:
         return term_matrix(encoded.values(), self.terms)
 
     def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
-        """Write shards as JSON vectors."""
         for number in numbers:
             shard, loss = self.shard(number)
             with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
@@ -192,7 +190,7 @@ def write_impacts(
     require_encoded_with(vectors, config)
     inputs = {
         "vectors": vectors.manifest.digest,
-        "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
+        "idf": idf_digest(config.idf_folder),
         "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }
@@ -217,7 +215,7 @@ def write_impacts(
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
             written = sorted(progress(shards, vectors.shards, f"impacts {output.name}", "shard"))
         artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
-        artifact.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
+        files.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
         return {
             "vectors": len(vectors),
             "shards": vectors.shards,
@@ -255,14 +253,14 @@ def estimate_alpha(
 
     Raises CaiError if documents are too short to have spans, or too few.
     """
-    spans = [span for span in bm25.spans if span.words]
+    spans = [(text, words) for text, words in bm25.spans if words]
     kinds: list[Representation] = ["splade", "bow"]
     if bm25.alpha is not None:
         return dict.fromkeys(kinds, bm25.alpha)
     if not spans:
         raise CaiError(f"{bm25.folder}: the documents are too short to estimate alpha from them: give --alpha")
-    queries = {kind: encode_queries(encoder, [span.text for span in spans], kind) for kind in kinds}
-    words = term_matrix([span.words for span in spans], bm25.words)
+    queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
+    words = term_matrix([counts for _, counts in spans], bm25.words)
     bm25 = replace(bm25, expansion=None)
     best: dict[str, np.ndarray] = {kind: np.zeros((len(spans), 0)) for kind in (*kinds, "bm25")}
     bar = progress(vectors, vectors.shards, "alpha", "shard")

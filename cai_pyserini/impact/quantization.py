@@ -70,7 +70,6 @@ def loss_stats(sums: np.ndarray) -> dict[str, float]:
 
 
 def loss_text(loss: dict[str, float]) -> str:
-    """`loss_stats` in words."""
     return (
         f"relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the entries became 0, "
         f"{loss['clipped']:.2%} were clipped to the range"

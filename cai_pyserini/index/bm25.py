@@ -9,7 +9,7 @@ from itertools import batched, islice
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core import artifact, files, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.shards import shard_settings
@@ -62,15 +62,15 @@ def index_bm25(
         staging.mkdir()
         appended = queries_of_documents(generated, folder / "generated") if generated else None
         count = _stage_json(collection, staging, appended or (lambda id: []), shard_id, shard_num)
-        artifact.remove(folder / "generated")
+        files.remove(folder / "generated")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
         indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw)
-        artifact.remove(staging)
+        files.remove(staging)
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
         index.rmdir()
-        return {"kind": "bm25", "raw": raw, "documents": indexed, "bytes": artifact.folder_bytes(folder)}
+        return {"kind": "bm25", "raw": raw, "documents": indexed, "bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 

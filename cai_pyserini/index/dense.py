@@ -5,7 +5,7 @@ from pathlib import Path
 
 import faiss
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Vectors
@@ -36,7 +36,7 @@ def index_dense(vectors: Vectors, output: Path) -> Path:
             "kind": "dense",
             "raw": False,
             "documents": len(vectors),
-            "bytes": artifact.folder_bytes(folder),
+            "bytes": files.folder_bytes(folder),
             "checkpoint": vectors.encoder["checkpoint"],
             "idf": vectors.encoder["idf"],
         }

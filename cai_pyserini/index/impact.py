@@ -17,6 +17,7 @@ from cai_pyserini.collection.ids import Ids
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import folder_bytes, write_text
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import parse_checked, read_vectors
@@ -75,11 +76,11 @@ def index_impacts(
         }
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
-            artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))
+            write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"checkpoint": ours.stats["checkpoint"], "query_scale": config.query_scale}
             stats |= {key: ours.stats[key] for key in ("document_scale", "settings")}
             stats |= {"nonzeros": of_whole["nonzeros"]} if of_whole else {}
-        return stats | {"bytes": artifact.folder_bytes(folder)}
+        return stats | {"bytes": folder_bytes(folder)}
 
     artifact.make(output, recipe, write)
     if ours:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core import files, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.index.json_vectors import DELIMITER
 
@@ -98,7 +98,7 @@ def merge(parts: Sequence[Path], index: Path) -> None:
         if [*parts] != [index]:
             writer.addIndexes(*map(_directory, parts))
             for part in parts:
-                artifact.remove(part)
+                files.remove(part)
         writer.forceMerge(1)
         writer.close()
     except BaseException:

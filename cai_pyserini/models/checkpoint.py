@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core.artifact import digest, file_digest
-from cai_pyserini.core.config import EncoderConfig, names
+from cai_pyserini.core.config import EncoderConfig, load_encoder, names
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP, pip_path
 
@@ -33,6 +33,11 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
+
+
+def load_checkpoint(spec: str) -> Path:
+    """The local folder of the checkpoint that `spec` refers to, see load_encoder."""
+    return checkpoint_folder(load_encoder(spec))
 
 
 def require_safetensors(checkpoint: Path) -> None:

@@ -21,8 +21,8 @@ from safetensors.torch import load_file
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection
 from cai_pyserini.models.device import Precision
+from cai_pyserini.models.tokenizer import Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
-from cai_pyserini.models.windows import Windows
 
 
 class Dense(TextEncoder[np.ndarray]):

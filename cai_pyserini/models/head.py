@@ -57,8 +57,7 @@ class _MaxLogits(torch.autograd.Function):
 
 
 def _forward(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Floats are compared as the integers that their bits make: several times as fast, and the same order among
-    positive ones."""
+    """Floats are compared as integers of the same bits: several times as fast, and the same order if positive."""
     texts, length, _ = hidden.shape
     flat = hidden.flatten(0, 1)
     bits = BITS[hidden.dtype]

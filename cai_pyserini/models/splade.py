@@ -25,8 +25,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import max_logits
 from cai_pyserini.models.int8 import Int8Head
+from cai_pyserini.models.tokenizer import Done, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
-from cai_pyserini.models.windows import Done, Windows
 
 POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/experiments/long-documents.md)
 

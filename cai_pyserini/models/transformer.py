@@ -22,8 +22,7 @@ from cai_pyserini.core.finite import first_not_finite
 from cai_pyserini.models.checkpoint import max_positions, require_safetensors
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
-from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.windows import NAME, Done, Windows
+from cai_pyserini.models.tokenizer import NAME, Done, Tokenizer, Windows
 
 GPU_BATCH = 256  # texts of full length
 CPU_BATCH = 2048  # the same times the width of the model, so that what is between its layers stays in the cache

@@ -1,9 +1,6 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
-from cai_pyserini.core.settings import AnyPath, Settings, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, parse
 from cai_pyserini.plugin import hook
 
 
@@ -13,25 +10,25 @@ class Enable(Settings):
     This adds a file cai_pyserini.pth to the environment's site-packages. Pyserini's own files stay as they are.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin enable"
+    example = "python -m cai_pyserini.plugin enable"
 
 
 class Disable(Settings):
     """Undo `enable`."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin disable"
+    example = "python -m cai_pyserini.plugin disable"
 
 
 class Status(Settings):
     """Say whether the plugin is enabled; the exit code is 0 if it is, 1 if not."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin status"
+    example = "python -m cai_pyserini.plugin status"
 
 
 class ExportEncoder(Settings):
     """Write a folder that SpladeQueryEncoder of stock Pyserini loads, without this package."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin export-encoder --encoder splade-tiny --output splade-tiny"
+    example = "python -m cai_pyserini.plugin export-encoder --encoder splade-tiny --output splade-tiny"
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_FOLDER
 
@@ -44,9 +41,7 @@ class ExportTopics(Settings):
           --encoder topics/splade.jsonl --output run.trec
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.plugin export-topics --collection hpo --encoder splade-tiny --output topics"
-    )
+    example = "python -m cai_pyserini.plugin export-topics --collection hpo --encoder splade-tiny --output topics"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_FOLDER
@@ -64,7 +59,7 @@ COMMANDS: dict[str, type[Settings]] = {
 DESCRIPTION = "Use our encoders in Pyserini, or export them for a Pyserini without this package."
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Argv = None) -> int:
     settings = parse(COMMANDS, argv, "python -m cai_pyserini.plugin", DESCRIPTION)
     if isinstance(settings, ExportEncoder | ExportTopics):
         from cai_pyserini.collection.readers import open_collection

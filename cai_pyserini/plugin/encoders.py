@@ -25,11 +25,11 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
 from cai_pyserini.encode.queries import Query, Representation, as_terms, encode_queries, for_index  # noqa: E402
-from cai_pyserini.idf.idf import idf_weights  # noqa: E402
 from cai_pyserini.impact.quantization import Quantizer, prune, weighted  # noqa: E402
 from cai_pyserini.models.device import Precision  # noqa: E402
+from cai_pyserini.models.idf import idf_weights  # noqa: E402
 from cai_pyserini.retrieval.search import require_same_encoder  # noqa: E402
-from cai_pyserini.words.queries import word_queries  # noqa: E402
+from cai_pyserini.words.analyzer import word_queries  # noqa: E402
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
 

@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, checkpoint_folder, require_safetensors
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.words.analyzer import word_queries
 
 TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
 
@@ -46,8 +46,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
                 shutil.copy(path, folder / path.name)
         torch.save(state, folder / "pytorch_model.bin")
 
-    recipe = artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)})
-    return artifact.make(output, recipe, write)
+    return artifact.make(output, artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)}), write)
 
 
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:

@@ -116,7 +116,6 @@ def _register_searcher(module: Any) -> None:
 
 
 def _register_indexes(util: Any) -> None:
-    """Let Pyserini find prebuilt indexes in our registry first."""
     stock = util.download_prebuilt_index
 
     def download_prebuilt_index(index_name: str, *args: Any, **kwargs: Any) -> str:

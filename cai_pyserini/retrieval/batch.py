@@ -96,7 +96,6 @@ def _of_strings(handle: Any, build: Any) -> Any:
 
 
 def _then(first: Any, second: Any) -> Any:
-    """A handle that passes the result of the first to the second."""
     return _fed(second, 0, first)
 
 

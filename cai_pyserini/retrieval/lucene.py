@@ -21,7 +21,7 @@ from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.shards import Index, folders, open_reader, require_index
-from cai_pyserini.index.writer import delimited_analyzer
+from cai_pyserini.index.writer import delimited_analyzer, raw_json
 from cai_pyserini.retrieval import batch
 from cai_pyserini.retrieval.batch import MAPPER, QUERY, SEARCHER, STRING, Batch
 
@@ -39,6 +39,11 @@ class Stored(NamedTuple):
     id: str
     title: str
     contents: str  # what is searched, with the title
+
+    @property
+    def raw(self) -> str:
+        """Its stored form."""
+        return raw_json(self.id, self.title, self.contents)
 
 
 class LuceneIndex:
@@ -93,17 +98,14 @@ class LuceneIndex:
 
     @_READING
     def document_frequency(self, term: str) -> int:
-        """The number of documents that have a term."""
         return self._reader.docFreq(self._term(FIELD, term))
 
     @_READING
     def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
-        """Lucene's BM25 weight of a term in a document."""
         return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
 
     @jvm.using_java("closing an index")
     def close(self) -> None:
-        """Close the index."""
         self._reader.close()
 
 
@@ -147,7 +149,6 @@ class LuceneSearcher(LuceneIndex):
             self._two_steps = Batch(batch.two_step_search(self._searcher, build, self._order), self._json)
 
     def search(self, query: Query, hits: int) -> Hits:
-        """The best documents for one query."""
         (found,) = self._search([query], hits, 1)
         return found
 

@@ -6,14 +6,11 @@ import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
-from cai_pyserini.collection.contract import Qrels
-from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder
+from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import fold_passages, run_of, top, without_query, write_parts
@@ -22,7 +19,7 @@ from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneSearcher
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.words.analyzer import word_queries
 
 PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)
 WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code
@@ -36,31 +33,6 @@ def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoSt
     if require_index(index).stats["kind"] == "dense":
         return FaissSearcher(folders(index)[0])
     return LuceneSearcher(index, k1, b, two_step)
-
-
-def search_collection(
-    index: Index,
-    collection: IndexConfig,
-    output: Path,
-    encoder: str | None = None,
-    query: Representation | None = None,
-    device: str = "auto",
-    threads: int = 0,
-) -> Path:
-    """Write the run of a collection's queries, with the settings of the collection; see `queries_for`."""
-    opened, split = open_collection(collection), collection.split
-    qrels = opened.qrels(split) if opened.has_qrels(split) else None
-    return search(
-        index,
-        queries_for(folders(index)[0], opened.topics(split), encoder, query, device),
-        output,
-        hits=collection.hits,
-        remove_query=removes_query(collection.remove_query, qrels),
-        k1=collection.k1,
-        b=collection.b,
-        threads=threads,
-        passages=collection.passages is not None,
-    )
 
 
 def search(
@@ -180,24 +152,3 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
             f"{index} and the encoder {joint.name} weight the words of BM25 differently: search it with "
             f"--encoder {index}"
         )
-
-
-def removes_query(setting: Literal["auto", "always", "never"], qrels: Qrels | None) -> bool:
-    """Whether to remove hits that have the id of their query from a run.
-
-    They are the query itself where queries are documents of the collection, as in ArguAna. With `auto`, they are kept
-    if there are no qrels, or, with a warning, if the qrels judge one relevant: then the ids are equal by chance.
-    """
-    if setting != "auto":
-        return setting == "always"
-    if qrels is None:
-        return False
-    relevant = [query for query, grades in qrels.items() if grades.get(query, 0) > 0]
-    if relevant:
-        logger.warning(
-            "the qrels judge document %r relevant to the query of the same id (%d such queries): hits with the id of "
-            "their query are kept",
-            relevant[0],
-            len(relevant),
-        )
-    return not relevant

@@ -1,15 +1,15 @@
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, SPLIT, STRICT, THREADS
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, QUERY, REMOVE_QUERY, SPLIT, STRICT, THREADS
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
@@ -30,7 +30,7 @@ class SearchSettings(Settings):
     with its title, a snippet, and the terms or parts that its score consists of.
     """
 
-    example: ClassVar[str] = (
+    example = (
         'python -m cai_pyserini.search --run runs/hpo/splade-tiny --system joint-splade-idf "short fingers"\n'
         "  python -m cai_pyserini.search --index index --collection hpo --output run.trec"
     )
@@ -46,9 +46,7 @@ class SearchSettings(Settings):
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
     )
-    query: Literal["splade", "bow"] | None = flag(
-        None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)"
-    )
+    query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
     topics: AnyPath | None = flag(None, "a file of queries to search for: JSONL, Parquet, CSV, or TSV with id and text")
     output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
@@ -57,11 +55,7 @@ class SearchSettings(Settings):
     strict: bool | None = STRICT
     k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
     b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
-    remove_query: Literal["auto", "always", "never"] | None = flag(
-        None,
-        "whether to remove a hit that has the id of its query; auto: unless the qrels judge such a hit relevant "
-        "(default: the collection's, usually auto)",
-    )
+    remove_query: Literal["auto", "always", "never"] | None = REMOVE_QUERY
     threads: int = THREADS
 
     @model_validator(mode="after")
@@ -83,7 +77,7 @@ class SearchSettings(Settings):
         return self
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(SearchSettings, argv, "python -m cai_pyserini.search")
 
     from cai_pyserini.core.cache import index_here
@@ -96,15 +90,30 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _write_run(settings: SearchSettings) -> None:
+    from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.retrieval.search import search_collection
+    from cai_pyserini.core.trec import removes_query
+    from cai_pyserini.retrieval.search import queries_for, search
 
     assert settings.output and settings.collection  # SearchSettings checks it
     changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
-    collection = load_index_config(settings.collection).replace(**changes)
-    how = settings.encoder, settings.query, settings.device, settings.threads
-    stats = require(search_collection(settings.index, collection, settings.output, *how), "search").stats
+    config = load_index_config(settings.collection).replace(**changes)
+    collection, split = open_collection(config), config.split
+    qrels = collection.qrels(split) if collection.has_qrels(split) else None
+    topics = collection.topics(split)
+    run = search(
+        settings.index,
+        queries_for(settings.index[0], topics, settings.encoder, settings.query, settings.device),
+        settings.output,
+        hits=config.hits,
+        remove_query=removes_query(config.remove_query, qrels),
+        k1=config.k1,
+        b=config.b,
+        threads=settings.threads,
+        passages=config.passages is not None,
+    )
+    stats = require(run, "search").stats
     print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
 
 

@@ -10,7 +10,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of, scores_by_query
 from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
-from cai_pyserini.retrieval.lucene import LuceneIndex, Stored
+from cai_pyserini.retrieval.lucene import LuceneIndex
+from cai_pyserini.retrieval.lucene import Stored as Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
 from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
@@ -61,10 +62,7 @@ class Engine:
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
-        self._sources: list[Retriever | LuceneIndex] = [
-            *retrievers.values(),
-            *([texts] if texts else []),
-        ]  # of documents
+        self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
 
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
         """The best documents for each text."""
@@ -97,7 +95,6 @@ class Engine:
         return next((document for document in stored if document), None)
 
     def close(self) -> None:
-        """Close the indexes."""
         for source in self._sources:
             source.close()
 
@@ -108,7 +105,6 @@ class Engine:
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
     def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
-        """For each text, the hits of each retriever."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
         found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]

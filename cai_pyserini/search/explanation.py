@@ -33,7 +33,6 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, terms: Iterable[Term]) -> "Scored":
-        """The sum of the contributions of terms."""
         ordered = sorted(terms, key=lambda term: -term.contribution)
         return cls(math.fsum(term.contribution for term in ordered), ordered)
 
@@ -52,12 +51,10 @@ class Explanation:
 
     @property
     def relevant(self) -> bool:
-        """Whether the document is judged relevant."""
         return (self.grade or 0) > 0
 
     @property
     def heading(self) -> str:
-        """Rank, document, score and judgment in words."""
         rank = f"{self.rank}." if self.rank else "not in the run:"
         judgment = "" if self.grade is None else f", {'★ relevant, ' * self.relevant}grade {self.grade}"
         return f"{rank} {self.document}, score {self.score:.4f}{judgment}"
@@ -84,6 +81,12 @@ class Explanation:
             rows.append([f"{len(others)} other{'s' * (len(others) > 1)}", *[""] * 4, f"{sum_of_others:.4f}"])
         filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
         return [list(row) for row in zip(*filled, strict=True)]
+
+    def bars(self, count: int) -> list[float]:
+        """The length of a bar, from 0 to 1, for each row of `table` after its header; for the sum of other terms 0."""
+        values = [part.share for part in self.parts] or [term.contribution for term in self.terms[:count]]
+        largest = max([*values, 0.0]) or 1.0
+        return [max(0.0, value) / largest for value in values] + [0.0] * (len(self.terms) > len(values) > 0)
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,9 @@ class OpenRun:
         if system.name not in self._retrievers:
             encoder = self._run.encoder(system).config if system.kind == "dense" else None
             query: Representation | None = "bow" if system.bow else "splade" if system.kind == "splade" else None
-            index, collection = self._run.index(system), self._run.experiment.collection
-            k1, b = collection.k1, collection.b
-            retriever = Retriever(index, encoder, query, self._device, k1, b, self._encoders)
-            self._retrievers[system.name] = retriever
+            index, config = self._run.index(system), self._run.experiment.collection
+            how = self._device, config.k1, config.b, self._encoders
+            self._retrievers[system.name] = Retriever(index, encoder, query, *how)
         return self._retrievers[system.name]
 
     @cached_property
@@ -115,8 +114,7 @@ class OpenRun:
     def _weights(self, hybrid: System) -> Sequence[float] | None:
         """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
         if run := artifact.read_manifest(self._run.run(hybrid)):
-            weights: list[float] | None = run.stats["weights"]
-            return weights
+            return run.stats["weights"]
         return list(json.loads(self._run.weights.read_text(encoding="utf-8")).values()) if hybrid.balanced else None
 
 

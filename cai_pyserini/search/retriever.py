@@ -63,7 +63,6 @@ class Retriever:
         return self._form.words.analyze if self._form.words else Analyzer()
 
     def search(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[Hits]:
-        """The best documents for each text."""
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}
         found: dict[str, Hits] = {}
         for batch in self._searcher.search_many(queries, hits, threads):

@@ -2,15 +2,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
 from functools import partial
 from socket import IPPROTO_TCP, TCP_NODELAY
-from typing import ClassVar
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, OR_URL
-from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
 LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
@@ -26,7 +24,7 @@ class ServeSettings(Settings):
     /openapi.json need it.
     """
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf\n"
         "  curl 'http://127.0.0.1:8000/v1/joint-splade-idf/search?query=short+fingers&hits=3'"
     )
@@ -46,7 +44,7 @@ class ServeSettings(Settings):
     device: str = DEVICE
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(ServeSettings, argv, "python -m cai_pyserini.serve")
 
     import uvicorn

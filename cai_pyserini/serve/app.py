@@ -17,8 +17,7 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.index.writer import raw_json
-from cai_pyserini.retrieval.lucene import Stored
+from cai_pyserini.search.engine import Stored
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.guard import Guard, Metrics, require
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
@@ -70,7 +69,7 @@ class DocumentForm:
     def of(self, stored: Stored) -> Document | str:
         """A stored document."""
         if not self._parse:
-            return raw_json(stored.id, stored.title, stored.contents)
+            return stored.raw
         contents = stored.contents[: self._length]
         return Document(title=stored.title, contents=contents) if stored.title else contents
 

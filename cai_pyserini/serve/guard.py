@@ -43,7 +43,6 @@ class Metrics:
         service.batches = sizes.observe
 
     def text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 

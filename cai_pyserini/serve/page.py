@@ -34,7 +34,6 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
-    """What the template shows of a hit."""
     hit, explanation, title, snippet = described
     parts = [part.explanation for part in explanation.parts]
     return {
@@ -54,13 +53,8 @@ def _table(explanation: Explanation) -> dict[str, Any] | None:
     """The parts or terms of a score as a table, with a value from 0 to 1 for each row; None if there are none."""
     if not (table := explanation.table(TERMS)):
         return None
-    header, *rows = table
-    values = [part.share for part in explanation.parts] or [term.contribution for term in explanation.terms[:TERMS]]
-    largest = max(*values, 0.0) or 1.0
-    bars = [max(0.0, value) / largest for value in values]
-    bars += [0.0] * (len(rows) - len(bars))  # the sum of the other terms has none
     return {
         "caption": f"{explanation.system}: score {explanation.score:.4f}",
-        "header": header,
-        "rows": list(zip(rows, bars, strict=True)),
+        "header": table[0],
+        "rows": list(zip(table[1:], explanation.bars(TERMS), strict=True)),
     }

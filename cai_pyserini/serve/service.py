@@ -19,8 +19,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.retrieval.lucene import Stored
-from cai_pyserini.search.engine import Engine, Hit
+from cai_pyserini.search.engine import Engine, Hit, Stored
 
 LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a batch
 MOST_HITS = 1000  # the most hits of a search, and of all searches of a batch
@@ -29,13 +28,6 @@ PROBE = "ready"  # the query of the readiness probe
 
 Found = list[tuple[Hit, Stored | None]]
 logger = logging.getLogger(__name__)
-
-
-class Busy(HTTPException):
-    """The queue is full."""
-
-    def __init__(self) -> None:
-        super().__init__(429, "too many requests wait; try again soon", {"Retry-After": "1"})
 
 
 @dataclass
@@ -52,8 +44,8 @@ class Job:
 class Service:
     """Systems by name, opened by `open_engines`, and the queue of requests to them.
 
-    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered
-    raises Busy. Raises CaiError if there is no system.
+    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered is
+    refused. Raises CaiError if there is no system.
     """
 
     def __init__(self, open_engines: Callable[[], Mapping[str, Engine]], limit: int = 256, timeout: float = 30.0):
@@ -71,8 +63,7 @@ class Service:
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
-        found: Found = await self._answer(Job(index, text, hits))
-        return found
+        return await self._answer(Job(index, text, hits))
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
@@ -156,7 +147,7 @@ class Service:
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)
         if self.unanswered >= self._limit:
-            raise Busy
+            raise HTTPException(429, "too many requests wait; try again soon", {"Retry-After": "1"})
         self.unanswered += 1
         self._queue.put_nowait(job)
         try:
@@ -171,7 +162,6 @@ class Service:
         return self.engines[name]
 
     def close(self) -> None:
-        """Close all systems."""
         self._worker.submit(_close, self.engines).result()
         self._worker.shutdown()
         self._opener.shutdown()

@@ -1,9 +1,8 @@
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 PUBLIC = flag(False, "with --push: if the repository is created, make it public (default: private)")
 
@@ -15,9 +14,7 @@ class ShipIndex(Settings):
     adapted one: this one file is enough to search. The same index gives the same archive.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
-    )
+    example = "python -m cai_pyserini.ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
     index: AnyPath = flag(help="folder of the index stage", positional=True)
     output: AnyPath = OUTPUT_FOLDER
     name: str | None = flag(
@@ -33,7 +30,7 @@ class ShipIndex(Settings):
 class ShipEncoder(Settings):
     """Write an encoder as a folder for a model hub, with a model card."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.ship encoder runs/hpo/splade-tiny/adapted --license apache-2.0 --output hpo-splade"
     )
     encoder: str = flag(
@@ -55,23 +52,21 @@ class Add(Settings):
     The registry is $CAI_PYSERINI_REGISTRY, or cai-registry.json in Pyserini's cache (~/.cache/pyserini).
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.ship add shipped/lucene-inverted.hpo.splade-tiny.splade-idf.20261122.0a1b2c.json"
-    )
+    example = "python -m cai_pyserini.ship add shipped/lucene-inverted.hpo.splade-tiny.splade-idf.20261122.0a1b2c.json"
     entry: str = flag(help="a file or https URL with entries, as `ship index` writes it", positional=True)
 
 
 class Get(Settings):
     """Print the folder of an index in your registry, downloaded if it is not there yet."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.ship get hpo.splade-tiny.splade-idf"
+    example = "python -m cai_pyserini.ship get hpo.splade-tiny.splade-idf"
     name: str = flag(help="name of an index in the registry", positional=True)
 
 
 COMMANDS: dict[str, type[Settings]] = {"index": ShipIndex, "encoder": ShipEncoder, "add": Add, "get": Get}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings: ShipIndex | ShipEncoder | Add | Get = parse(
         COMMANDS, argv, "python -m cai_pyserini.ship", "Ship indexes and encoders to others, and use what they ship."
     )
@@ -101,7 +96,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _push(settings: ShipIndex | ShipEncoder, kind: Literal["model", "dataset"]) -> None:
-    """Upload the output, if that is asked for, and print the URL."""
     if settings.push:
         from cai_pyserini.ship import hub
 

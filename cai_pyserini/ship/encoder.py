@@ -6,12 +6,13 @@ from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.ship import scores
 
 CARD = Path(__file__).with_name("encoder.md.jinja")
@@ -64,7 +65,7 @@ def ship_encoder(
 
     inputs = {
         "checkpoint": Encoder(config).digest,
-        "idf": config.idf_folder and artifact.require(config.idf_folder, "idf").digest,
+        "idf": idf_digest(config.idf_folder),
         "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
         "adaptation": made and made.digest,
         "scores": found,
@@ -101,7 +102,7 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
     if config.projection:  # not beside the checkpoint's own safetensors
         (target / "projection").mkdir()
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
-    artifact.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
+    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
 
 
 def require_outside(output: Path, *sources: Path) -> None:

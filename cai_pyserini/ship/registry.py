@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from requests.exceptions import InvalidSchema
 from urllib3.exceptions import HTTPError
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import files
 from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import Settings
@@ -53,7 +53,6 @@ class Entry(Settings):
 
     @property
     def folder(self) -> str:
-        """The name of the folder in the archive."""
         return self.filename.removesuffix(SUFFIX)
 
 
@@ -61,12 +60,10 @@ ENTRIES = TypeAdapter(list[Entry])
 
 
 def registry_path() -> Path:
-    """The user's registry."""
     return Path(os.environ.get("CAI_PYSERINI_REGISTRY") or cache_home() / "cai-registry.json")
 
 
 def to_json(entries: Sequence[Entry]) -> str:
-    """Entries as the text of a registry."""
     return ENTRIES.dump_json([*entries], indent=1, exclude_none=True).decode() + "\n"
 
 
@@ -80,7 +77,6 @@ def parse_entries(text: str | bytes, where: str) -> list[Entry]:
 
 
 def entries() -> dict[str, Entry]:
-    """The entries of the user's registry, by name."""
     path = registry_path()
     return {entry.name: entry for entry in parse_entries(path.read_bytes(), str(path))} if path.is_file() else {}
 
@@ -109,7 +105,7 @@ def add(source: str) -> list[Entry]:
         raise CaiError(f"{source}: cannot be read ({error})") from None
     if wrong:
         raise CaiError(f"{source}: expected a URL that begins with {':// or '.join(schemes)}://, not {wrong[0]}")
-    artifact.write_text(registry_path(), to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
+    files.write_text(registry_path(), to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
     return added
 
 
@@ -128,7 +124,6 @@ def fetch(entry: Entry) -> Path:
 
 
 def _download(entry: Entry, output: Path) -> None:
-    """Download an archive from the first URL that has it."""
     errors = []
     for url in entry.urls:
         digest = hashlib.sha256()
@@ -172,10 +167,7 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     and regular files inside `name`. What is in `output` must not be used then.
     """
     try:
-        with (
-            gzip.open(archive) as unzipped,
-            tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|") as tar,
-        ):
+        with gzip.open(archive) as unzipped, tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|") as tar:
             for member in progress(tar, None, f"unpack {name}", "file"):
                 parts = PurePosixPath(member.name).parts
                 is_inside = parts[:1] == (name,) and ".." not in parts

@@ -1,9 +1,6 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OR_URL, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
 
 class SmoothSettings(Settings):
@@ -13,7 +10,7 @@ class SmoothSettings(Settings):
     continues with the first missing shard.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.smooth --vectors vectors --idf idf --output smoothed"
+    example = "python -m cai_pyserini.smooth --vectors vectors --idf idf --output smoothed"
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
     output: AnyPath = OUTPUT_FOLDER
     dense: PathOrUrl | None = flag(
@@ -28,7 +25,7 @@ class SmoothSettings(Settings):
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(SmoothSettings, argv, "python -m cai_pyserini.smooth")
 
     from cai_pyserini.core import artifact

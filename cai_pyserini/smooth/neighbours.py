@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
+from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix
 
 DIMENSIONS = 1024
@@ -47,7 +48,6 @@ def points(positions: Matrix) -> np.ndarray:
 
 
 def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
-    """An index of the points (size, width)."""
     index: Any = faiss.IndexFlatIP(width)
     if size > EXACT:
         lists = int(4 * math.sqrt(size))
@@ -111,4 +111,4 @@ def _take(matrices: Iterable[Matrix], numbers: np.ndarray) -> Matrix:
         inside = numbers[(start <= numbers) & (numbers < start + matrix.shape[0])]
         parts.append(matrix[inside - start])
         start += matrix.shape[0]
-    return np.vstack(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, format="csr")
+    return stacked(parts)

@@ -20,13 +20,13 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags, vstack
 from scipy.sparse.linalg import norm
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.idf.idf import load_weights
+from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.smooth.neighbours import DIMENSIONS, TINY, Neighbours, Positions, build_index, nearest, recall
 from cai_pyserini.vectors.rows import largest
-from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, write_shards
+from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, paired, write_shards
 
 WEIGHTS = {"dense": 0.4, "splade": 0.1}  # weight of the neighbours' mean, by the vectors that find neighbours
 POWER = 4  # power of the inner products that weight neighbours in the mean
@@ -56,7 +56,7 @@ def smooth(
     if dense:
         idf = None
     share = WEIGHTS["dense" if dense else "splade"] if weight is None else weight
-    near_by = dense.manifest.digest if dense else idf and artifact.require(idf, "idf").digest
+    near_by = dense.manifest.digest if dense else idf_digest(idf)
     inputs = {"vectors": vectors.manifest.digest, "near_by": near_by}
     recipe = artifact.recipe("smooth", inputs, neighbours=neighbours, weight=share)
     digest = artifact.digest(recipe)
@@ -72,7 +72,7 @@ def smooth(
 
         work = folder / f"work-{digest}"
         for stale in {*folder.glob("work-*")} - {work}:
-            artifact.remove(stale)
+            files.remove(stale)
         work.mkdir(exist_ok=True)
         if not (work / "indptr").exists():  # is written last
             write_rows(work, (each.vectors for each in documents("smooth: vectors")))
@@ -118,12 +118,7 @@ def _read_documents(vectors: Vectors, dense: Vectors | None, weights: np.ndarray
     1. Raises CaiError for dense vectors of other documents.
     """
     first = 0
-    for shard, other in zip(vectors, dense or repeat(None), strict=False):
-        if dense and (other is None or other.ids != shard.ids or len(dense) != len(vectors)):
-            raise CaiError(
-                f"{dense.folder} has other documents than {vectors.folder}: encode the same collection with both "
-                "encoders"
-            )
+    for shard, other in paired(vectors, dense) if dense else zip(vectors, repeat(None), strict=False):
         raw: csr_matrix = shard.vectors
         raw.eliminate_zeros()
         rows = np.flatnonzero(np.diff(raw.indptr))
@@ -150,7 +145,6 @@ class Rows:
         return len(self._indptr) - 1
 
     def __getitem__(self, numbers: np.ndarray) -> csr_matrix:
-        """The rows with these numbers."""
         starts = self._indptr[numbers]
         lengths = self._indptr[numbers + 1] - starts
         indptr = np.concatenate([[0], lengths.cumsum()])
@@ -168,8 +162,8 @@ def write_rows(folder: Path, matrices: Iterable[csr_matrix]) -> None:
             lengths.append(np.diff(matrix.indptr).astype(np.int64))
         np.zeros(1, np.float32).tofile(data)  # an empty file cannot be mapped
         np.zeros(1, np.int32).tofile(indices)
-    artifact.sync(folder / "data", folder / "indices")
-    with artifact.atomic_write(folder / "indptr") as partial:
+    files.sync(folder / "data", folder / "indices")
+    with files.atomic_write(folder / "indptr") as partial:
         np.concatenate(lengths).cumsum().tofile(partial)
 
 
@@ -210,6 +204,6 @@ def _open_index(path: Path, positions: Positions, width: int, size: int) -> fais
     if path.exists():
         return faiss.read_index(str(path))
     index = build_index(positions, width, size)
-    with artifact.atomic_write(path) as unfinished:
+    with files.atomic_write(path) as unfinished:
         faiss.write_index(index, str(unfinished))
     return index

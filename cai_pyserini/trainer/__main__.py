@@ -1,14 +1,13 @@
 """The commands of the trainer."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
-from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.core.packages import require_trainer
+from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer.settings import (
     DenseSettings,
@@ -22,7 +21,6 @@ from cai_pyserini.trainer.settings import (
     VocabularySettings,
 )
 
-PACKAGES = ("accelerate", "datasets")  # of the extra `trainer`
 COMMANDS: dict[str, type[Settings]] = {
     "vocabulary": VocabularySettings,
     "pretrain": PretrainSettings,
@@ -35,13 +33,13 @@ COMMANDS: dict[str, type[Settings]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(
         COMMANDS, argv, "python -m cai_pyserini.trainer", "Train retrievers, and make the files to train with."
     )
     if not isinstance(settings, TrainingSettings):
         terminal.require_one_process()
-    require_modules(PACKAGES, "trainer")
+    require_trainer()
     match settings:  # the packages that a command needs are imported only now
         case VocabularySettings():
             from cai_pyserini.trainer.vocabulary import expand_checkpoint

@@ -14,7 +14,7 @@ of the paper. `score` adds the margins of a cross-encoder, which Margin-MSE dist
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ from typing import Any
 from datasets import load_dataset
 
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.artifact import file_digest
-from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import remove
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import read_run, scores_by_query, top
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.trainer.examples import Example, count, read
 from cai_pyserini.trainer.generate import in_batches
@@ -43,8 +42,8 @@ Margins = dict[str, dict[str, float]]  # query -> negative -> margin
 
 def mine(settings: MineSettings) -> Path:
     """Write a training file with a line for each query and positive; those without a negative are left out."""
-    collection = open_collection(load_index_config(settings.collection))
-    inputs = _inputs(collection, settings.split) | {"runs": _digests(settings.runs)}
+    collection = load_collection(settings.collection)
+    inputs = _inputs(collection, settings.split) | {"runs": [*map(artifact.file_digest, settings.runs)]}
 
     def write(path: Path) -> artifact.Stats:
         topics, qrels = collection.topics(settings.split), collection.qrels(settings.split)
@@ -75,8 +74,8 @@ def mine(settings: MineSettings) -> Path:
 
 def msmarco(settings: MsmarcoSettings) -> Path:
     """Write a training file with a line for each query of MS MARCO."""
-    collection = open_collection(load_index_config(settings.collection))
-    files = _digests([settings.hard_negatives, *settings.scores])
+    collection = load_collection(settings.collection)
+    files = [*map(artifact.file_digest, [settings.hard_negatives, *settings.scores])]
     inputs = _inputs(collection, settings.split) | {"files": files}
 
     def write(path: Path) -> artifact.Stats:
@@ -96,13 +95,6 @@ def msmarco(settings: MsmarcoSettings) -> Path:
 
 def _inputs(collection: Collection, split: str) -> dict[str, Any]:
     return {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
-
-
-def _digests(files: Iterable[Path]) -> list[str]:
-    for path in files:
-        if not path.is_file():
-            raise CaiError(f"no file {path}")
-    return [file_digest(path) for path in files]
 
 
 def _lines(
@@ -166,10 +158,10 @@ def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
 
 def score(settings: ScoreSettings) -> Path:
     """Write the training file with margins. Interim results are kept in `.<output>.batches`."""
-    checkpoint = checkpoint_folder(load_encoder(settings.cross_encoder))
+    checkpoint = load_checkpoint(settings.cross_encoder)
     batches = settings.output.with_name(f".{settings.output.name}.batches")
-    (data,) = _digests([settings.data])
-    recipe = artifact.recipe("trainer score", {"data": data, "checkpoint": checkpoint_digest(checkpoint)})
+    inputs = {"data": artifact.file_digest(settings.data), "checkpoint": checkpoint_digest(checkpoint)}
+    recipe = artifact.recipe("trainer score", inputs)
 
     def write(path: Path) -> artifact.Stats:
         count(settings.data, margins=False, negatives=1)  # before hours of scoring
@@ -188,5 +180,5 @@ def score(settings: ScoreSettings) -> Path:
             return {"lines": jsonl.write(path, in_batches(lines, KEPT, batches, recipe, records))}
 
     artifact.make(settings.output, recipe, write, folder=False)
-    artifact.remove(batches)
+    remove(batches)
     return settings.output

@@ -18,12 +18,11 @@ import torch
 from transformers import AutoTokenizer
 
 from cai_pyserini.collection.contract import Document
-from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, require_positions
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
@@ -37,12 +36,11 @@ class Generator:
 
     def __init__(self, settings: GenerateSettings):
         self.settings = settings
-        self.checkpoint = checkpoint_folder(load_encoder(settings.generator))
+        self.checkpoint = load_checkpoint(settings.generator)
         require_positions(self.checkpoint, {"--max-document-length": settings.max_document_length})
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:
-        """The model, its tokenizer and its device."""
         device = resolve_device(self.settings.device)
         model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
         return model.to(device), AutoTokenizer.from_pretrained(str(self.checkpoint)), device
@@ -73,13 +71,10 @@ class Generator:
 
 def generate(settings: GenerateSettings) -> Path:
     """Write the BEIR folder. Interim results are kept in `.<output>.batches`."""
-    collection = open_collection(load_index_config(settings.collection))
+    collection = load_collection(settings.collection)
     generator = Generator(settings)
     batches = settings.output.with_name(f".{settings.output.name}.batches")
-    inputs = {
-        "documents": collection.fingerprint("documents"),
-        "checkpoint": checkpoint_digest(generator.checkpoint),
-    }
+    inputs = {"documents": collection.fingerprint("documents"), "checkpoint": checkpoint_digest(generator.checkpoint)}
     recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "generator", "batch_size"))
 
     def write(folder: Path) -> artifact.Stats:
@@ -115,7 +110,7 @@ def generate(settings: GenerateSettings) -> Path:
         return {"documents": size, "queries": count}
 
     artifact.make(settings.output, recipe, write)
-    artifact.remove(batches)
+    files.remove(batches)
     return settings.output
 
 

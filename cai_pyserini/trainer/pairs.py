@@ -23,13 +23,12 @@ import torch
 from transformers import AutoTokenizer, TrainingArguments
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.artifact import file_digest
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.idf.idf import load_weights
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
 from cai_pyserini.models.dense import load_transformer, pooled
 from cai_pyserini.models.head import splade_weights
+from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import loss, training
@@ -64,8 +63,6 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
     """
     training.require_one_gpu(settings.device)
     encoder = base_encoder(settings)
-    if not settings.data.is_file():
-        raise CaiError(f"no file {settings.data}")
     checkpoint = checkpoint_folder(encoder)
     name = "dense" if isinstance(settings, DenseSettings) else "splade"
 
@@ -85,10 +82,10 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         return training.run(name, trainer, settings, encoder, tokenizer)
 
     inputs = {
-        "data": file_digest(settings.data),
+        "data": artifact.file_digest(settings.data),
         "checkpoint": checkpoint_digest(checkpoint),
         "encoder": inherited(encoder),
-        "idf": artifact.require(settings.idf, "idf").digest if settings.idf else None,
+        "idf": idf_digest(settings.idf),
     }
     recipe = artifact.recipe(f"trainer {name}", inputs, **recorded(settings, "data", "base", "idf"))
     return training.make(settings, recipe, write)

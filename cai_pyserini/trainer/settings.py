@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import write_text
 from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
@@ -35,7 +35,7 @@ class VocabularySettings(Settings):
     The defaults are the paper's. The output also has report.json (the new tokens) and entropy.png.
     """
 
-    example: ClassVar[str] = f"{RUN} vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
+    example = f"{RUN} vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
     config: AnyPath | None = CONFIG
     corpus: list[str] = TEXTS
     base: str = flag(help="encoder or masked language model to expand")
@@ -83,7 +83,7 @@ class PretrainSettings(TrainingSettings):
     continue.
     """
 
-    example: ClassVar[str] = f"{RUN} pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
+    example = f"{RUN} pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
     corpus: list[str] = TEXTS
     batch_size: int = flag(32, "sequences per device in each batch", ge=1)
     learning_rate: float = flag(5e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
@@ -119,7 +119,7 @@ class SpladeSettings(PairSettings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = f"{RUN} splade --data triples.jsonl --base models/pretrained --output models/hpo"
+    example = f"{RUN} splade --data triples.jsonl --base models/pretrained --output models/hpo"
     lambda_q: float | None = flag(None, "weight of the FLOPS loss of queries (default: 0.08; in-batch: 0.0006)", ge=0)
     lambda_d: float | None = flag(None, "weight of the FLOPS loss of documents (default: 0.1; in-batch: 0.0008)", ge=0)
     flops_warmup: float = flag(0.0, f"{FRACTION} the lambdas rise quadratically from 0 (default: 0)", ge=0, lt=1)
@@ -140,8 +140,8 @@ class DenseSettings(PairSettings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
-    scale: float = flag(20.0, "factor by which the cosine of query and document is multiplied for the score", gt=0)
+    example = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
+    scale: float = flag(20.0, "factor on the cosine of query and document, which gives the score", gt=0)
     max_document_length: int = flag(300, "tokens read of each document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
@@ -153,7 +153,7 @@ class GenerateSettings(Settings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
+    example = (
         f"{RUN} generate --collection scifact --generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
     )
     config: AnyPath | None = CONFIG
@@ -174,7 +174,7 @@ class GenerateSettings(Settings):
 class MineSettings(Settings):
     """Make a training file from a collection's qrels, with negatives from runs."""
 
-    example: ClassVar[str] = f"{RUN} mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
+    example = f"{RUN} mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="TREC runs of the queries of --split")
@@ -188,7 +188,7 @@ class MineSettings(Settings):
 class MsmarcoSettings(Settings):
     """Make a training file from MS MARCO's hard negatives and a cross-encoder's scores."""
 
-    example: ClassVar[str] = (
+    example = (
         f"{RUN} msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
         "--scores scores/*.parquet --output triples.jsonl"
     )
@@ -209,7 +209,7 @@ class ScoreSettings(Settings):
     If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
+    example = (
         f"{RUN} score --data negatives.jsonl --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
     )
     config: AnyPath | None = CONFIG

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.artifact import file_digest
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.trainer.settings import PretrainSettings, VocabularySettings, inherited, recorded
@@ -31,9 +30,7 @@ def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -
     """The recipe of a checkpoint that is made from a base and a corpus."""
     encoder = load_encoder(settings.base)
     digests = [
-        file_digest(path)
-        if (path := _file(corpus))
-        else open_collection(load_index_config(corpus)).fingerprint("documents")
+        artifact.file_digest(path) if (path := _file(corpus)) else load_collection(corpus).fingerprint("documents")
         for corpus in settings.corpus
     ]
     checkpoint = checkpoint_digest(checkpoint_folder(encoder))
@@ -43,18 +40,13 @@ def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -
 
 def _file(corpus: str) -> Path | None:
     """The path of a corpus that is a text or JSONL file; None for a collection."""
-    path = Path(corpus)
-    if not path.name.removesuffix(".gz").endswith((".txt", ".jsonl")):
-        return None
-    if not path.is_file():
-        raise CaiError(f"no file {path}")
-    return path
+    return Path(corpus) if corpus.removesuffix(".gz").endswith((".txt", ".jsonl")) else None
 
 
 def _texts(corpus: str) -> Iterator[str]:
     path = _file(corpus)
     if path is None:
-        for document in open_collection(load_index_config(corpus)).documents():
+        for document in load_collection(corpus).documents():
             yield document.contents
     elif ".jsonl" in path.suffixes:
         for where, data in jsonl.read(path, ("text",)):

@@ -24,7 +24,7 @@ from datasets.exceptions import DatasetGenerationError
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import plot_lines
@@ -224,9 +224,9 @@ def start(arguments: TrainingArguments, recipe: artifact.Recipe) -> None:
                 f"{work.parent} was begun with {before} processes, not {processes}: continue with as many, or delete it"
             )
         if known != digest and arguments.process_index == 0:
-            artifact.remove(work)
+            files.remove(work)
             work.mkdir()
-            artifact.write_text(started, f"{digest} {processes}")
+            files.write_text(started, f"{digest} {processes}")
 
 
 def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: TrainingArguments, **values: Any) -> Any:
@@ -305,7 +305,7 @@ def _is_complete(checkpoint: Path, processes: int) -> bool:
 
 def _write_log(log: list[dict[str, Any]], output: Path) -> None:
     """log.json, and plots of the losses (loss.png) and of the active dimensions (active.png)."""
-    artifact.write_text(output / "log.json", json.dumps(log, indent=1) + "\n")
+    files.write_text(output / "log.json", json.dumps(log, indent=1) + "\n")
     for suffix in ("loss", "active"):
         names = sorted({name for entry in log for name in entry if name.endswith(suffix)})
         logged = {name: [entry for entry in log if name in entry] for name in names}

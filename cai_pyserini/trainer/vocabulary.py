@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import plot_lines
@@ -76,11 +76,7 @@ def expand(
         measured = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
         steps.append(Step(len(expanded), len(added), *measured))
         entropies = [step.entropy for step in steps]
-        limit = {
-            "exhausted": 0.0,
-            "relative": abs(entropies[-2]),
-            "first": abs(entropies[1] - entropies[0]),
-        }
+        limit = {"exhausted": 0.0, "relative": abs(entropies[-2]), "first": abs(entropies[1] - entropies[0])}
         if grown < settings.increment or entropies[-1] - entropies[-2] < settings.epsilon * limit[settings.stop]:
             break
     return added, steps
@@ -119,7 +115,7 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
         model.save_pretrained(folder)
         write_encoder(encoder, folder)
         report = {"words": len(counts), "steps": [step._asdict() for step in steps], "added": added}
-        artifact.write_text(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        files.write_text(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         points = [step.vocabulary for step in steps], [step.entropy for step in steps]
         plot_lines(folder / "entropy.png", "entries of the vocabulary", "entropy of the corpus, nats", {"": points})
         return {"added": len(added), "vocabulary": size, "steps": len(steps) - 1}
@@ -136,7 +132,7 @@ def _write_vocabulary(path: Path, added: list[str]) -> int:
     vocabulary = data["model"]["vocab"]
     size = 1 + max([*vocabulary.values(), *(token["id"] for token in data["added_tokens"])])
     vocabulary |= {token: id for id, token in enumerate(added, size)}
-    artifact.write_text(path, json.dumps(data, ensure_ascii=False))
+    files.write_text(path, json.dumps(data, ensure_ascii=False))
     path.with_name("vocab.txt").unlink(missing_ok=True)  # tokenizer.json has it all
     return size + len(added)
 

@@ -89,8 +89,7 @@ def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[st
 
 
 def split(tokens: Iterable[str], vocabulary: Mapping[str, int], unknown: str) -> list[list[int]]:
-    """The ids of the pieces that a vocabulary splits each token into; those of a continuing token ("##…") are all
-    continuing."""
+    """The ids of the pieces that a vocabulary splits each token into; those of a token "##…" are all continuing."""
     continuing = {unknown: vocabulary[unknown]}
     for piece, id in vocabulary.items():
         if piece.startswith(PREFIX):

@@ -1,7 +1,16 @@
-"""Operations on the rows of sparse matrices."""
+"""Operations on the rows of matrices, most of them sparse."""
+
+from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
+
+from cai_pyserini.vectors.shards import Matrix
+
+
+def stacked(parts: Sequence[Matrix]) -> Matrix:
+    """Matrices that follow one another, all dense or all sparse, as one."""
+    return np.vstack(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, format="csr")
 
 
 def largest(matrix: csr_matrix, counts: int | np.ndarray) -> csr_matrix:

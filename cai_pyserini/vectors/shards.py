@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -20,8 +21,9 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.artifact import Stats, atomic_write, files_of_others, require, require_count
+from cai_pyserini.core.artifact import Stats, files_of_others, require, require_count
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # threads that wait for an object store
@@ -48,7 +50,6 @@ class ShardStats(NamedTuple):
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """The file of shard `number`."""
     return folder / f"{number:05d}.npz"
 
 
@@ -142,6 +143,16 @@ def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
 
 def _made_from(path: Path, digest: str) -> str:
     return f"{path.stem} {digest}"
+
+
+def paired(first: "Vectors", second: "Vectors") -> Iterator[tuple[Shard, Shard]]:
+    """The shards of two folders together. Raises CaiError if they are not of the same documents."""
+    for pair in zip_longest(first, second):
+        if None in pair or pair[0].ids != pair[1].ids:
+            raise CaiError(
+                f"{first.folder} and {second.folder} have different documents: make both from the same collection"
+            )
+        yield pair
 
 
 class Vectors:

@@ -19,8 +19,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.contract import Collection, Document
-from cai_pyserini.collection.sample import Reservoir
-from cai_pyserini.collection.spans import random_span
+from cai_pyserini.collection.spans import Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import SHARD, Shard, write_shards

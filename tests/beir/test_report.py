@@ -10,9 +10,8 @@ import pytest
 
 from cai_pyserini.beir.execute import gather
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.report import markdown, searches, table, write
-from cai_pyserini.beir.results import Results, verify
-from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.report import markdown, searches, table, verify, write
+from cai_pyserini.beir.run_folder import Results, RunFolder
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder

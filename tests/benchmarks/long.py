@@ -32,17 +32,17 @@ Values = dict[tuple[str, str], PerQuery]  # system and split
 
 def configure(collection: str, reading: str, encoders: dict[str, str], output: str) -> harness.Result:
     """Write the YAML files of a way of reading: of the collection and of each encoder."""
-    from cai_pyserini.core import artifact
+    from cai_pyserini.core import files
     from cai_pyserini.core.config import encoder_yaml, load_encoder, load_index_config
 
     settings, folder = READINGS[reading][0], Path(output)
     config = load_index_config(collection)
     source = str(Path(config.source).resolve()) if Path(config.source).is_dir() else config.source
     values = config.replace(source=source, passages=settings.get("passages")).model_dump(exclude_defaults=True)
-    artifact.write_text(folder / "collection.yaml", json.dumps(values))  # which is YAML, too
+    files.write_text(folder / "collection.yaml", json.dumps(values))  # which is YAML, too
     for kind, spec in encoders.items():
         used = load_encoder(spec).replace(overlap=settings.get("overlap"))
-        artifact.write_text(folder / f"{kind}.yaml", encoder_yaml(used, folder))
+        files.write_text(folder / f"{kind}.yaml", encoder_yaml(used, folder))
     return {}
 
 

@@ -27,8 +27,8 @@ from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
@@ -60,7 +60,7 @@ class Run:
         bm25, analyze = Bm25(run.words), Analyzer()
         words = vstack([shard.vectors for shard in bm25.shards()], format="csr").T.tocsr()
         columns = {word: column for column, word in enumerate(bm25.words)}
-        asked = {"queries": [run.topics[query] for query in self.queries], "spans": [s.text for s in bm25.spans]}
+        asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
         self.splade = {kind: encode_queries(run.encoder(), texts) for kind, texts in asked.items()}
         self.bags = {kind: encode_queries(run.encoder(), texts, "bow") for kind, texts in asked.items()}
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}

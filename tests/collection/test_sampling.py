@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from cai_pyserini.collection.ids import Ids
-from cai_pyserini.collection.sample import Reservoir
-from cai_pyserini.collection.spans import LONGEST, SHORTEST, random_span
+from cai_pyserini.collection.spans import LONGEST, SHORTEST, Reservoir, random_span
 
 
 def test_ids_are_remembered_after_merging() -> None:

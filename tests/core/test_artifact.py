@@ -17,6 +17,7 @@ import pytest
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write, remove
 from cai_pyserini.core.lock import HOST
 
 OLD, NEW = {"stage": "idf", "bits": 8}, {"stage": "idf", "bits": 10}
@@ -83,7 +84,7 @@ from cai_pyserini.core import artifact, files
 
 def write(partial):
     file = partial if "file" in sys.argv else partial / "half"
-    with artifact.atomic_write(file) as path:
+    with files.atomic_write(file) as path:
         path.write_text("half")
         print("half", flush=True)
         time.sleep(60)
@@ -362,7 +363,7 @@ def test_the_manifest_is_deleted_first(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            artifact.remove(path)
+            remove(path)
     assert content(path) == "new"
     assert not artifact.is_up_to_date(path, NEW)
 
@@ -437,13 +438,13 @@ def test_equal_values_have_equal_digests_and_others_do_not() -> None:
 
 def test_several_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
     path = tmp_path / "f"
-    with pytest.raises(KeyboardInterrupt), artifact.atomic_write(path) as partial:
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as partial:
         partial.write_text("half")
         raise KeyboardInterrupt
     assert names(tmp_path) == []
-    with artifact.atomic_write(path) as first:
+    with atomic_write(path) as first:
         first.write_text("half of")
-        with artifact.atomic_write(path) as second:
+        with atomic_write(path) as second:
             second.write_text("whole")
         assert (path.read_text(), first.read_text()) == ("whole", "half of")
         first.write_text("last")

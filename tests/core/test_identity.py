@@ -1,11 +1,12 @@
 """What names a result, and what does not."""
 
 import json
+from typing import get_args
 
 import pytest
 
 from cai_pyserini.core import identity
-from cai_pyserini.core.config import EncoderConfig, shapes
+from cai_pyserini.core.config import EncoderConfig, Shapes, shapes
 from cai_pyserini.core.identity import changes, digest, recipe
 from cai_pyserini.encode.encoder import Encoder
 from tests.core.constants import RECORDED, constants
@@ -31,12 +32,19 @@ def test_a_setting_names_what_it_shapes() -> None:
 
     def changed(**settings: object) -> set[str]:
         after = config.replace(**settings)
-        sides = {"documents": ("vectors",), "impacts": ("impacts",), "queries": ("queries",)}
-        return {side for side, what in sides.items() if config.shaping(*what) != after.shaping(*what)}
+        return {what for what in get_args(Shapes) if config.shaping(what) != after.shaping(what)}
 
-    assert changed(max_document_length=9) == {"documents"} and changed(bits=4) == {"impacts"}
+    assert changed(max_document_length=9) == {"vectors"} and changed(bits=4) == {"impacts"}
+    assert changed(max_query_length=9) == {"query vectors"}
     assert changed(keep_query_terms=3) == changed(query="bow") == {"queries"} and changed(name="y") == set()
     assert Encoder(config).identity("queries") == Encoder(config.replace(max_document_length=9)).identity("queries")
+
+
+def test_every_setting_of_an_encoder_says_what_it_shapes() -> None:
+    """Else what was made with another value would pass for up to date."""
+    silent = {name for name, field in EncoderConfig.model_fields.items() if not field.json_schema_extra}
+    files, labels = {"checkpoint", "revision", "idf", "projection"}, {"name", "source"}  # recipes have digests of files
+    assert silent == files | labels
 
 
 def test_a_version_is_raised_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:

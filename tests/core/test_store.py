@@ -10,7 +10,7 @@ import fsspec
 import pytest
 import s3fs
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath, as_path
@@ -90,7 +90,7 @@ def test_an_upload_that_is_interrupted_leaves_no_manifest(root: StorePath, monke
 
 
 def test_a_folder_that_is_not_ours_is_refused(root: StorePath) -> None:
-    (root / "theirs" / "file").touch()
+    files.write_text(root / "theirs" / "file", "")
     with pytest.raises(CaiError, match="theirs has files that this command has not made"):
         artifact.make(root / "theirs", RECIPE, write)
     with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
@@ -182,7 +182,7 @@ def test_paths_in_an_encoder_yaml(bucket: StorePath, tmp_path: Path, monkeypatch
     for folder in (bucket / "impacts", tmp_path / "impacts"):
         for idf, kept in ((f"{bucket}/idf", f"{bucket}/idf"), ("idf", str(tmp_path / "idf"))):
             text = encoder_yaml(EncoderConfig(name="", checkpoint="pip:x/y", idf=idf), folder)
-            artifact.write_text(folder / "encoder.yaml", text)
+            files.write_text(folder / "encoder.yaml", text)
             config = load_encoder(str(folder))
             assert config.name == "impacts" and config.idf
             assert config.idf == kept or Path(config.idf).resolve() == Path(kept)

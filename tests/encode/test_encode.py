@@ -13,6 +13,7 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, identity
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import write_text
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
 from cai_pyserini.encode.encode import encode, project_vectors
@@ -231,7 +232,7 @@ def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, output: Path, 
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert len(list(output.glob("*.npz"))) == 3
     shorten(broken)
-    (output / "00000.npz.killed-1-01234567.partial").touch()
+    write_text(output / "00000.npz.killed-1-01234567.partial", "")
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert sorted(path.name for path in output.iterdir()) == ["00000.npz", "manifest.json"]
     assert ids_of(output) == ["d1", "d2", "d3", "d4"]

@@ -125,7 +125,7 @@ def test_other_vectors_are_refused(inputs: Path, tmp_path: Path, vectors: str, e
 def test_vectors_of_other_documents_are_refused(inputs: Path, tmp_path: Path, ids: list[str]) -> None:
     rows = np.ones((len(ids), 384), np.float32)
     stored_vectors(tmp_path / "dense", rows, ids=[ids], kind="dense", checkpoint=dense().digest)
-    with pytest.raises(CaiError, match=r"dense and .*/words have different documents"):
+    with pytest.raises(CaiError, match=r"words and .*/dense have different documents"):
         make(inputs, tmp_path / "near", str(tmp_path / "dense"))
 
 

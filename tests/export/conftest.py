@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.retrieval.search import open_searcher, queries_for
@@ -60,7 +60,7 @@ def stored_impacts(checkpoint: Path, output: Path, shards: Sequence[Mapping[str,
         for number, shard in enumerate(shards):
             records = ({"id": id, "contents": "", "vector": vector} for id, vector in shard.items())
             jsonl.write(folder / f"{number:05d}.jsonl", records)
-        artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
+        files.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
         loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
         vectors = [vector for shard in shards for vector in shard.values()]
         counts = {"vectors": len(vectors), "nonzeros": sum(map(len, vectors))}

@@ -13,7 +13,8 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.__main__ import main
-from cai_pyserini.idf.idf import Idf, compute, idf_weights
+from cai_pyserini.idf.idf import Idf, compute
+from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.conftest import with_other_terms
 

@@ -8,8 +8,7 @@ from tokenizers import models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.windows import Windows
+from cai_pyserini.models.tokenizer import Tokenizer, Windows
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import Hits, read_run, scores_by_query
+from cai_pyserini.core.trec import Hits, read_run, removes_query, scores_by_query
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.retrieval.faiss import FaissSearcher
-from cai_pyserini.retrieval.search import open_searcher, queries_for, removes_query, require_same_encoder, search
+from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder, search
 from cai_pyserini.search.__main__ import main
 from tests.conftest import stored_vectors
 

@@ -9,7 +9,7 @@ import pytest
 
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.collection.hpo import Hpo
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode import encode
 from cai_pyserini.fusion.fuse import fuse
@@ -76,8 +76,8 @@ def run_of(collection: Path, output: Path, *indexes: Path, hits: int = 1000) -> 
     paths = ["--index", *map(str, indexes), "--collection", str(collection), "--output", str(output)]
     main([*paths, "--hits", str(hits)])
     text = output.read_text()
-    artifact.remove(output)
-    artifact.remove(artifact.manifest_path(output))
+    files.remove(output)
+    files.remove(artifact.manifest_path(output))
     return text
 
 

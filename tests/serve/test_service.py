@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine
-from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Busy, Service
+from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
 from tests.serve.conftest import engines
 
 pytestmark = pytest.mark.slow
@@ -92,7 +93,7 @@ def test_a_full_queue_and_late_answers(opened: dict[str, Engine]) -> None:
         calls = (lambda engine: release.wait(30), called.append, called.append)  # taken from the queue together
         waiting = [asyncio.create_task(service.call("bm25", call)) for call in calls]
         await asyncio.sleep(0.1)
-        with pytest.raises(Busy):
+        with pytest.raises(HTTPException, match="429"):
             await service.search("bm25", "bladder", 1)
         assert not service.stuck
         late = await asyncio.gather(*waiting, return_exceptions=True)

@@ -218,7 +218,7 @@ def test_dense_vectors_of_other_documents_are_refused(tmp_path: Path, ids: list[
     splade = stored_vectors(tmp_path / "splade", sparse, sparse[:1], ids=[["d0", "d1"], ["d2"]])
     dense = stored_vectors(tmp_path / "dense", *(rows[: len(shard)] for shard in ids), ids=ids, kind="dense")
     with pytest.raises(
-        CaiError, match=r"dense has other documents than .*splade: encode the same collection with both"
+        CaiError, match=r"splade and .*dense have different documents: make both from the same collection"
     ):
         smooth(splade, tmp_path / "smoothed", dense)
 
