@@ -124,7 +124,7 @@ def _error(gains: np.ndarray) -> np.ndarray:
 
 
 def _least(gains: np.ndarray) -> np.ndarray:
-    """What the mean gain (…,) of sources (…, sources) is significantly above."""
+    """The mean gain (…,) of sources (…, sources), less SIGNIFICANT standard errors."""
     return gains.mean(-1) - SIGNIFICANT * _error(gains)
 
 

@@ -63,7 +63,7 @@ class BeirSettings(Settings):
     batch_size: int | None = flags.BATCH_SIZE
     threads: int = flags.THREADS
     no_raw: bool = flags.NO_RAW
-    dry_run: bool = flag(False, "only say, for each step, whether it is up to date, or why it must run")
+    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 

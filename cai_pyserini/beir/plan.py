@@ -213,7 +213,7 @@ class Plan:
 
         def call() -> Path:
             checkpoint = load_checkpoint(experiment.cross_encoder or "")
-            precision = "auto" if experiment.precision == "int8" else experiment.precision  # which is for documents
+            precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
             depth, device = experiment.depth, experiment.device
             return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
 

@@ -141,7 +141,7 @@ class DenseSettings(PairSettings):
     """
 
     example = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
-    scale: float = flag(20.0, "factor on the cosine of query and document, which gives the score", gt=0)
+    scale: float = flag(20.0, "factor by which the cosine of query and document is multiplied for the score", gt=0)
     max_document_length: int = flag(300, "tokens read of each document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
