@@ -48,7 +48,7 @@ def digest(value: Any) -> str:
 
 
 def changes(before: Recipe, after: Recipe) -> str:
-    """In what two recipes differ, for people: `depth 100 → 50, vectors changed`."""
+    """How two recipes differ, in words: `depth 100 → 50, vectors changed`."""
     old, new = dict(_flat(before)), dict(_flat(after))
     said = []
     for name in dict.fromkeys([*old, *new]):

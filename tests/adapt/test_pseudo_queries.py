@@ -64,6 +64,6 @@ def test_a_passage_has_most_of_the_words_of_the_query() -> None:
     long = " ".join(f"word{number}" for number in range(300))
     assert passage(long, "word200 Word210.").split() == [f"word{number}" for number in range(175, 245)]
     assert passage(long, "word299").split()[-1] == "word299"  # the last words are in a passage, too
-    assert passage(long, "word5 word250").split()[0] == "word0"  # the first of equal ones
+    assert passage(long, "word5 word250").split()[0] == "word0"  # ties keep the earlier passage
     assert passage("a short text", "words of another") == "a short text"
     assert passage("", "word") == ""

@@ -271,7 +271,7 @@ def test_models_at_query_time(name: str, models: set[str]) -> None:
         ("bm25", False),
     ],
 )
-def test_only_three_ways_are_balanced(name: str, balanced: bool) -> None:
+def test_only_bm25_with_splade_and_dense_is_balanced(name: str, balanced: bool) -> None:
     assert parse_system(name).balanced == balanced
 
 
