@@ -67,7 +67,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert found["nonzeros_per_document"] > 10 and found["versions"]["pyserini"] == "2.3.0"
     assert found["collection"] == "tiny" and found["encoder"] == "splade-tiny" and found["split"] == "test"
     assert found["counts"] == {"documents": 12, "queries": 5, "judgments": 8, "cut": 0, "lost": 0}
-    assert found["settings"]["depth"] == 100 and found["settings"]["hits"] == 1000
+    assert found["settings"]["depth"] == 100 and found["settings"]["collection"]["hits"] == 1000
     assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
     for name in DEFAULTS:
         columns = (run_folder / "runs" / f"{name}.trec").read_text().splitlines()[0].split()
@@ -137,10 +137,10 @@ def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: 
 
 # The stage that is killed, the line of the stage before it, and what it is to make.
 KILLS = [
-    ("idf", "vectors/documents"),
-    ("words", "indexes/bm25"),
+    ("encode queries-test", "indexes/bm25"),
+    ("impacts splade-idf", "indexes/splade-idf"),
+    ("words", "impacts/joint-splade-idf"),
     ("impacts joint-splade-idf", "indexes/joint-splade-idf"),
-    ("index bm25", "runs/bm25.trec"),
 ]
 
 
