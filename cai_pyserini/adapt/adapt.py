@@ -2,7 +2,7 @@
 
 SPLADE is trained on pseudo queries with in-batch and hard negatives (contrast); with a dense encoder, a second training
 from the same checkpoint distils a teacher. The mean of the old and the new weights (Wortsman et al. 2022) keeps what
-the checkpoint knew. Of the dense encoder, a projection is learned. Held-out queries decide how much of this is used.
+the checkpoint knew. For the dense encoder, a projection is learned. Held-out queries decide how much of both is used.
 docs/experiments/adaptation.md has what was tried.
 """
 
@@ -36,14 +36,14 @@ STAGE = "adapt"
 SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
 CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
-WEIGHTS = {1: 0.3, 2: 0.4}  # of the new weights in the mean: of one training, of two
-NO_JUDGES = "not adapted: no document makes a query that could judge"
+WEIGHTS = {1: 0.3, 2: 0.4}  # the share of new weights in the mean, by the number of trainings
+NO_JUDGES = "not adapted: no document yields a query to judge by"
 
 
 def steps(settings: AdaptSettings, made: Container[Path] = ()) -> list[Step]:
-    """The steps of an adaptation, in order; the last one alone if it is up to date, since it then needs no others.
+    """The steps of an adaptation, in order; only the last one if it is up to date.
 
-    `made` has folders of vectors that other steps make before. Raises CaiError for settings that a step would refuse.
+    `made` has the folders of vectors that earlier steps make. Raises CaiError for settings that a step would refuse.
     """
     training.require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
@@ -88,7 +88,7 @@ class Adaptation:
         )
 
     def steps(self) -> list[Step]:
-        """The steps, in order; the last one alone if it is up to date. Raises CaiError for texts longer than a
+        """The steps, in order; only the last one if it is up to date. Raises CaiError for texts longer than a
         checkpoint reads."""
         output, examples, encoders = self.settings.output, self.examples, self.material.encoders
         for encoder in encoders:
@@ -130,7 +130,7 @@ class Adaptation:
         return self.material.encode_documents(self.material.encoders[number])
 
     def _write(self, folder: Path) -> artifact.Stats:
-        """Write the adapted encoders, as far as the judges let them replace the old ones."""
+        """Write the encoders with the weights that the judges choose."""
         material, old = self.material, checkpoint_folder(self.base)
         (weight, share), why, gains = self._decide()
         say(why)
@@ -148,13 +148,13 @@ class Adaptation:
 
     @property
     def tried(self) -> tuple[Sequence[float], Sequence[float]]:
-        """The weights of the trained SPLADE, and of the projection, that are candidates."""
+        """The candidate weights of the trained SPLADE and of the projection."""
         given = self.settings.weight
         splade = (given,) if given else (0.0, WEIGHTS[len(self.trainings)])
         return splade, (0.0, *projection.WEIGHTS) if self.settings.dense else (0.0,)
 
     def _decide(self) -> Decision:
-        """What the judges decide about the weights of the trained SPLADE and of the projection."""
+        """Choose the weights of the trained SPLADE and of the projection."""
         material, given = self.material, self.settings.weight
         splade, shares = self.tried
         if not len(material.held_out) or len(splade) == len(shares) == 1:
@@ -165,7 +165,7 @@ class Adaptation:
         return decide(self.values(served, weight), served.sources, served.systems)
 
     def values(self, served: Served, bm25: float) -> dict[Candidate, np.ndarray]:
-        """The values of all candidates (systems, queries), with this weight of BM25 in the fusion."""
+        """nDCG@10 of all candidates (systems, queries), with this weight of BM25 in the fusion."""
         work = self.folder / "candidate"
         weights, shares = self.tried
         projections = [projection.read_projection(self.projection, share) for share in shares]

@@ -1,9 +1,10 @@
-"""What decides, without labels, whether adapted encoders replace the old ones, and how far.
+"""Decide, without labels, whether adapted encoders replace the old ones, and with which weights.
 
 The judges are pseudo queries that were held out of the training. They judge a candidate by the recommended systems, as
-these are served (adapt.served): by the nDCG@10 of what is left of the judges' sources without the judges' words. With
-them, a source has all words of its query, more than documents have of what people type, and gains in finding it say
-nothing about other queries. The judges of one source are not independent: they are averaged, and tests compare sources.
+these are served (adapt.served): by the nDCG@10 with which they find a judge's source after the judge's words were
+deleted there. With them, the source would match every term, which documents rarely do for what people type, and gains
+would say nothing about other queries. The judges of one source are not independent: they are averaged, and tests
+compare sources.
 
 A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
 weights) wins that is not significantly worse than the best; without any, nothing is changed.
@@ -27,8 +28,8 @@ from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.core import artifact, files
 
-BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in the fusion; the first is that of mixture.WEIGHTS
-FEWEST = 30  # sources; nothing is significant with fewer
+BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
+FEWEST = 30  # the fewest sources that can make a gain significant
 SIGNIFICANT = 3.0  # standard errors: the best of several candidates looks better than it is
 
 
@@ -44,7 +45,7 @@ class Candidate(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The candidate that is chosen; why, for people; and the gains of all candidates, by system."""
+    """The chosen candidate, the reason in words, and the gains of all candidates by system."""
 
     chosen: Candidate
     why: str
@@ -86,13 +87,13 @@ def balance(material: Material, output: Path) -> Path:
     recipe = artifact.recipe("adapt: balance", inputs, idf_power=material.splade.idf_power, seed=material.seed)
 
     def write(path: Path) -> artifact.Stats:
-        weight, evidence = WEIGHTS["bm25"], "no document makes a query that could judge"
+        weight, evidence = WEIGHTS["bm25"], "no document yields a query to judge by"
         if material.pseudo_queries and len(material.held_out):
             weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
         weights = WEIGHTS | {"bm25": weight}
         files.write_text(path, json.dumps(weights) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
-        return {"decision": [f"BM25, SPLADE and dense have the weights {shares} in three ways ({evidence})"]}
+        return {"decision": [f"BM25 + SPLADE + dense have the weights {shares} ({evidence})"]}
 
     return artifact.make(output, recipe, write, folder=False)
 
@@ -123,7 +124,7 @@ def _error(gains: np.ndarray) -> np.ndarray:
 
 
 def _least(gains: np.ndarray) -> np.ndarray:
-    """What the mean gain (…,) of sources (…, sources) is significantly above."""
+    """The mean gain (…,) of sources (…, sources), less SIGNIFICANT standard errors."""
     return gains.mean(-1) - SIGNIFICANT * _error(gains)
 
 

@@ -19,8 +19,8 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer.settings import inherited
 
 STAGE = "adapt: pseudo queries"
-DEPTH = 50  # a negative is among this many best documents of one of the systems
-NEGATIVES = 4  # per pseudo query
+DEPTH = 50  # negatives are drawn from this many best documents of each system
+NEGATIVES = 4  # negatives per pseudo query
 TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 

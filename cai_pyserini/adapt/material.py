@@ -39,16 +39,16 @@ FOUND = 10  # a pseudo query is kept if the mixture has its source among this ma
 
 @dataclass(frozen=True)
 class Material:
-    """What the material is made from; each part of it is made when it is first needed."""
+    """The inputs of an adaptation; each part of the material is made when it is first needed."""
 
     collection: IndexConfig
     splade: EncoderConfig
     dense: EncoderConfig | None
     folder: Path  # for the sample, and for vectors
-    queries: int  # at most, to train
+    queries: int  # the most that train
     seed: int
     device: str
-    precision: Precision = "auto"  # of the vectors
+    precision: Precision = "auto"  # the precision of the vectors
     made: Container[Path] = ()  # folders of vectors that other steps make
 
     @cached_property

@@ -18,8 +18,8 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Matrix
 
-WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # of all three systems, as in hybrid-…-zscore
-BEST = 100  # documents per query
+WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # the weights of BM25 + SPLADE + dense, as in hybrid-…-zscore
+BEST = 100  # best documents per query
 CHUNK = 64  # queries that are scored together
 TINY = 1e-9
 K1, B = 0.9, 0.4

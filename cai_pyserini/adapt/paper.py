@@ -1,4 +1,4 @@
-"""The paper's recipe (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`):
+"""The paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`):
 
 vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, and the collection's IDF.
 """
@@ -35,7 +35,7 @@ STAGE = "adapt"
 
 
 def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
-    """The steps, in order, with their results in a folder; the last one alone if it is up to date.
+    """The steps, in order, with their results in a folder; only the last one if it is up to date.
 
     Raises CaiError for settings that a step would refuse.
     """

@@ -28,13 +28,13 @@ from cai_pyserini.core.terminal import progress
 
 STAGE = "adapt: projection"
 STEPS = 200
-QUERIES = 48  # per step
+QUERIES = 48  # pseudo queries per step
 CANDIDATES = 20  # the best documents of each system for each of a step's queries
 RANDOM = 300  # further documents of a step
-TEMPERATURE = 0.05  # of cosines in the cross-entropy
+TEMPERATURE = 0.05  # the temperature of cosines in the cross-entropy
 SHARE = 0.5  # weight of the cross-entropy
 LEARNING_RATE = 1e-3  # decreases linearly to 0
-WEIGHTS = (0.25, 0.5)  # of W, which alone would forget what the encoder knew
+WEIGHTS = (0.25, 0.5)  # the weights of W that are tried; W alone would forget what the encoder knew
 
 
 def learn(material: Material, output: Path) -> Path:

@@ -1,4 +1,4 @@
-"""How well the recommended systems find what queries were made of, with candidates for their encoders.
+"""How well the recommended systems find the sources of pseudo queries, with candidate encoders.
 
 What is scored are documents of the collection as float vectors, as the stages serve them:
 
@@ -6,7 +6,7 @@ joint   alpha * BM25 + SPLADE with IDF
 smooth  the same, SPLADE mixed with that of near documents, and BM25 with near words, both by the dense encoder
 fusion  w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense)
 
-joint ones also with bag-of-words queries (-doc). In the place of its source, a query finds the source's remainder, as
+joint ones also with bag-of-words queries (-doc). A query searches for its source's remainder in place of the source, as
 if the document had other words than the query.
 """
 
@@ -34,9 +34,9 @@ from cai_pyserini.smooth.smooth import mix
 from cai_pyserini.vectors.shards import Matrix
 
 DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large collection
-SPANS = 500  # to estimate alpha with
+SPANS = 500  # spans that alpha is estimated with
 NEIGHBOURS = 40
-CUTOFF = 10  # of nDCG
+CUTOFF = 10  # the cutoff of nDCG
 
 
 class Sparse(NamedTuple):

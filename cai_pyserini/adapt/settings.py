@@ -21,12 +21,12 @@ class AdaptSettings(Settings):
     base: str = flag(help="SPLADE encoder to start from; with --data, any masked language model")
     output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
     data: AnyPath | None = flag(None, "follow the paper: train on this file, written by `trainer msmarco`")
-    dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm")
+    dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm, and adapt it too")
     queries: int = flag(5000, "number of pseudo queries, at most", ge=1)
     weight: float | None = flag(
         None,
-        "weight of the new checkpoints in their mean with the old one (default: 0.3, with a teacher 0.4, or 0, as "
-        "held-out queries decide)",
+        "weight of the new checkpoints in their mean with the old one (default: held-out queries decide between 0 and "
+        "0.3, or 0.4 with a teacher)",
         gt=0,
         le=1,
     )
@@ -39,7 +39,7 @@ class AdaptSettings(Settings):
     )
     seed: int = SEED
     device: Literal["auto", "cpu"] = ONE_GPU
-    dry_run: bool = flag(False, "show the steps, and which of them are up to date, without running any")
+    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -47,9 +47,9 @@ class AdaptSettings(Settings):
             return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
 
         if self.data and (without := given("dense", "weight", "queries", "vectors")):
-            raise ValueError(f"--data is the paper's recipe, which has no --{without[0]}")
+            raise ValueError(f"--data is the paper's method, which has no --{without[0]}")
         if not self.data and (steps := given("vocabulary", "pretrain")):
-            raise ValueError(f"--{steps[0]} is a step of the paper's recipe, which needs --data")
+            raise ValueError(f"--{steps[0]} is a step of the paper's method, which needs --data")
         if self.distil and not self.dense:
             raise ValueError("--distil needs a teacher: --dense")
         return self

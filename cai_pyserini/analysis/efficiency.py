@@ -53,12 +53,10 @@ class EfficiencySettings(Settings):
     run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
-    keep_mass: list[float] = flag([0.9], "prune documents to the largest impacts with these shares of their sum")
-    keep_terms: list[int] = flag([], "prune documents to these numbers of impacts")
-    keep_query_terms: list[int] = flag(
-        [16, 8], "prune queries to these numbers of terms, with each pruning of documents"
-    )
-    rescore: list[int] = flag([100], "with each of them, also score as many documents with all terms of the query")
+    keep_mass: list[float] = flag([0.9], "keep a document's largest impacts that make up these shares of their sum")
+    keep_terms: list[int] = flag([], "keep these numbers of a document's largest impacts")
+    keep_query_terms: list[int] = flag([16, 8], "keep these numbers of a query's terms, with each pruning of documents")
+    rescore: list[int] = flag([100], "with each of these, also score this many documents with all terms of the query")
     hits: list[int] = flag([10, 1000], "hits per query")
     queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
     rounds: int = flag(3, "how often each query is timed, after a warm-up", ge=1)

@@ -12,7 +12,7 @@ class BeirSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
     Without qrels, nothing is evaluated; without queries, indexes are built. docs/how-to/collections.md says which files
-    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected stages run
+    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected steps run
     again.
     """
 
@@ -31,7 +31,7 @@ class BeirSettings(Settings):
     )
     passages: int | None = flag(
         None,
-        "search passages of this many words, and rank documents by the best of theirs (default: no passages)",
+        "search passages of this many words, and rank a document by its best passage (default: no passages)",
         ge=1,
     )
     depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
@@ -43,8 +43,8 @@ class BeirSettings(Settings):
     )
     weights: list[float] = flag(
         [],
-        "weights of the parts of a hybrid, bm25 first, for hybrids with as many parts (default: equal; chosen for "
-        "hybrid-<SPLADE>-<dense>-zscore)",
+        "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, except that the "
+        "documents decide for hybrid-<SPLADE>-<dense>-zscore)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
     cross_encoder: str | None = flag(
@@ -63,7 +63,7 @@ class BeirSettings(Settings):
     batch_size: int | None = flags.BATCH_SIZE
     threads: int = flags.THREADS
     no_raw: bool = flags.NO_RAW
-    dry_run: bool = flag(False, "only say, for each step, whether it is up to date, or why it must run")
+    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 

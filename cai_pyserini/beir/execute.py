@@ -14,7 +14,7 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
 from cai_pyserini.evaluate.significance import compare, compare_pairs
 
-NEEDS: dict[str, set[str]] = {  # at query time
+NEEDS: dict[str, set[str]] = {  # the models needed at query time
     "without a model": set(),
     "with SPLADE": {"splade"},
     "with any model": {"splade", "dense", "cross-encoder"},

@@ -38,13 +38,13 @@ from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 
-SEED = 42  # of the queries that judge weights
+SEED = 42  # the seed of the queries that judge weights
 DENSE = SINGLE["dense"]
 
 
 class Plan:
-    """The steps that make the files of a run folder, by output. Each method adds the step that makes a file, after
-    those of its inputs, unless it is there, and returns the file's path."""
+    """The steps that make the files of a run folder, by output. Each method returns the path of a file; if no step
+    makes it yet, the method adds one, after those of its inputs."""
 
     def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
@@ -213,7 +213,7 @@ class Plan:
 
         def call() -> Path:
             checkpoint = load_checkpoint(experiment.cross_encoder or "")
-            precision = "auto" if experiment.precision == "int8" else experiment.precision  # which is for documents
+            precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
             depth, device = experiment.depth, experiment.device
             return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
 
@@ -311,7 +311,7 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
             raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
     if of_adapted := [system for system in needed if system.adapted]:
         _require_adaptation(experiment, of_adapted[0], adaptation)
-        needed.append(SINGLE["splade"])  # which the adaptation starts from
+        needed.append(SINGLE["splade"])  # the adaptation starts from it
     elif adaptation:
         raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
     for system in needed:

@@ -75,7 +75,7 @@ def markdown(results: Results) -> str:
         rows = [["system", "nDCG@10", "source"]]
         rows += [[score["system"], f"{score['score']:.4g}", score["source"]] for score in results.published]
         sections += ["## Published scores for this collection", tables.markdown(rows)]
-    seconds = [["stage", "seconds"], *[[stage, f"{value:.1f}"] for stage, value in results.timings_s.items()]]
+    seconds = [["step", "seconds"], *[[step, f"{value:.1f}"] for step, value in results.timings_s.items()]]
     indexes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in results.index_bytes.items())
     sections += ["## Time and space", tables.markdown(seconds), f"Indexes: {indexes}."]
     if results.nonzeros_per_document is not None:

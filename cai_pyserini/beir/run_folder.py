@@ -66,7 +66,7 @@ class Results:
 
 
 class RunFolder:
-    """A run folder; `experiment` is what is run in it, by default what its finished run was."""
+    """A run folder; `experiment` is what is run in it, by default that of its finished run."""
 
     def __init__(self, folder: Path, experiment: Experiment | None = None):
         self.folder = folder
@@ -178,8 +178,8 @@ class RunFolder:
         return self.collection.qrels(self.experiment.collection.split) if self.has_qrels else None
 
     def encoder(self, system: System) -> Encoder:
-        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError for one that
-        is to be adapted, but is not yet."""
+        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError for an
+        adapted one that has not been made."""
         is_dense, experiment = system.kind == "dense", self.experiment
         name = system.index if is_dense else f"{ADAPTED * system.adapted}splade"
         if name not in self._encoders:

@@ -36,7 +36,7 @@ class System:
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
     joint: bool = False  # BM25 is in the index, too
-    smooth: bool = False  # documents have something of near documents, and of near words
+    smooth: bool = False  # documents are mixed with near documents, and have near words
     adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # the systems whose runs it combines
     fusion: str = DEFAULT
@@ -164,8 +164,8 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 
 def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, dense
-    smooth joint ones, and BM25 + SPLADE + dense. With `adapt`, the adapted ones too."""
+    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, also
+    smooth joint ones, dense, and BM25 + SPLADE + dense. With `adapt`, also the adapted ones."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]

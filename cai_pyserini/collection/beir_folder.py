@@ -15,7 +15,7 @@ from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 
 QRELS = (".tsv", ".txt", ".qrels")
-SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # of documents, in a folder without corpus.*
+SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # files of documents, in a folder without corpus.*
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # in the name of a file without a role
 GRADE = re.compile(r"([+-]?\d{1,9})(\.0*)?", re.ASCII)
 REMEDY = (

@@ -1,4 +1,4 @@
-"""The check stage: everything that is read later is read once before anything is spent on it."""
+"""The check step: read everything once, so that a broken record is found before any long work."""
 
 import json
 import logging

@@ -2,8 +2,8 @@
 
 import random
 
-SHORTEST, LONGEST = 5, 12  # words of a random span
-SHARE = 3  # a random span is at most this part of its text: a whole document is no query
+SHORTEST, LONGEST = 5, 12  # the least and largest number of words in a random span
+SHARE = 3  # a random span is at most a third of its text: a whole document is no query
 
 
 def passage_starts(words: int, size: int, step: int) -> list[int]:

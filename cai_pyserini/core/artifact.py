@@ -370,7 +370,7 @@ def is_up_to_date(path: Path, recipe: Recipe) -> bool:
 
 
 def renew(path: Path, text: str) -> None:
-    """Write a small file of a complete artifact again where its text is another, unless in a dry run."""
+    """Rewrite a small file of a complete artifact if its text differs, except in a dry run."""
     if not _dry_run.get() and (not path.is_file() or path.read_text(encoding="utf-8") != text):
         write_text(path, text)
 

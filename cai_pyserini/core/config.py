@@ -79,8 +79,8 @@ class EncoderConfig(Settings):
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
-        """The settings, as JSON values, that shape these results, apart from files; those with other values than their
-        defaults, or all."""
+        """The settings that shape these results, as JSON values, without paths: those other than their defaults, or
+        with `defaults` all of them."""
         extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
         names = {name for name, extra in extras.items() if isinstance(extra, dict) and extra["shapes"] in what}
         without = {"joint": {"alpha"}}  # which weights words in queries
@@ -195,7 +195,7 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
 
 
 def _relative(value: str, folder: Path) -> str:
-    """A path as a file in `folder` says it: relative to that, unless one of both is in an object store."""
+    """A path as written in a file of `folder`: relative to it, unless either is in an object store."""
     path = as_path(value)
     return str(path.absolute()) if StorePath in (type(path), type(folder)) else os.path.relpath(path, folder)
 

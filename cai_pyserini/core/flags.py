@@ -31,7 +31,7 @@ DOCUMENT_PRECISION = flag(
 BATCH_SIZE = flag(
     None,
     "texts of maximum length per batch; batches of shorter texts hold more (default: on a CPU 2,048 / the width of the "
-    "model, as 16 for splade-tiny; on a GPU 256)",
+    "model, such as 16 for splade-tiny; on a GPU 256)",
     ge=1,
 )
 QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
@@ -41,7 +41,7 @@ REMOVE_QUERY = flag(
     "(default: the collection's, usually auto)",
 )
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
-NO_RAW = flag(False, "do not store the documents in the index; it becomes smaller, and cannot show what it finds")
+NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 
 
 class Sharded(Settings):

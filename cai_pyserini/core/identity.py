@@ -19,7 +19,7 @@ Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
 # Raise the version of a stage when it makes something else of the same inputs and settings; others have version 1.
 VERSIONS: dict[str, int] = {}
-JAVA = ("words", "index", "search", "beir rescore")  # stages whose results depend on Pyserini's jar, too
+JAVA = ("words", "index")  # stages whose results depend on Pyserini's jar, and whose digests others have in theirs
 
 
 def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
@@ -48,7 +48,7 @@ def digest(value: Any) -> str:
 
 
 def changes(before: Recipe, after: Recipe) -> str:
-    """In what two recipes differ, for people: `depth 100 → 50, vectors changed`."""
+    """How two recipes differ, in words: `depth 100 → 50, vectors changed`."""
     old, new = dict(_flat(before)), dict(_flat(after))
     said = []
     for name in dict.fromkeys([*old, *new]):

@@ -13,7 +13,7 @@ from cai_pyserini.core.errors import CaiError
 class Step:
     """One call of a stage, which returns at once if its output is up to date.
 
-    `call` opens models and collections only when it is called, and does nothing that takes long before artifact.make.
+    `call` does no long work before artifact.make, where a dry run stops.
     """
 
     name: str  # unique among the steps of a run

@@ -33,7 +33,7 @@ REMEDIES = {
 def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
     """Run a command, and exit with 0 on success, 1 after an error message on stderr, and 130 if interrupted.
 
-    Unless `torchrun`, a command of which torchrun has started several processes is an error.
+    Unless `torchrun` is true, several processes started by torchrun are an error.
     """
     sys.stdout, sys.stderr = (
         cast(TextIO, _Terminal(stream)) if stream.isatty() else stream for stream in (sys.stdout, sys.stderr)

@@ -25,8 +25,7 @@ from cai_pyserini.core.files import atomic_write
 logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
-FORMAT = "shortest equal decimals"  # of scores in files; a constant, so it is in the recipe of every run
-PART = 1 << 18  # hits
+PART = 1 << 18  # hits that are read at a time
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
 

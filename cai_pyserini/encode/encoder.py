@@ -25,7 +25,7 @@ Role = Literal["documents", "queries"]
 
 
 class Encoder:
-    """A Splade or Dense model that is loaded only when needed, which it is not if all vectors are already stored.
+    """A Splade or Dense model, loaded only when needed: not if all vectors are already stored.
 
     `precision` applies to documents. Queries, which are short, are encoded in float32, so that a query has the same
     impacts on every machine and in every batch. Raises CaiError for a checkpoint, projection or device that does not

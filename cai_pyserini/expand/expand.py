@@ -21,10 +21,10 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
-WORDS = 100  # per document
-LEAST = 1.0  # z; what is above it is the weight
-BATCH = 256  # documents at a time
-LENGTH = 16  # word pieces of a word
+WORDS = 100  # words added per document
+LEAST = 1.0  # the least z; a weight is the excess over it
+BATCH = 256  # documents compared at a time
+LENGTH = 16  # word pieces read of a word
 TINY = 1e-9
 
 

@@ -24,7 +24,7 @@ from cai_pyserini.models.transformer import load_pretrained
 
 ENCODER = "SpladePlusPlusEnsembleDistil"
 MODEL, VOCABULARY = "splade-pp-ed-optimized.onnx", "splade-pp-ed-vocab.txt"  # names in Anserini's cache
-SCALE = 256 / 5  # Anserini's, of every SPLADE
+SCALE = 256 / 5  # the scale of all of Anserini's SPLADE encoders
 LONGEST = 512  # tokens that Anserini reads
 DROPPED = {0: "[PAD]", 101: "[CLS]", 102: "[SEP]"}  # token ids that Anserini drops from queries, whatever they are
 IR_VERSION = 8  # what Anserini's ONNX runtime reads

@@ -18,9 +18,9 @@ from cai_pyserini.export.source import TIES, Keys, Source, without_impacts
 
 REQUEST = 10_000_000  # bytes of a bulk request: a server takes 100 MB by default, a small one of a cloud 10 MB
 LONGEST_ID = 512  # bytes of UTF-8
-CLAUSES = 1024  # terms of a query, by default
-SIGNIFICANT = 9  # bits of a FeatureField
-LARGEST_WEIGHT = 64.0  # of a linear query on a FeatureField
+CLAUSES = 1024  # the most terms of a query, by default
+SIGNIFICANT = 9  # significant bits of a FeatureField
+LARGEST_WEIGHT = 64.0  # the largest weight of a linear query on a FeatureField
 FIELD = "impacts"
 HITS = 1000
 

@@ -38,7 +38,7 @@ def connect(uri: str) -> Any:
 
 
 def without_password(uri: str) -> str:
-    """A URI as it may be shown and stored: without a user and a password."""
+    """A URI without user and password, to show and store."""
     return re.sub(r"(?<=://).*@", "", uri)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 Normalize = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 RRF_K = 60  # Cormack et al. 2009
-DEPTH = 100  # documents per query of each run that are fused or reranked, unless told otherwise
+DEPTH = 100  # default number of documents per query of each run that are fused or reranked
 DEFAULT = "sum"  # the paper's (section 3.3)
 
 
@@ -28,8 +28,8 @@ class Fusion:
     best only. "last": `normalize` gets the whole run, in which a candidate has its own value, or else that of the
     query's last hit; 0 if the run has no hit of the query.
 
-    `uses_scores` is false if only ranks count: such a method has no `-exact` hybrids. `below_0` completes the warning
-    of a run with scores below 0, for a method that such scores do not suit.
+    `uses_scores` is false if only ranks count: such a method has no `-exact` hybrids. `below_0` says what scores below
+    0 do in this method; it ends the warning about a run that has them.
     """
 
     description: str

@@ -32,12 +32,11 @@ class ImpactSettings(Settings):
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
-        None, "prune SPLADE's part of documents to this many impacts each, the largest (default: the encoder's)", ge=1
+        None, "keep only this many of SPLADE's impacts per document, the largest (default: the encoder's)", ge=1
     )
     keep_mass: float | None = flag(
         None,
-        "prune SPLADE's part of documents to the largest impacts that have this share of their sum (default: the "
-        "encoder's)",
+        "keep only SPLADE's largest impacts of a document that have this share of their sum (default: the encoder's)",
         gt=0,
         le=1,
     )

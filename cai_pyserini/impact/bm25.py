@@ -21,7 +21,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-NEAR = 0.5  # times the weights of the expand stage, whose spread is about that of BM25's
+NEAR = 0.5  # factor on the weights of near words, whose spread is about that of BM25's
 EXACT = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
 
 

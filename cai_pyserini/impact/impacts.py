@@ -37,8 +37,8 @@ from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-LEAST_SHARDS = 4  # per process, which takes longer to start than to write one shard
-BEST = 100  # documents per query that alpha is estimated with
+LEAST_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard
+BEST = 100  # best documents per query that alpha is estimated with
 
 
 class Written(NamedTuple):
@@ -182,8 +182,8 @@ def write_impacts(
     """Write the impacts of a collection as JSON vectors, one file per shard; with `bm25`, joint ones.
 
     `encoder`, that of the vectors, encodes the spans that alpha is estimated with; give one that has its model loaded.
-    At most `threads` processes write, 0: one per processor. Raises CaiError for dense vectors, for vectors of another
-    encoder, and for words of other documents.
+    At most `threads` processes write; 0 means one per processor. Raises CaiError for dense vectors, for vectors of
+    another encoder, and for words of other documents.
     """
     if vectors.kind == "dense":
         raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")

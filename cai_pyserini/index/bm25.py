@@ -17,7 +17,7 @@ from cai_pyserini.index.writer import raw_json
 
 HEAP = "2g"
 BUFFER_MB = "512"  # Lucene's indexing buffer
-FILE_DOCUMENTS = 20_000  # per file that Anserini reads; each is a unit of work for its threads
+FILE_DOCUMENTS = 20_000  # documents per file that Anserini reads; a file is a unit of work for its threads
 GENERATED = "train"  # split of the qrels of generated queries
 TABLES = """
 PRAGMA journal_mode = OFF;

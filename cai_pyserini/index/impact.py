@@ -24,7 +24,7 @@ from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 
-LEAST_BYTES = 100_000_000  # of JSON vectors per process, whose JVM spends seconds of processor time to get warm
+LEAST_BYTES = 100_000_000  # the fewest bytes of JSON vectors per process, whose JVM takes seconds to warm up
 BATCH = 1024  # documents between two steps of the progress bar
 
 
@@ -46,9 +46,9 @@ def index_impacts(
     """Index JSON vectors, from the impact stage or any other tool; with their collection, its documents are stored.
 
     With `shard_num`, only the files whose number modulo `shard_num` is `shard_id`. They are divided among at most
-    `threads` processes, 0: one per processor; the index does not depend on it. Raises CaiError for a line that is not
-    {"id": string, "vector": {term: positive integer, …}}, for a document that the collection lacks or has in another
-    place, for shards of too few files, and for an unfinished or damaged folder of the impact stage.
+    `threads` processes (0: one per processor), on which the index does not depend. Raises CaiError for a line that is
+    not {"id": string, "vector": {term: positive integer, …}}, for a document that the collection lacks or has in
+    another place, for shards of too few files, and for an unfinished or damaged folder of the impact stage.
     """
     ours = artifact.require_if_ours(impacts, "impact")
     found = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")

@@ -14,7 +14,7 @@ SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
 def checkpoint_folder(config: EncoderConfig) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded from the hub where it is not one."""
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():

@@ -7,8 +7,9 @@ entry. A text of several windows has a power mean of their weights:
 
     w_v = (mean over windows k of w_kv^3)^(1/3)
 
-Their maximum, the model's own pooling carried on (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse Retrieval for
-Long Documents"), grows with the number of windows, so that the longest documents are found with every query.
+Their maximum, which would continue the model's own pooling (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse
+Retrieval for Long Documents"), grows with the number of windows, so that the longest documents are found with every
+query.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -33,7 +33,7 @@ class Transformer:
 
     `precision` is that of the matrix products, except in the layer `exclude`; sums and everything after them are
     float32. `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` is for CPUs with VNNI.
-    `batch_size` is the number of texts of full length that make a batch unless one says otherwise.
+    `batch_size` is the default number of texts of full length per batch.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def pth_path() -> Path:
 
 
 class PyseriniFinder:
-    """A finder on sys.meta_path that prepares Java, and registers what is ours, when Pyserini is imported."""
+    """A finder on sys.meta_path that prepares Java and registers our encoders and indexes when Pyserini is imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """The spec of a module that needs registration after its import; None, to let others find it, of any other."""

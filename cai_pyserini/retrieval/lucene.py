@@ -26,8 +26,8 @@ from cai_pyserini.retrieval import batch
 from cai_pyserini.retrieval.batch import MAPPER, QUERY, SEARCHER, STRING, Batch
 
 FIELD = "contents"
-HITS = 1 << 16  # at most per batch
-CHARACTERS = 1 << 23  # of queries that are given to Java at a time; they are on its heap several times
+HITS = 1 << 16  # the most hits of a batch
+CHARACTERS = 1 << 23  # the most characters of queries given to Java at a time, which holds several copies
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
 _READING = jvm.using_java("reading an index")
@@ -113,8 +113,8 @@ class LuceneSearcher(LuceneIndex):
     """An open index that is searched with queries: text for BM25, {term: impact} for impacts.
 
     `k1` and `b` are parameters of BM25, and have no effect on impacts. With `two_step`, impacts are searched in two
-    steps; scores are exact, but a document can be missing that the first step ranks too low. If the first step finds
-    fewer documents than asked for, all terms are searched for. Only the queries of one `search_many` are searched in
+    steps; scores are exact, but a document that the first step ranks too low is missing. If the first step finds fewer
+    documents than asked for, all terms are searched for. Only the queries of one `search_many` are searched in
     parallel.
     """
 

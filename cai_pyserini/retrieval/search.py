@@ -62,7 +62,7 @@ def search(
     bm25 = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
     recipe = artifact.recipe("search", inputs, hits=hits, remove_query=remove_query, passages=passages, **bm25)
 
-    own = PASSAGE_HITS if passages else 1  # hits of the index for one of the run
+    own = PASSAGE_HITS if passages else 1  # hits of the index per hit of the run
 
     def write(path: Path) -> artifact.Stats:
         searcher = open_searcher(index, k1, b, queries.two_step)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from cai_pyserini.search.explanation import Explanation
     from cai_pyserini.search.highlight import Marked
 
-HITS = 10  # shown of each query
-TERMS = 6  # shown of each score
+HITS = 10  # hits shown of each query
+TERMS = 6  # terms shown of each score
 
 
 class SearchSettings(Settings):
     """Search by hand, in an index or with a system of a run folder; or, with --output, write the TREC run of many
     queries.
 
-    By hand, queries are arguments, or lines of the standard input; on a terminal you are asked for them. Each hit is
-    shown with its title, a snippet, and the terms or parts that its score consists of.
+    By hand, queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown
+    with its title, a snippet, and the terms or parts that its score consists of.
     """
 
     example = (
@@ -37,12 +37,12 @@ class SearchSettings(Settings):
     queries: list[str] = flag([], "texts to search for", positional=True)
     index: list[PathOrUrl] = flag(
         [],
-        f"folder written by the index stage, {OR_URL}; or those of all shards of an index; queries are given before it",
+        f"folder written by the index stage, {OR_URL}; or the folders of all shards of one; give queries before it",
     )
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
-    hits: int | None = flag(None, f"hits per query (default: {HITS}; of a run, the collection's, usually 1000)", ge=1)
-    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object a line")
+    hits: int | None = flag(None, f"hits per query (default: {HITS}; for a run the collection's, usually 1000)", ge=1)
+    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
     )

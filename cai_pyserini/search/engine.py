@@ -17,7 +17,7 @@ from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
 from cai_pyserini.search.retriever import Retriever
 
-QUERY = "query"  # its id where runs of one query are fused
+QUERY = "query"  # the query's id where the runs of one query are fused
 
 
 class Hit(NamedTuple):
@@ -26,7 +26,7 @@ class Hit(NamedTuple):
     rank: int  # from 1
     id: str
     score: float
-    stored: str  # the id that indexes have: that of the document, or of its best passage
+    stored: str  # the id in the indexes: of the document, or of its best passage
 
 
 class Described(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cai_pyserini.search.explanation import Explanation
 
-SPLIT = re.compile(r"(\w{1,64})")  # text without spaces is split all the same
+SPLIT = re.compile(r"(\w{1,64})")  # a word has at most 64 characters: text without spaces is split
 GAP = re.compile(r"\W{64,}")  # is left out of a snippet
-WIDTH = 240  # characters of a snippet
+WIDTH = 240  # the most characters of a snippet
 
 TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the terms that the word is to the system
 Marked = list[tuple[str, float]]  # pieces of a text, each with a strength from 0 to 1

@@ -22,7 +22,7 @@ from cai_pyserini.search.retriever import Retriever
 def open_index(
     index: Index, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
 ) -> Engine:
-    """An index, or all shards of one, as a system, which is named after the first folder.
+    """Open an index, or all shards of one, as a system named after the first folder.
 
     `encoder`, by default that of the index, encodes queries; a dense index needs one.
     """
@@ -31,7 +31,7 @@ def open_index(
 
 
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
-    """Indexes, and systems of run folders, by default all that have indexes, by name.
+    """Open indexes, and systems of run folders (by default all that have indexes), by name.
 
     Raises CaiError for what cannot be opened, and for two of one name.
     """

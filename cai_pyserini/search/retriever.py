@@ -28,9 +28,9 @@ class Retriever:
 
     `k1` and `b` are parameters of BM25.
 
-    Retrievers that are given the same `encoders` share models: one that encodes queries alike is used, or else added.
-    Threads can use several retrievers at the same time, or one, if no two encode queries with one model.
-    Raises CaiError for an index of another encoder, and for a dense index without one.
+    Retrievers that are given the same `encoders` share models: an encoder that encodes queries in the same way is used
+    again. Threads can use several retrievers at the same time, or one, if no two encode queries with one model. Raises
+    CaiError for an index of another encoder, and for a dense index without one.
     """
 
     def __init__(

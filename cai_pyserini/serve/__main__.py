@@ -29,17 +29,17 @@ class ServeSettings(Settings):
         "  curl 'http://127.0.0.1:8000/v1/joint-splade-idf/search?query=short+fingers&hits=3'"
     )
     folders: list[PathOrUrl] = flag(
-        help=f"run folders, written by run_beir.sh, and indexes, each the folder of one, {OR_URL}", positional=True
+        help=f"run folders, written by run_beir.sh; or the folder of an index, {OR_URL}", positional=True
     )
     systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
     host: str = flag(
-        "127.0.0.1", f"address to listen on; any but this machine's own, as 0.0.0.0 for all, needs a key in {KEY}"
+        "127.0.0.1", f"address to listen on; one that other machines reach, such as 0.0.0.0, needs a key in {KEY}"
     )
     proxy_authenticates: bool = flag(
         False, "serve other machines without a key: a proxy in front of this server checks who may search"
     )
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
-    queue: int = flag(256, "requests that may be unanswered; more are refused with 429", ge=1)
+    queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
     device: str = DEVICE
 

@@ -52,7 +52,7 @@ class Candidate(BaseModel):
 
 
 class DocumentForm:
-    """How a response has documents: their fields but the id, or the one field that they have; or their JSON."""
+    """The form of documents in a response: their fields without the id, their only field, or their JSON."""
 
     def __init__(
         self,

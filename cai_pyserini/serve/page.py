@@ -14,8 +14,8 @@ from cai_pyserini.serve.service import LONGEST_QUERY, Service
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 MOST_SHOWN = 100  # hits; explaining one takes milliseconds
-TERMS = 12  # shown of each score
-SHADES = 4  # of marked words
+TERMS = 12  # terms shown of each score
+SHADES = 4  # the shades of marked words
 
 TEMPLATE = template(HERE / "page.html.jinja")
 

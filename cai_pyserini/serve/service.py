@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine, Hit, Stored
 
-LONGEST_QUERY = 10_000  # characters; also of all queries of a batch together
-MOST_HITS = 1000  # of a search; also of all searches of a batch together
-BATCH = 64  # queries at most
-PROBE = "ready"  # what readiness searches for
+LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a batch
+MOST_HITS = 1000  # the most hits of a search, and of all searches of a batch
+BATCH = 64  # the most queries of a batch
+PROBE = "ready"  # the query of the readiness probe
 
 Found = list[tuple[Hit, Stored | None]]
 logger = logging.getLogger(__name__)

@@ -32,9 +32,10 @@ def ship_index(
 ) -> Entry:
     """Write the archive of an index, its README and its entry to a folder, and return the entry.
 
-    The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder or `with_encoder`. The URL
-    of the archive is that in `repository`, or else relative to the entry. Raises CaiError for a folder that is not one
-    of our indexes, for `with_encoder` with an index that names no encoder, and for a checkpoint that has changed since.
+    The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder, or with `with_encoder`.
+    The URL of the archive is that in `repository`, or else relative to the entry. Raises CaiError for a folder that is
+    not one of our indexes, for `with_encoder` with an index that names no encoder, and for a checkpoint that has
+    changed since.
     """
     manifest = artifact.require(index, "index")
     kind = manifest.stats["kind"]

@@ -29,8 +29,8 @@ from cai_pyserini.core.settings import Settings
 from cai_pyserini.core.terminal import progress
 
 SUFFIX = ".tar.gz"
-TIMEOUT = 60  # seconds without an answer
-LARGEST = 1 << 20  # bytes of a file of entries
+TIMEOUT = 60  # seconds to wait for an answer
+LARGEST = 1 << 20  # the most bytes of a file of entries
 CHUNK = 1 << 20
 FAILURES = (OSError, ValueError, HTTPError)  # of reading a URL; ValueError if it is malformed
 

@@ -14,10 +14,10 @@ class SmoothSettings(Settings):
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
     output: AnyPath = OUTPUT_FOLDER
     dense: PathOrUrl | None = flag(
-        None, "folder of dense vectors of the same documents, which tell what is near (default: the SPLADE vectors)"
+        None, "folder of dense vectors of the same documents, to find near documents by (default: the SPLADE vectors)"
     )
     idf: PathOrUrl | None = flag(
-        None, "folder written by the idf stage, to weight SPLADE vectors that tell what is near"
+        None, "folder written by the idf stage, to weight SPLADE vectors where near documents are found by them"
     )
     neighbours: int = flag(40, "number of nearest documents", ge=1)
     weight: float | None = flag(

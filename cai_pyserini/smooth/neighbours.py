@@ -22,7 +22,7 @@ from cai_pyserini.vectors.shards import Matrix
 DIMENSIONS = 1024
 EXACT = 50_000
 TRAINING = 40  # documents per cluster, to find the clusters
-CANDIDATES = 8  # compared again, per neighbour
+CANDIDATES = 8  # candidates per neighbour that are compared again
 SAMPLE = 200  # documents whose recall is measured
 SEED = 42
 TINY = 1e-9  # the least length of a vector, for divisions by it

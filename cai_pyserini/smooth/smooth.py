@@ -28,8 +28,8 @@ from cai_pyserini.smooth.neighbours import DIMENSIONS, TINY, Neighbours, Positio
 from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, paired, write_shards
 
-WEIGHTS = {"dense": 0.4, "splade": 0.1}  # of the neighbours' mean, by the vectors that neighbours are found with
-POWER = 4  # of inner products, for the weights within the mean
+WEIGHTS = {"dense": 0.4, "splade": 0.1}  # weight of the neighbours' mean, by the vectors that find neighbours
+POWER = 4  # power of the inner products that weight neighbours in the mean
 BATCH = 256  # documents that a thread mixes at a time
 
 

@@ -34,7 +34,7 @@ from cai_pyserini.trainer.examples import Example, count, read
 from cai_pyserini.trainer.generate import in_batches
 from cai_pyserini.trainer.settings import MineSettings, MsmarcoSettings, ScoreSettings, recorded
 
-KEPT = 256  # scored lines per file of the interim results, which an interruption costs at most
+KEPT = 256  # scored lines per file of interim results; an interruption loses at most one file
 
 Chosen = dict[str, tuple[str, list[str]]]  # query -> its positive and its negatives
 Margins = dict[str, dict[str, float]]  # query -> negative -> margin

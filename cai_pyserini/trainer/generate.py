@@ -28,7 +28,7 @@ from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
 STAGE = "trainer generate"
-KEPT = 512  # documents per file of the interim results, which an interruption costs at most
+KEPT = 512  # documents per file of interim results; an interruption loses at most one file
 
 
 class Generator:

@@ -8,8 +8,8 @@ labelled pairs. SPLADE adds FLOPS:
 The lambdas are constant, as in the paper, or rise quadratically over a fraction `flops_warmup` of the steps (Formal et
 al. 2021). IDF weights the documents in the score, but not in the regularizer.
 
-In dense retrieval, IDF weights the token vectors of which vectors are the means (the paper's CAI for dense retrieval).
-A score is a cosine times `scale`, because a teacher's margins go far beyond 2.
+In dense retrieval, IDF weights the token vectors in the mean (the paper's CAI for dense retrieval). A score is a cosine
+times `scale`, because a teacher's margins go far beyond 2.
 """
 
 from collections import defaultdict

@@ -70,7 +70,9 @@ class TrainingSettings(Settings):
     device: Literal["auto", "cpu"] = ONE_GPU
     log_steps: int = flag(50, "log the loss after every this many steps", ge=1)
     save_seconds: float = flag(
-        120.0, "save a checkpoint to resume from after this time, or later, so that saving takes 2% of it at most", ge=0
+        120.0,
+        "save a checkpoint to resume from after this time; later if saving would take more than 2% of the time",
+        ge=0,
     )
 
 
@@ -99,7 +101,7 @@ class PairSettings(TrainingSettings):
     loss: Literal["margin-mse", "in-batch"] = flag(
         "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
     )
-    negatives: int = flag(1, "negatives per example; of a line with more, every epoch takes the next ones", ge=0)
+    negatives: int = flag(1, "negatives per example; if a line has more, every epoch takes the next ones", ge=0)
     idf: AnyPath | None = flag(None, "folder of the idf stage: weight SPLADE's documents, or tokens in dense means")
     learning_rate: float = flag(2e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(30.0, "passes over the lines of the training file", gt=0)
@@ -124,8 +126,8 @@ class SpladeSettings(PairSettings):
     max_document_length: int | None = flag(None, "tokens read per document (default: the encoder's, often 256)", ge=3)
     sampled_terms: int = flag(
         0,
-        "of documents, compute only the terms of the batch's queries and a sample of at least this many others, for "
-        "the regularizer: faster (default: 0, all terms)",
+        "compute only some terms of documents, which is faster: those of the batch's queries, and for the regularizer "
+        "a sample of at least this many others (default: 0, all terms)",
         ge=0,
     )
     batch_size: int = flag(40, "queries per device in each batch", ge=1)
@@ -139,7 +141,7 @@ class DenseSettings(PairSettings):
     """
 
     example = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
-    scale: float = flag(20.0, "factor on the cosine of query and document, which gives the score", gt=0)
+    scale: float = flag(20.0, "factor by which the cosine of query and document is multiplied for the score", gt=0)
     max_document_length: int = flag(300, "tokens read of each document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)

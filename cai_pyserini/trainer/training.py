@@ -33,9 +33,9 @@ from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
 WORK = "training"  # the folder for checkpoints, in the output
-RESULT = "result"  # the folder for the files of the output, in that one
+RESULT = "result"  # the folder for the files of the output, within WORK
 CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # besides trainer_state.json, which is written last
-SAVE_SHARE = 0.02  # of the time, at most, is spent on saving checkpoints
+SAVE_SHARE = 0.02  # the largest share of the time spent on saving checkpoints
 
 
 class Trainer(transformers.Trainer):

@@ -49,7 +49,7 @@ def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
         waiting: deque[Future[Counter[str]]] = deque()
         for batch in itertools.chain([second], batches):
             waiting.append(pool.submit(count, batch))
-            if len(waiting) > 2 * (os.cpu_count() or 1):  # reading must not run away from counting
+            if len(waiting) > 2 * (os.cpu_count() or 1):  # at most this many batches wait to be counted
                 counts.update(waiting.popleft().result())
         for future in waiting:
             counts.update(future.result())
@@ -66,7 +66,7 @@ def train(counts: Counter[str], size: int) -> list[str]:
     continuing = sorted({PREFIX + c for word in counts for c in word[1:]})  # whose order the library leaves to chance
     trainer = WordPieceTrainer(
         vocab_size=size, special_tokens=continuing, limit_alphabet=1 << 21, show_progress=False
-    )  # of more characters than there are
+    )  # a size for more characters than there are
     backend = Backend(WordPiece())
     backend.train_from_iterator(counts.elements(), trainer)
     vocabulary = backend.get_vocab()

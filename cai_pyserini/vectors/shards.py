@@ -26,7 +26,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
-THREADS = 16  # waiting for answers of an object store
+THREADS = 16  # threads that wait for an object store
 NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
 

@@ -161,11 +161,11 @@ def test_the_papers_recipe_from_a_training_file(
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--data", "x.jsonl", "--dense", "minilm"], "--data is the paper's recipe, which has no --dense"),
-        (["--data", "x.jsonl", "--weight", "0.5"], "--data is the paper's recipe, which has no --weight"),
+        (["--data", "x.jsonl", "--dense", "minilm"], "--data is the paper's method, which has no --dense"),
+        (["--data", "x.jsonl", "--weight", "0.5"], "--data is the paper's method, which has no --weight"),
         (["--distil", "x.yaml"], "--distil needs a teacher: --dense"),
-        (["--vocabulary", "x.yaml"], "--vocabulary is a step of the paper's recipe, which needs --data"),
-        (["--pretrain", "x.yaml"], "--pretrain is a step of the paper's recipe, which needs --data"),
+        (["--vocabulary", "x.yaml"], "--vocabulary is a step of the paper's method, which needs --data"),
+        (["--pretrain", "x.yaml"], "--pretrain is a step of the paper's method, which needs --data"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(

@@ -40,7 +40,7 @@ def prepare(collection: str, encoder: str, folder: str, limit: int) -> harness.R
     import bmp
     import seismic
 
-    from cai_pyserini.core.artifact import folder_bytes
+    from cai_pyserini.core.files import folder_bytes
 
     path = Path(folder)
     run = path / "run"

@@ -214,14 +214,13 @@ def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: li
 
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
-    from cai_pyserini.core.trec import run_of, without_query
+    from cai_pyserini.core.trec import removes_query, run_of, without_query
     from cai_pyserini.encode.encode import encode
     from cai_pyserini.encode.encoder import Encoder
     from cai_pyserini.encode.queries import encode_queries
     from cai_pyserini.evaluate.measures import mean, measure
     from cai_pyserini.idf.idf import Idf
     from cai_pyserini.impact.quantization import weighted
-    from cai_pyserini.retrieval.search import removes_query
     from cai_pyserini.vectors.shards import Vectors
 
     config, index_config = load_encoder(encoder), load_index_config(collection)

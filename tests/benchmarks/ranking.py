@@ -158,8 +158,8 @@ def expand(run: Run) -> Variants:
     default = 0.5 * _near(run, near)
     yield "default, bag-of-words queries", run.joint(run.documents, bow=True, more=default)
     others = _z(run.scores(run.documents)) + 2 * _z(run.dense)
-    yield "three ways, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
-    yield "default in three ways", 2 * _z(run.bm25["queries"] + default) + others
+    yield "BM25 + SPLADE + dense, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
+    yield "default in BM25 + SPLADE + dense", 2 * _z(run.bm25["queries"] + default) + others
     stems = Near.of(list(run.lexicon), encoder, run.dense_vectors)
     yield "stems are encoded", run.joint(run.documents, more=0.5 * _near(run, stems))
 

@@ -108,7 +108,7 @@ def test_the_help_has_descriptions_defaults_and_an_example(capsys: pytest.Captur
     assert exit.value.code == 0
     assert "Train a model.\n\nInterrupted, the same command continues.\n" in text
     assert "of AdamW; 10 % are warm-up (default: 2e-05)" in " ".join(text.split())
-    assert "in another order every epoch\n" in text  # False, 0 and None are not worth a default
+    assert "in another order every epoch\n" in text  # no default is shown for False, 0 and None
     assert text.endswith("example:\n  python -m train --data data --output model\n")
 
 

@@ -137,7 +137,7 @@ def test_machines_that_share_no_folder_write_to_a_store(
     output = bucket / "vectors"
     monkeypatch.setattr("cai_pyserini.encode.cluster.SHARD", SHARD)
     machine = cluster.add_node(**MACHINE)
-    (output / artifact.UNFINISHED).touch()
+    artifact.write_text(output / artifact.UNFINISHED, "")
     (output / "00003.npz").upload(plain / "00003.npz")
     main([*arguments(collection, output), "--ray", cluster.address])
     assert_same(output, plain)
