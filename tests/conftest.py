@@ -169,6 +169,25 @@ def run_folder(tiny: Path, shared: Path) -> Path:
     return output
 
 
+ADAPTED = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]
+ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint-splade-idf", "adapted-splade-idf"]
+
+
+@pytest.fixture(scope="session")
+def adapted_run(tiny: Path, shared: Path) -> Path:
+    """The folder of a run of the systems ADAPTED, adapted in a few steps, done once; not to be changed."""
+    from cai_pyserini.beir.execute import execute
+    from cai_pyserini.beir.systems import parse_system
+
+    folder = shared / "adapted"
+    with FileLock(shared / "adapted.lock"):
+        folder.mkdir(exist_ok=True)
+        run, adaptation = adapting(tiny, folder)
+        if not run.report.exists():
+            execute(run, [parse_system(name) for name in ADAPTED], adaptation)
+    return run.folder
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The endpoint of a server on this machine that speaks S3."""

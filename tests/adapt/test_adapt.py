@@ -66,6 +66,18 @@ def test_without_evidence_the_encoders_stay_as_they_were(adapted: Adapted, tiny:
     old, new = (load_model(folder).state_dict() for folder in (checkpoint, adapted.output))
     assert all(torch.equal(old[name], new[name]) for name in old)
     assert load_encoder(str(adapted.output / "dense")).projection is None
+    config = load_encoder(str(adapted.output))
+    assert {path.name for path in adapted.output.iterdir()} == {
+        "config.json", "dense", "encoder.yaml", "idf", "manifest.json", "model.safetensors", "tokenizer.json",
+        "tokenizer_config.json",
+    }  # fmt: skip
+    assert Idf.load(Path(config.idf or "")).documents == 12
+    vectors = Encoder(config, "cpu").load("documents").encode(["short fingers"], config.max_document_length)
+    assert vectors.nnz > 2
+    lines = json_lines(adapted.folder / "model.steps" / "examples.jsonl")
+    assert all(len(line["margins"]) == len(line["negatives"]) == 4 for line in lines)
+    # The teacher prefers the document of a title.
+    assert sum(min(line["margins"]) > 0 for line in lines) > len(lines) / 2
 
 
 @pytest.mark.slow
@@ -122,25 +134,6 @@ def test_what_was_decided_is_what_is_written(
     shutil.rmtree(steps)
     main([*adapted.flags[:-1], str(output)])
     assert not steps.exists()
-
-
-@pytest.mark.slow
-def test_it_is_an_encoder_with_the_idf_of_the_collection(adapted: Adapted) -> None:
-    config = load_encoder(str(adapted.output))
-    assert {path.name for path in adapted.output.iterdir()} == {
-        "config.json", "dense", "encoder.yaml", "idf", "manifest.json", "model.safetensors", "tokenizer.json",
-        "tokenizer_config.json",
-    }  # fmt: skip
-    assert Idf.load(Path(config.idf or "")).documents == 12
-    vectors = Encoder(config, "cpu").load("documents").encode(["short fingers"], config.max_document_length)
-    assert vectors.nnz > 2
-
-
-@pytest.mark.slow
-def test_the_teacher_prefers_the_document_of_a_title(adapted: Adapted) -> None:
-    lines = json_lines(adapted.folder / "model.steps" / "examples.jsonl")
-    assert all(len(line["margins"]) == len(line["negatives"]) == 4 for line in lines)
-    assert sum(min(line["margins"]) > 0 for line in lines) > len(lines) / 2
 
 
 @pytest.mark.slow

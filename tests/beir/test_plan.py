@@ -146,11 +146,14 @@ def test_a_dry_run_says_what_must_run_and_why(
     [
         ({}, False, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs --adapt; --help"),
         ({"dense": None}, True, ["adapted-dense"], "adapted-dense needs --dense"),
+        ({"dense": None}, False, ["bm25", "hybrid-splade-dense-idf-minmax"], "dense-idf needs --dense"),
+        ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs --cross-encoder"),
+        ({}, False, ["bm25", "doct5query"], "doct5query needs --generated"),
         ({}, True, ["splade", "bm25"], "--adapt has no effect on these systems: name an adapted one, such as"),
         ({"encoder": load_encoder("minilm")}, True, ["adapted-dense"], "encoder minilm is dense: use it with --dense"),
     ],
 )
-def test_an_adaptation_that_cannot_be_is_refused(
+def test_a_system_without_its_model_or_adaptation_is_refused(
     run: RunFolder, adaptation: AdaptSettings, changes: dict, adapts: bool, systems: list[str], message: str
 ) -> None:
     changes = {"dense": load_encoder("minilm"), **changes}
@@ -176,19 +179,6 @@ def assert_refused(run: RunFolder, systems: list[str], message: str, adaptation:
     with pytest.raises(CaiError, match=message):
         execute(run, [parse_system(name) for name in systems], adaptation)
     assert not run.folder.exists()
-
-
-@pytest.mark.parametrize(
-    "system, message",
-    [
-        ("hybrid-splade-dense-idf-minmax", "dense-idf needs --dense"),
-        ("hybrid-cross-encoder", "cross-encoder needs --cross-encoder"),
-        ("doct5query", "doct5query needs --generated"),
-        ("splade-rrf", "no system 'splade-rrf'"),
-    ],
-)
-def test_a_system_without_its_model_is_refused(run: RunFolder, system: str, message: str) -> None:
-    assert_refused(run, ["bm25", system], message)
 
 
 def test_encoders_of_another_kind_are_refused(run: RunFolder) -> None:

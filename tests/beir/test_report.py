@@ -3,14 +3,14 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cai_pyserini.beir.execute import gather
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.report import markdown, searches, table, verify, write
+from cai_pyserini.beir.report import markdown, searches, table, verify
 from cai_pyserini.beir.run_folder import Results, RunFolder
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
@@ -68,6 +68,8 @@ def test_the_table_marks_the_best_and_what_differs() -> None:
         ["splade-idf", "*0.7000", "0.9000", "*0.6400", "12.00", "+0.0211", "0.050"],
         ["hybrid-splade-idf", "*0.7000", "0.9000", "0.5000", "13.00", "+0.0211†", "0.050"],
     ]
+    best = "without a model: bm25 0.6789; with SPLADE: hybrid-splade-idf 0.7000; with any model: hybrid-splade-idf"
+    assert f"best {best} 0.7000" in rows
 
 
 def test_the_legend_says_the_depth_and_the_correction() -> None:
@@ -103,9 +105,6 @@ def test_the_report() -> None:
     ):
         assert line in text.splitlines(), line
     assert "Dense encoder" not in text and "Cross-encoder" not in text
-
-
-def test_the_report_names_the_other_models() -> None:
     settings = RESULTS.settings | {"dense": {"name": "minilm"}, "cross_encoder": "some/model"}
     text = markdown(replace(RESULTS, settings=settings, published=[], nonzeros_per_document=None))
     assert "Dense encoder: minilm." in text and "Cross-encoder: some/model." in text
@@ -122,7 +121,7 @@ UNSCORED = replace(
 )
 
 
-def test_without_qrels_runs_take_the_place_of_scores() -> None:
+def test_without_qrels_there_are_runs_and_without_queries_indexes() -> None:
     assert table(UNSCORED).splitlines() == [
         "system      ms/query                   run",
         "------------------------------------------",
@@ -139,9 +138,6 @@ def test_without_qrels_runs_take_the_place_of_scores() -> None:
     ):
         assert line in lines, line
     assert "nDCG" not in table(UNSCORED) + markdown(UNSCORED)
-
-
-def test_without_queries_there_are_only_indexes() -> None:
     alone = replace(UNSCORED, systems={}, counts={"documents": 5183})
     text = "no queries: nothing is searched or evaluated; the indexes are in indexes/"
     assert table(alone) == text
@@ -191,14 +187,11 @@ def test_the_table_of_gains() -> None:
         "one line each",
     ]
     assert "adaptation" not in table(RESULTS) and "Adaptation" not in markdown(RESULTS)
-
-
-def test_the_section_of_gains() -> None:
     text = markdown(ADAPTED)
     for line in (
         "## Adaptation",
         "| splade | 0.6000 | 0.6500 | +0.0500† | <0.001 |",
-        "†: changed by adaptation (paired t-test on nDCG@10, p < 0.05, Holm-corrected over 2 systems).",
+        f"{lines[-3]}.",
         "- the mean of weights is kept",
         "- one line each",
     ):
@@ -218,18 +211,6 @@ def test_too_few_queries_have_no_p_and_the_table_says_so(render: Callable[[Resul
     assert "†" not in text and "Holm" not in text
     assert text.count("–: no p below 10 queries") == 2  # under both tables
     assert re.search(r"splade\b.* \+0.5000 +\|? *–", text)
-
-
-def test_both_files_are_written(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    write(RESULTS, run)
-    assert json.loads(run.results_file.read_text()) == asdict(RESULTS)
-    assert run.report.read_text() == markdown(RESULTS) and run.results == RESULTS
-
-
-def test_the_table_names_the_best_for_every_need() -> None:
-    best = "without a model: bm25 0.6789; with SPLADE: hybrid-splade-idf 0.7000; with any model: hybrid-splade-idf"
-    assert f"best {best} 0.7000" in table(RESULTS).splitlines()
 
 
 NAMES = ["bm25", "dense", "splade-doc", "splade", "hybrid-splade-doc-dense-zscore"]

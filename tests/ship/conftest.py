@@ -1,4 +1,4 @@
-"""A run with adaptation, an empty cache of Pyserini's, and a stand-in for a model hub."""
+"""An empty cache of Pyserini's, and a stand-in for a model hub."""
 
 import json
 import threading
@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from cai_pyserini.beir.execute import execute
-from cai_pyserini.beir.systems import parse_system
-from tests.conftest import adapting
 from tests.plugin.conftest import topics
 
 __all__ = ["topics"]
@@ -26,15 +23,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CAI_PYSERINI_REGISTRY", raising=False)
     return tmp_path / "cache"
-
-
-@pytest.fixture(scope="session")
-def adapted_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run with encoders that were adapted in a few steps; not to be changed."""
-    run, adaptation = adapting(tiny, tmp_path_factory.mktemp("adapted"))
-    names = ("bm25", "adapted-splade-idf", "adapted-joint-splade-idf", "adapted-dense")
-    execute(run, [parse_system(name) for name in names], adaptation)
-    return run.folder
 
 
 class Hub(BaseHTTPRequestHandler):

@@ -75,13 +75,14 @@ def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: 
 
 
 @pytest.mark.slow
-def test_documents_are_expanded_with_generated_queries(tiny: Path, tmp_path: Path) -> None:
+def test_documents_are_expanded_with_generated_queries(tiny: Path, run_folder: Path, tmp_path: Path) -> None:
     """A document is found by a word that only its generated query has."""
     folder = tmp_path / "generated"
     (folder / "qrels").mkdir(parents=True)
     (folder / "queries.jsonl").write_text('{"_id": "g", "text": "heart attack"}\n')
     shutil.copy(tiny / "corpus.jsonl", folder)
     (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\ng\td6\t1\n")
+    shutil.copytree(run_folder, tmp_path / "run")
     systems = ("bm25", "doct5query", "hybrid-doct5query-exact")
     beir([str(tiny), "--systems", *systems, "--generated", str(folder), "--output", str(tmp_path / "run")])
 

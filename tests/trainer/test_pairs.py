@@ -118,14 +118,33 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    """Neither is a loss multiplied by the processes, nor by the accumulated batches."""
     changes = {"loss": "in-batch", "max_steps": 3, "warmup": 0.0, "log_steps": 1}
     changes |= {"learning_rate": 2e-5, "lambda_q": None, "lambda_d": None}
     one = splade_settings(tmp_path / "one", **changes)
-    train(one)
     two = one.replace(output=tmp_path / "two", batch_size=2)
+    lines = (
+        f"the {i}th treatment of a bladder infection, with {i % 7} antibiotics, lasted {i % 5} days" for i in range(99)
+    )
+    (tmp_path / "corpus.txt").write_text("\n".join(lines))
+    pretraining = (
+        f"pretrain --corpus {tmp_path}/corpus.txt --base splade-tiny --max-steps 3 --max-length 16 --log-steps 1"
+    )
+    pretraining += " --device cpu --dropout 0 --precision float32 --learning-rate 0.0001"
+
+    def pretrain(name: str, batch_size: int, accumulate: int = 1) -> list[str]:
+        sizes = f"--batch-size {batch_size} --accumulate {accumulate} --output {tmp_path / name}"
+        return f"{pretraining} {sizes}".split()
+
+    train(one)
+    main(pretrain("whole", 8))
+    main(pretrain("batches", 4, 2))
+    script = "import json, sys\nfrom cai_pyserini.trainer.__main__ import main\n"
+    (tmp_path / "both.py").write_text(f"{script}for call in json.loads(sys.argv[1]):\n    main(call)\n")
     call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    call += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "cai_pyserini.trainer", "splade"]
-    done = subprocess.run([*call, *flags(two)], capture_output=True, text=True)
+    call += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(tmp_path / "both.py")]
+    call.append(json.dumps([["splade", *flags(two)], pretrain("halves", 4)]))
+    done = subprocess.run(call, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(Path.cwd())})
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("3 steps on 24 examples") == 1
     logs = [json.loads((tmp_path / name / "log.json").read_text()) for name in ("one", "two")]
@@ -136,6 +155,13 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     single, double, start = weights(one.output), weights(two.output), training.load_model(Path(one.base)).state_dict()
     moved = max(float((single[name] - start[name]).abs().max()) for name in single)
     assert max(float((single[name] - double[name]).abs().max()) for name in single) <= 0.02 * moved
+    whole, batches, halves = (
+        [entry["loss"] for entry in json.loads((tmp_path / name / "log.json").read_text()) if "loss" in entry]
+        for name in ("whole", "batches", "halves")
+    )
+    assert len(whole) == 3
+    assert batches == pytest.approx(whole, rel=0.02)  # batches of 4 have unequal numbers of masks
+    assert halves == pytest.approx(whole, rel=0.02)
 
 
 @pytest.fixture

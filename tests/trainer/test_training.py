@@ -1,7 +1,6 @@
 """What all trainings share: how long they are, what they show, when they save, and what stops them."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -144,33 +143,3 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     training.require_one_gpu("cpu")
     with pytest.raises(CaiError, match="3 processes on 2 GPUs: start one for each, with torchrun --nproc-per-node 2"):
         training.require_one_gpu("auto")
-
-
-@pytest.mark.slow
-def test_pretraining_in_two_processes_or_batches_is_as_in_one(tmp_path: Path) -> None:
-    """The same masks, so the same losses: neither multiplied by the processes, nor by the accumulated batches."""
-    lines = (
-        f"the {i}th treatment of a bladder infection, with {i % 7} antibiotics, lasted {i % 5} days" for i in range(99)
-    )
-    (tmp_path / "corpus.txt").write_text("\n".join(lines))
-    values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "max_steps": 3, "max_length": 16}
-    values |= {"log_steps": 1, "device": "cpu", "dropout": 0.0, "precision": "float32", "learning_rate": 0.0001}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    losses = []
-    for name, more in (
-        ("one", {"batch_size": 8}),
-        ("batches", {"batch_size": 4, "accumulate": 2}),
-        ("processes", {"batch_size": 4}),
-    ):
-        (tmp_path / f"{name}.yaml").write_text(json.dumps(values | more | {"output": str(tmp_path / name)}))
-        call = ["pretrain", "--config", str(tmp_path / f"{name}.yaml")]
-        if name == "processes":
-            done = subprocess.run([*torchrun, "-m", "cai_pyserini.trainer", *call], capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr[-3000:]
-        else:
-            main(call)
-        log = json.loads((tmp_path / name / "log.json").read_text())
-        losses.append([entry["loss"] for entry in log if "loss" in entry])
-    assert losses[1] == pytest.approx(losses[0], rel=0.02)  # batches of 4 have unequal numbers of masks
-    assert losses[2] == pytest.approx(losses[0], rel=0.02)

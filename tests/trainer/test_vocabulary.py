@@ -178,6 +178,8 @@ def test_new_words_are_tokens_of_the_vocabulary(expanded: Path, checkpoint: Path
     from_start = with_vocabulary(old.backend_tokenizer, new.get_vocab())
     for text in islice((document.contents for document in Hpo().documents()), 2000, 2100):
         assert new.tokenize(text) == from_start.encode(text).tokens
+    assert Path(load_encoder(str(expanded)).checkpoint).samefile(expanded)
+    assert Splade(expanded, "cpu", "float32").encode(["hypoplasia of the thumb"], 256).nnz
 
 
 def test_new_embeddings_are_means_and_old_ones_stay(expanded: Path, checkpoint: Path) -> None:
@@ -192,11 +194,6 @@ def test_new_embeddings_are_means_and_old_ones_stay(expanded: Path, checkpoint: 
     for row, pieces in enumerate(wordpiece.split(added, base, unknown), len(before)):
         torch.testing.assert_close(after[row], before[pieces].mean(0))
         torch.testing.assert_close(head.bias[row], old.get_output_embeddings().bias[pieces].mean())
-
-
-def test_the_result_is_an_encoder(expanded: Path) -> None:
-    assert Path(load_encoder(str(expanded)).checkpoint).samefile(expanded)
-    assert Splade(expanded, "cpu", "float32").encode(["hypoplasia of the thumb"], 256).nnz
 
 
 def test_a_corpus_without_new_words_is_refused(tmp_path: Path) -> None:
