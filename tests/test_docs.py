@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -16,8 +17,14 @@ import pytest
 import yaml
 
 from cai_pyserini.__main__ import COMMANDS
-from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint
+from cai_pyserini.analysis.__main__ import declared_settings
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config
 from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -123,14 +130,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not list(broken_links(page))
 
 
-def test_links_of_every_form_are_checked(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    text = "# A `b`: c\n[1](page.md) ![2](no.png) [3](#a-b-c) [4](#a)\n"
-    text += "```bash\n# D\n[5](no.md)\n```\n[[6]](no.md#d) [7](#d)"
-    page.write_text(text, encoding="utf-8")
-    assert list(broken_links(page)) == ["no.png", "#a", "no.md#d", "#d"]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for code in blocks(page, "bash"):
@@ -142,29 +141,6 @@ def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatc
                     pytest.fail(f"refused: {shlex.join(words)}")
             elif scripts := [word for word in words if word.startswith("tests/") and word.endswith((".py", ".sh"))]:
                 assert all((ROOT / script).is_file() for script in scripts), words
-
-
-def test_commands_are_found_in_bash() -> None:
-    code = """\
-A=1 ./run_beir.sh hpo --adapt  # why
-for i in 0 1; do
-  python -m cai_pyserini.index impact --shard-id $i
-done
-cat > x <<END
-python -m cai_pyserini.nothing
-END
-cd x && .venv/bin/python -m cai_pyserini idf \\
-  --output 'a b' | tee
-torchrun --nproc-per-node 8 -m cai_pyserini.trainer pretrain
-python -m cai_pyserini -m pyserini.search
-pip install x
-"""
-    assert [command for words in shell_words(code) if (command := our_command(words))] == [
-        ("beir", ["hpo", "--adapt"]),
-        ("index", ["impact", "--shard-id", "1"]),
-        ("idf", ["--output", "a b"]),
-        ("trainer", ["pretrain"]),
-    ]
 
 
 def test_wrong_command_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +170,27 @@ def test_the_reference_of_yaml_files_has_every_key(page: str, kinds: list[type[S
         for key, field in kind.model_fields.items():
             if isinstance(field.default, bool | int | float | str):
                 assert str(field.default) in re.split(", ", documented[key].strip("`").replace("false", "False"))
+
+
+def test_the_reference_has_a_table_of_fusions() -> None:
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec and spec.loader
+    spec.loader.exec_module(hooks := importlib.util.module_from_spec(spec))
+    assert hooks.FUSION_TABLE in (ROOT / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
+    rows = [f"`-{name}` | {fusion.description}" for name, fusion in FUSIONS.items() if name != DEFAULT]
+    assert all(row in hooks.fusion_table() for row in rows)
+
+
+def test_the_page_of_analyses_has_them_all() -> None:
+    page = (ROOT / "docs" / "experiments" / "analysis.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| \[`(\w+)`\]", page, re.MULTILINE)) == declared_settings().keys()
+
+
+def test_files_that_contributing_names_exist() -> None:
+    prose = FENCE.sub("", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    named = set(re.findall(r"`(\w+/[\w/]*(?:\.py)?)`", prose))
+    roots = (ROOT, ROOT / "cai_pyserini", ROOT / "tests")
+    assert len(named) > 20 and not {path for path in named if not any((root / path).exists() for root in roots)}
 
 
 def test_pages_that_the_code_names_exist() -> None:
@@ -228,3 +225,20 @@ def test_the_tutorial_works(java: None, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nhybrid-splade-idf-dense-zscore " in done.stdout and '"candidates"' in done.stdout
+
+
+def drawing(*names: str) -> list[str]:
+    """The steps of systems as a Mermaid flowchart."""
+    experiment = Experiment(collection=load_index_config("hpo"), encoder=load_encoder("splade-tiny"))
+    steps = plan(RunFolder(Path("runs/hpo/splade-tiny"), experiment), [parse_system(name) for name in names])
+    ids = {step.output: f"s{number}" for number, step in enumerate(steps)}
+    lines = ["flowchart LR"]
+    for step in steps:
+        lines.append(f'  {ids[step.output]}["{step.name}"]')
+        lines += [f"  {ids[path]} --> {ids[step.output]}" for path in step.inputs]
+    return lines
+
+
+def test_the_readmes_drawing_is_the_plan_of_a_run() -> None:
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("```mermaid\n")[1].split("```")[0]
+    assert shown.splitlines() == drawing("joint-splade-idf", "hybrid-splade-idf")

@@ -16,7 +16,7 @@ def calls_without_encoding(path: Path) -> Iterator[str]:
         if not isinstance(node, ast.Call) or "encoding" in {keyword.arg for keyword in node.keywords}:
             continue
         match node.func:
-            case ast.Attribute(attr="read_text" | "write_text", value=value) if ast.unparse(value) != "artifact":
+            case ast.Attribute(attr="read_text" | "write_text", value=value) if ast.unparse(value) != "files":
                 yield f"{path}:{node.lineno}"
             case ast.Attribute(attr="open", value=value) if ast.unparse(value) != "tarfile":
                 if {ast.unparse(mode) for mode in node.args} <= {"'r'", "'w'", "'a'", "'x'"}:

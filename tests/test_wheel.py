@@ -1,4 +1,4 @@
-"""An installed wheel has everything: all folders, the YAML files, the page's template, Java's logging settings."""
+"""The distributions have everything that an installed package needs, and only declared packages are imported."""
 
 import ast
 import configparser
@@ -7,19 +7,34 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
+from cai_pyserini import __version__
+
 ROOT = Path(__file__).parents[1]
+FOLDERS = {"cai_pyserini": "", "encoders": "encoders/", "index_configs": "index_configs/"}  # and where they are packed
 CODE = """
+import sys
+from importlib.metadata import distribution
+
 import cai_pyserini
 from cai_pyserini.core.config import load_encoder, load_index_config, names
+
 print(cai_pyserini.__file__)
 counts = len(names("encoders")), len(names("index_configs"))
 print(*counts, load_encoder("splade-tiny").kind, load_index_config("hpo").hits)
+(script,) = distribution("cai-pyserini").entry_points
+for arguments in (["--help"], ["beir", "--help"]):
+    sys.argv = [script.name, *arguments]
+    try:
+        script.load()()
+    except SystemExit as done:
+        assert not done.code
 """
 
 
@@ -45,33 +60,36 @@ def test_imported_packages_are_declared() -> None:
 
 
 @pytest.mark.slow
-def test_a_wheel_has_everything(tmp_path: Path) -> None:
+def test_the_distributions_have_everything(tmp_path: Path) -> None:
+    """The wheel is built from the sdist, and works in an empty folder."""
     clone = tmp_path / "clone"  # building leaves files behind
-    for name in ("cai_pyserini", "encoders", "index_configs"):
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, clone)
-    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(clone)]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(clone)]
     done = subprocess.run(build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+
+    stem = f"cai_pyserini-{__version__}"
+    with zipfile.ZipFile(tmp_path / "dist" / f"{stem}-py3-none-any.whl") as archive:
         archive.extractall(tmp_path / "site")
-        packed = {name.removeprefix("cai_pyserini/") for name in archive.namelist() if name.startswith("cai_pyserini/")}
-    folders = (("cai_pyserini", ""), ("encoders", "encoders/"), ("index_configs", "index_configs/"))
-    for folder, prefix in folders:
-        paths = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-        assert {prefix + str(path.relative_to(ROOT / folder)) for path in paths} <= packed
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=environment | {"PYTHONPATH": str(tmp_path / "site")},
-    )
-    place, counts = done.stdout.splitlines()
+        wheel = archive.namelist()
+    with tarfile.open(tmp_path / "dist" / f"{stem}.tar.gz") as archive:
+        sdist = archive.getnames()
+    for folder, place in FOLDERS.items():
+        paths = [path for path in (clone / folder).rglob("*") if path.is_file()]
+        assert {f"cai_pyserini/{place}{path.relative_to(clone / folder)}" for path in paths} <= {*wheel}
+        assert {f"{stem}/{path.relative_to(clone)}" for path in paths} <= {*sdist}
+
+    (tmp_path / "empty").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    run = [sys.executable, "-c", CODE]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path / "empty", env=environment)
+    assert done.returncode == 0, done.stderr
+    place, counts, *shown = done.stdout.splitlines()
     assert place.startswith(str(tmp_path / "site"))
     encoders, collections = (len(list((ROOT / folder).glob("*.yaml"))) for folder in ("encoders", "index_configs"))
     assert counts == f"{encoders} {collections} splade 100"
+    assert shown[0].startswith("usage: cai-pyserini STAGE")
+    assert any(line.startswith("  --systems ") for line in shown)  # of beir

@@ -1,19 +1,20 @@
-from collections.abc import Sequence
-
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import terminal
-from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import parse
-from cai_pyserini.trainer.__main__ import PACKAGES
+from cai_pyserini.core.packages import require_trainer
+from cai_pyserini.core.settings import Argv, parse
+from cai_pyserini.core.steps import print_plan, run
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(AdaptSettings, argv, "python -m cai_pyserini.adapt")
-    require_modules(PACKAGES, "trainer")
+    require_trainer()
 
-    from cai_pyserini.adapt.adapt import adapt
+    from cai_pyserini.adapt.adapt import steps
 
-    adapt(settings)
+    if settings.dry_run:
+        print_plan(steps(settings))
+        return
+    run(steps(settings))
     print(f"{settings.output}: ./run_beir.sh {settings.collection} --encoder {settings.output}")
 
 

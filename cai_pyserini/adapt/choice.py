@@ -1,31 +1,36 @@
-"""What decides, without labels, whether adapted encoders replace the old ones, and how far.
+"""Decide, without labels, whether adapted encoders replace the old ones, and with which weights.
 
-The judges are pseudo queries that were held out of the training. A candidate is judged by the recommended systems, as
-they are served (adapt.served): by the nDCG@10 of what is left of the judges' sources without the judges' words. As they
-are, sources have all words of their queries, more than documents have of what people type, and gains in finding them
-say nothing about other queries. The judges of one source are not independent: its value is their mean, and tests
+The judges are pseudo queries that were held out of the training. They judge a candidate by the recommended systems, as
+these are served (adapt.served): by the nDCG@10 with which they find a judge's source after the judge's words were
+deleted there. With them, the source would match every term, which documents rarely do for what people type, and gains
+would say nothing about other queries. The judges of one source are not independent: they are averaged, and tests
 compare sources.
 
 A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
-weights) wins that is not significantly worse than the best; without any, nothing is changed. The weight of BM25 in
-three ways is chosen likewise: the one nearest to the default that is not significantly worse than the best.
+weights) wins that is not significantly worse than the best; without any, nothing is changed.
+
+The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) is chosen likewise: the one nearest
+to the default that is not significantly worse than the best. What people type has more words in common with documents
+in one collection than in another. How many, nobody knows without labels; but where documents find each other by other
+words, so do queries.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.adapt.material import HELD_OUT, Material
-from cai_pyserini.adapt.served import DOCUMENTS, Served
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.mixture import WEIGHTS
+from cai_pyserini.adapt.served import Served
+from cai_pyserini.core import artifact, files
 
-BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidates for its weight in three ways; the first is that of mixture.WEIGHTS
-FEWEST = 30  # sources; nothing is significant with fewer
+BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
+FEWEST = 30  # the fewest sources that can make a gain significant
 SIGNIFICANT = 3.0  # standard errors: the best of several candidates looks better than it is
-RULE = {"held_out": HELD_OUT, "documents": DOCUMENTS, "fewest": FEWEST, "significant": SIGNIFICANT}  # for recipes
 
 
 class Candidate(NamedTuple):
@@ -40,65 +45,76 @@ class Candidate(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The candidate that is chosen; why, for people; and the gains of all candidates, by system."""
+    """The chosen candidate, the reason in words, and the gains of all candidates by system."""
 
     chosen: Candidate
     why: str
     gains: list[dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The judges of an adaptation."""
+def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems: Sequence[str]) -> Decision:
+    """Choose among candidates by their values (systems, judges); the smallest candidate changes nothing.
 
-    material: Material
+    `sources` (judges,) are those of the judges.
+    """
+    means = {each: _by_source(values[each], sources) for each in sorted(values, key=sum)}
+    none, *others = means
+    gains = {each: means[each] - means[none] for each in others}
+    eligible = {each: means[each].mean(0) for each, gain in gains.items() if (_least(gain) > 0).all()}
+    shown = _smallest(eligible) if eligible else max(others, key=lambda each: gains[each].mean())
+    of_systems = zip(systems, gains[shown].mean(1), _error(gains[shown]), strict=True)
+    gained = ", ".join(f"{name} {gain:+.4f} ± {error:.4f}" for name, gain, error in of_systems)
+    evidence = f"{_evidence(sources)}; gains in nDCG@10: {gained}"
+    why = f"adapted: {shown} ({evidence})"
+    if not eligible:
+        kept = "no projection: the dense encoder is" if none.splade else "not adapted: the encoders are"
+        why = (
+            f"{kept} used as before, since no candidate gains significantly in each recommended system; "
+            f"{shown} comes closest ({evidence})"
+        )
+    table = [
+        each._asdict() | dict(zip(systems, gain.mean(1).round(5).tolist(), strict=True)) for each, gain in gains.items()
+    ]
+    return Decision(shown if eligible else none, why, table)
 
-    @cached_property
-    def served(self) -> Served:
-        """What the judges search."""
-        return Served(self.material, self.material.held_out)
 
-    @cached_property
-    def _judges(self) -> str:
-        return f"{len(self.served.sources):,} pseudo queries of {len(set(self.served.sources)):,} documents"
+def balance(material: Material, output: Path) -> Path:
+    """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; without queries that judge, w is 2."""
+    inputs = {
+        "documents": material.whole.fingerprint("documents"),
+        "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
+    }
+    recipe = artifact.recipe("adapt: balance", inputs, idf_power=material.splade.idf_power, seed=material.seed)
 
-    def decide(self, values: Mapping[Candidate, np.ndarray]) -> Decision:
-        """The choice among candidates by their values (systems, judges). The smallest one changes nothing."""
-        means = {each: self._by_source(values[each]) for each in sorted(values, key=sum)}
-        none, *others = means
-        gains = {each: means[each] - means[none] for each in others}
-        eligible = {each: means[each].mean(0) for each, gain in gains.items() if (_least(gain) > 0).all()}
-        shown = _smallest(eligible) if eligible else max(others, key=lambda each: gains[each].mean())
-        systems = self.served.systems
-        of_systems = zip(systems, gains[shown].mean(1), _error(gains[shown]), strict=True)
-        gained = ", ".join(f"{name} {gain:+.4f} ± {error:.4f}" for name, gain, error in of_systems)
-        evidence = f"sources of {self._judges} found without their words; gains in nDCG@10: {gained}"
-        why = f"adapted: {shown} ({evidence})"
-        if not eligible:
-            kept = "no projection: the dense encoder is" if none.splade else "not adapted: the encoders are"
-            why = (
-                f"{kept} used as before, since no candidate gains significantly in each recommended system; "
-                f"{shown} comes closest ({evidence})"
-            )
-        table = [
-            each._asdict() | dict(zip(systems, gain.mean(1).round(5).tolist(), strict=True))
-            for each, gain in gains.items()
-        ]
-        return Decision(shown if eligible else none, why, table)
+    def write(path: Path) -> artifact.Stats:
+        weight, evidence = WEIGHTS["bm25"], "no document yields a query to judge by"
+        if material.pseudo_queries and len(material.held_out):
+            weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
+        weights = WEIGHTS | {"bm25": weight}
+        files.write_text(path, json.dumps(weights) + "\n")
+        shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
+        return {"decision": [f"BM25 + SPLADE + dense have the weights {shares} ({evidence})"]}
 
-    def weight_of_bm25(self) -> tuple[float, str]:
-        """The weight of BM25 in three ways with the encoders as they are, and the evidence, for people."""
-        served = self.served
-        splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
-        mixed = {weight: served.three_ways(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
-        means = {weight: self._by_source(served.found(scores)) for weight, scores in mixed.items()}
-        tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
-        return _smallest(means), f"sources of {self._judges} found without their words, by weight: {tried}"
+    return artifact.make(output, recipe, write, folder=False)
 
-    def _by_source(self, values: np.ndarray) -> np.ndarray:
-        """The mean values (…, sources) of the judges of each source, from values (…, judges)."""
-        _, places, counts = np.unique(self.served.sources, return_inverse=True, return_counts=True)
-        return np.asarray(values @ csr_matrix((1 / counts[places], (np.arange(len(places)), places))))
+
+def weight_of_bm25(served: Served) -> tuple[float, str]:
+    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence."""
+    splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
+    mixed = {weight: served.fused(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
+    means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
+    tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
+    return _smallest(means), f"{_evidence(served.sources)}, by weight: {tried}"
+
+
+def _evidence(sources: np.ndarray) -> str:
+    return f"sources of {len(sources):,} pseudo queries of {len(set(sources)):,} documents found without their words"
+
+
+def _by_source(values: np.ndarray, sources: np.ndarray) -> np.ndarray:
+    """The mean values (…, sources) of the judges of each source, from values (…, judges)."""
+    _, places, counts = np.unique(sources, return_inverse=True, return_counts=True)
+    return np.asarray(values @ csr_matrix((1 / counts[places], (np.arange(len(places)), places))))
 
 
 def _error(gains: np.ndarray) -> np.ndarray:
@@ -108,13 +124,12 @@ def _error(gains: np.ndarray) -> np.ndarray:
 
 
 def _least(gains: np.ndarray) -> np.ndarray:
-    """What the mean gain (…,) of sources (…, sources) is significantly above."""
-    least: np.ndarray = gains.mean(-1) - SIGNIFICANT * _error(gains)
-    return least
+    """The mean gain (…,) of sources (…, sources), less SIGNIFICANT standard errors."""
+    return gains.mean(-1) - SIGNIFICANT * _error(gains)
 
 
 def _smallest[K](values: Mapping[K, np.ndarray]) -> K:
-    """The first of candidates, smallest change first, that is not significantly worse than the best; from the values
-    of sources (sources,)."""
+    """The first candidate, smallest change first, that is not significantly worse than the best one, by the values of
+    sources (sources,)."""
     best = max(values, key=lambda each: values[each].mean())
     return next(each for each, value in values.items() if not _least(values[best] - value) > 0)

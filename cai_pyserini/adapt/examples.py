@@ -1,89 +1,68 @@
 """The training file of pseudo queries.
 
 The positive of a query is its source; the negatives are drawn from the best documents of every system of the mixture.
-Of each, the file has the passage that has most of the query's words.
-With a dense encoder, the margins are those of the mixture with less BM25, which SPLADE's scores are added to in any
-case, on the scale of SPLADE's scores without IDF.
+Of each, the file has the passage that has most of the query's words. With a dense encoder, the margins are those of the
+mixture with less BM25, to which SPLADE's scores are added in any case, on the scale of SPLADE's scores without IDF.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cai_pyserini.adapt.material import HELD_OUT, Material
+from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import TINY
-from cai_pyserini.adapt.pseudo_queries import PASSAGE, passage
+from cai_pyserini.adapt.pseudo_queries import passage
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.trainer import generate
 from cai_pyserini.trainer.settings import inherited
 
 STAGE = "adapt: pseudo queries"
-DEPTH = 50  # a negative is among this many best documents of one of the systems
-NEGATIVES = 4  # per pseudo query
+DEPTH = 50  # negatives are drawn from this many best documents of each system
+NEGATIVES = 4  # negatives per pseudo query
 TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 
-@dataclass(frozen=True)
-class Examples:
-    """A training file made from the material of an adaptation."""
+def recipe(material: Material) -> artifact.Recipe:
+    inputs = {
+        "documents": material.whole.fingerprint("documents"),
+        "encoders": [[encoder.identity("documents"), inherited(encoder.config)] for encoder in material.encoders],
+    }
+    return artifact.recipe(STAGE, inputs, queries=material.queries, seed=material.seed)
 
-    material: Material
-    output: Path
 
-    def recipe(self) -> artifact.Recipe:
-        """What the training file depends on."""
-        material = self.material
-        generated = material.generated
-        return {
-            **artifact.made_by(__name__, STAGE),
-            "documents": material.whole.fingerprint("documents"),
-            "encoders": [[encoder.recipe("documents"), inherited(encoder.config)] for encoder in material.encoders],
-            "generated": generated and artifact.require(generated, generate.STAGE).digest,
-            "settings": {
-                "queries": material.queries,
-                "held_out": HELD_OUT,
-                "negatives": NEGATIVES,
-                "passage": PASSAGE,
-                "teacher": TEACHER,
-                "seed": material.seed,
-            },
+def write_examples(material: Material, output: Path) -> Path:
+    """Write the training file. Raises CaiError for a collection that makes no example."""
+
+    def write(path: Path) -> artifact.Stats:
+        count = jsonl.write(path, _examples(material))
+        if not count:
+            raise material.too_small()
+        return {"examples": count}
+
+    return artifact.make(output, recipe(material), write, folder=False)
+
+
+def _examples(material: Material) -> Iterator[dict[str, Any]]:
+    mixture, contents, draw = material.mixture, material.contents, np.random.default_rng(material.seed)
+    scale = material.spread if material.dense else None
+    for number in progress(material.train, len(material.train), "negatives", "query"):
+        query = material.pseudo_queries[number]
+        found = np.setdiff1d(mixture.best[:-1, number, :DEPTH], [query.document])
+        if len(found) < NEGATIVES:
+            continue
+        negatives = draw.choice(found, NEGATIVES, replace=False)
+        example: dict[str, Any] = {
+            "query": query.text,
+            "kind": query.kind,
+            "positive": passage(contents[query.document], query.text),
+            "negatives": [passage(contents[other], query.text) for other in negatives],
         }
-
-    def write(self) -> Path:
-        """Write the training file. Raises CaiError for a collection that makes no example."""
-
-        def write(path: Path) -> artifact.Stats:
-            count = jsonl.write(path, self._examples())
-            if not count:
-                raise self.material.too_small()
-            return {"examples": count}
-
-        return artifact.make(self.output, self.recipe(), write, folder=False)
-
-    def _examples(self) -> Iterator[dict[str, Any]]:
-        material, mixture = self.material, self.material.mixture
-        draw = np.random.default_rng(material.seed)
-        scale = material.spread if material.dense else None
-        for number in progress(material.train, len(material.train), "negatives", "query"):
-            query = material.pseudo_queries[number]
-            found = np.setdiff1d(mixture.best[:-1, number, :DEPTH], [query.document])
-            if len(found) < NEGATIVES:
-                continue
-            negatives = draw.choice(found, NEGATIVES, replace=False)
-            example: dict[str, Any] = {
-                "query": query.text,
-                "kind": query.kind,
-                "positive": passage(material.contents[query.document], query.text),
-                "negatives": [passage(material.contents[other], query.text) for other in negatives],
-            }
-            if scale:
-                best = mixture.best[-1, number]
-                documents = np.concatenate([best, [query.document], negatives])
-                scores = mixture.scores(np.array([number]), documents, list(TEACHER.values()))[0]
-                positive, *others = scale * scores[len(best) :] / max(float(scores[: len(best)].std()), TINY)
-                example["margins"] = [round(float(positive - other), 4) for other in others]
-            yield example
+        if scale:
+            best = mixture.best[-1, number]
+            documents = np.concatenate([best, [query.document], negatives])
+            scores = mixture.scores(np.array([number]), documents, list(TEACHER.values()))[0]
+            positive, *others = scale * scores[len(best) :] / max(float(scores[: len(best)].std()), TINY)
+            example["margins"] = [round(float(positive - other), 4) for other in others]
+        yield example

@@ -1,35 +1,35 @@
-"""What an adaptation works with: documents, their vectors before it, pseudo queries, and the mixture that judges them.
+"""What an adaptation works with: documents and their vectors, pseudo queries, and the mixture that judges them.
 
-Documents are encoded once, by the encode stage. Of a large collection, a sample stands for the whole, whose vectors are
-those of the whole where these are there.
+Documents are encoded once, by the encode stage. A sample stands for a large collection; its vectors are taken from
+those of the whole collection where these exist.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array, vstack
+from scipy.sparse import diags_array
 
-from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, Scorer, moments
+from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, moments
 from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.collection.sample import Reservoir
+from cai_pyserini.collection.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_index_config
+from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode, recipe
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf
-from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.transformer import Precision
+from cai_pyserini.models.device import Precision
+from cai_pyserini.vectors.rows import stacked
+from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more
 HELD_OUT = 600  # documents whose queries judge, and do not train; at most a fifth
@@ -39,17 +39,17 @@ FOUND = 10  # a pseudo query is kept if the mixture has its source among this ma
 
 @dataclass(frozen=True)
 class Material:
-    """What the material is made from."""
+    """The inputs of an adaptation; each part of the material is made when it is first needed."""
 
     collection: IndexConfig
     splade: EncoderConfig
     dense: EncoderConfig | None
     folder: Path  # for the sample, and for vectors
-    queries: int  # at most, to train
+    queries: int  # the most that train
     seed: int
     device: str
-    generated: Path | None = None  # BEIR folder of generated queries, used instead of parts of documents
-    precision: Precision = "auto"  # of the vectors
+    precision: Precision = "auto"  # the precision of the vectors
+    made: Container[Path] = ()  # folders of vectors that other steps make
 
     @cached_property
     def whole(self) -> Collection:
@@ -59,8 +59,7 @@ class Material:
     def documents(self) -> Collection:
         """The collection, or a BEIR folder with a sample of it."""
         whole = self.whole
-        documents = whole.fingerprint("documents")
-        made_from = {**artifact.made_by(__name__, "adapt: sample"), "documents": documents, "seed": self.seed}
+        made_from = artifact.recipe("adapt: sample", {"documents": whole.fingerprint("documents")}, seed=self.seed)
 
         def write(folder: Path) -> artifact.Stats:
             kept: Reservoir[Record] = Reservoir(SAMPLE, random.Random(self.seed))
@@ -69,23 +68,31 @@ class Material:
             lines = ({"_id": record.id, "title": record.title, "text": record.text} for record in kept.items)
             return {"documents": jsonl.write(folder / "corpus.jsonl", lines), "of": kept.seen}
 
-        if whole.size is not None and whole.size <= SAMPLE:
+        if self._is_small:
             return whole
         return BeirFolder(artifact.make(self.folder / "sample", made_from, write), whole.name, whole.fields)
 
-    def encoded(self, encoder: Encoder) -> tuple[Collection, Path]:
-        """What is encoded, and the folder of its vectors, named as in a run folder: the whole collection if it is small
-        or has been encoded, else the sample."""
-        name = "dense-documents" if encoder.config.kind == "dense" else "documents"
-        whole = self.folder / name
-        if self.documents is self.whole or artifact.is_up_to_date(whole, recipe(self.whole, encoder)):
-            return self.whole, whole
-        return self.documents, self.folder / f"sample-{name}"
+    @cached_property
+    def _is_small(self) -> bool:
+        return self.whole.size is not None and self.whole.size <= SAMPLE
 
     @cached_property
     def encoders(self) -> list[Encoder]:
         """The SPLADE encoder, and the dense one if there is one."""
         return [Encoder(config, self.device, self.precision) for config in (self.splade, self.dense) if config]
+
+    def vectors(self, encoder: Encoder) -> Path:
+        """The folder of an encoder's vectors, named as in a run folder: of the whole collection if it is small or has
+        been encoded, or will be, else of the sample."""
+        name = "dense-documents" if encoder.config.kind == "dense" else "documents"
+        whole = self.folder / name
+        if self._is_small or whole in self.made or artifact.is_up_to_date(whole, recipe(self.whole, encoder)):
+            return whole
+        return self.folder / f"sample-{name}"
+
+    def encode_documents(self, encoder: Encoder) -> Path:
+        folder = self.vectors(encoder)
+        return encode(self.documents if folder.name.startswith("sample-") else self.whole, encoder, folder)
 
     @cached_property
     def _records(self) -> list[Record]:
@@ -97,83 +104,66 @@ class Material:
 
     @cached_property
     def _drawn(self) -> tuple[list[PseudoQuery], int]:
-        """Pseudo queries in random order, those that are held out first, and how many these are."""
+        """Pseudo queries in random order, the held-out ones first, and how many of these there are."""
         draw = random.Random(self.seed)
-        found = self._generated() if self.generated else list(self._own(draw))
+        found = list(pseudo_queries([record.title for record in self._records], self.contents, draw))
         draw.shuffle(found)
         sources = list(dict.fromkeys(query.document for query in found))
         held = dict.fromkeys(sources[: min(HELD_OUT, len(sources) // 5)])
         held_out = [query for query in found if query.document in held]
+        held_out += questions(held, self.contents, draw)
         train = [query for query in found if query.document not in held]
-        if not self.generated:
-            held_out += questions(held, self.contents, draw)
         return held_out + train[: self.queries], len(held_out)
-
-    def _own(self, draw: random.Random) -> Sequence[PseudoQuery]:
-        titles = [record.title for record in self._records]
-        return list(pseudo_queries(titles, self.contents, draw))
-
-    def _generated(self) -> list[PseudoQuery]:
-        collection = open_collection(load_index_config(str(self.generated)))
-        numbers = {record.id: number for number, record in enumerate(self._records)}
-        topics, qrels = collection.topics("train"), collection.qrels("train")
-        pairs = ((numbers.get(id), text) for query, text in topics.items() for id in qrels[query])
-        return [PseudoQuery(number, text, "generated") for number, text in pairs if number is not None]
 
     @property
     def pseudo_queries(self) -> list[PseudoQuery]:
         """Those that are held out, and then those that train."""
         return self._drawn[0]
 
-    @cached_property
-    def mixture(self) -> Mixture:
-        """BM25, SPLADE with IDF, and dense retrieval if there is a dense encoder, for all pseudo queries."""
-        texts = [query.text for query in self.pseudo_queries]
-        if not texts:
-            raise self.too_small()
-        bm25 = Bm25(self.contents)
-        systems: list[Scorer] = [Products(bm25.queries(texts), bm25.documents), *self.products]
-        weights = [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values())
-        return Mixture(systems, weights, len(texts), len(self.contents))
+    @property
+    def _texts(self) -> list[str]:
+        return [query.text for query in self.pseudo_queries]
 
     @cached_property
-    def raw(self) -> list[csr_matrix | np.ndarray]:
+    def sources(self) -> np.ndarray:
+        """The number of the source of each pseudo query, (queries,)."""
+        return np.array([query.document for query in self.pseudo_queries])
+
+    @cached_property
+    def raw(self) -> list[Matrix]:
         """Each encoder's vectors of all documents; SPLADE's without IDF."""
         return [self._vectors(encoder) for encoder in self.encoders]
 
-    @cached_property
-    def products(self) -> list[Products]:
-        """Each encoder's vectors of the pseudo queries and of the documents; SPLADE's documents are weighted with
-        IDF."""
-        texts = [query.text for query in self.pseudo_queries]
-        splade, *dense = self.raw
-        queries = (encode_queries(encoder, texts) for encoder in self.encoders)
-        documents = [splade @ diags_array(self.idf), *dense]
-        return [Products(*each) for each in zip(queries, documents, strict=True)]
-
-    def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
-        """What is left of the sources of the pseudo queries with these numbers without them: of whole sources, or of
-        their passages."""
-        queries = (self.pseudo_queries[number] for number in numbers)
-        pairs = ((self.contents[query.document], query.text) for query in queries)
-        return [remainder(text if whole else passage(text, query), query) for text, query in pairs]
-
-    def encode(self, encoder: Encoder, texts: Sequence[str], label: str = "encode") -> csr_matrix | np.ndarray:
-        """Vectors of texts as documents, (texts, dimensions)."""
-        with progress(iter(texts), len(texts), label) as bar:
-            length, overlap = encoder.config.max_document_length, encoder.config.overlap
-            return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
-
-    def _vectors(self, encoder: Encoder) -> csr_matrix | np.ndarray:
-        collection, folder = self.encoded(encoder)
+    def _vectors(self, encoder: Encoder) -> Matrix:
         numbers = {record.id: number for number, record in enumerate(self._records)}
         places, parts = [], []
-        for shard in Vectors(encode(collection, encoder, folder)):
+        for shard in Vectors(self.encode_documents(encoder)):
             rows = [row for row, id in enumerate(shard.ids) if id in numbers]
             places += [numbers[shard.ids[row]] for row in rows]
             parts.append(shard.vectors[rows])
-        order = np.argsort(places)
-        return np.concatenate(parts)[order] if encoder.config.kind == "dense" else vstack(parts, format="csr")[order]
+        return stacked(parts)[np.argsort(places)]
+
+    @cached_property
+    def idf(self) -> np.ndarray:
+        """IDF of the tokens of the SPLADE encoder, (vocabulary,)."""
+        return Idf.of(self.contents, self.encoders[0].tokenizer).weights(self.splade.idf_power)
+
+    @cached_property
+    def products(self) -> list[Products]:
+        """Each encoder's vectors of pseudo queries and of documents; SPLADE's documents are weighted with IDF."""
+        splade, *dense = self.raw
+        queries = (encode_queries(encoder, self._texts) for encoder in self.encoders)
+        documents = [splade @ diags_array(self.idf), *dense]
+        return [Products(*each) for each in zip(queries, documents, strict=True)]
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """BM25, SPLADE with IDF, and dense retrieval if there is a dense encoder, for all pseudo queries."""
+        if not self.pseudo_queries:
+            raise self.too_small()
+        bm25 = Bm25(self.contents)
+        systems = [Products(bm25.queries(self._texts), bm25.documents), *self.products]
+        return Mixture(systems, [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values()))
 
     @cached_property
     def spread(self) -> float:
@@ -183,39 +173,35 @@ class Material:
         return float(moments(scores)[1].mean())
 
     @cached_property
-    def idf(self) -> np.ndarray:
-        """IDF of the tokens of the SPLADE encoder."""
-        return self.idf_of(self.encoders[0].tokenizer)
-
-    def idf_of(self, tokenizer: Tokenizer) -> np.ndarray:
-        """IDF of the tokens of a tokenizer."""
-        return Idf.of(self.contents, tokenizer).weights(self.splade.idf_power)
-
-    @cached_property
-    def sources(self) -> np.ndarray:
-        """The number of the source of each pseudo query, (queries,)."""
-        return np.array([query.document for query in self.pseudo_queries])
-
-    @cached_property
-    def found(self) -> np.ndarray:
+    def _found(self) -> np.ndarray:
         """Whether the mixture finds the source of each pseudo query, (queries,)."""
-        found: np.ndarray = (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
-        return found
+        return (self.mixture.best[-1, :, :FOUND] == self.sources[:, None]).any(1)
 
     @property
     def held_out(self) -> np.ndarray:
         """The numbers of the pseudo queries that judge."""
-        return np.flatnonzero(self.found[: self._drawn[1]])
+        return np.flatnonzero(self._found[: self._drawn[1]])
 
     @property
     def train(self) -> np.ndarray:
         """The numbers of the pseudo queries that train."""
-        numbers = self._drawn[1] + np.flatnonzero(self.found[self._drawn[1] :])
+        numbers = self._drawn[1] + np.flatnonzero(self._found[self._drawn[1] :])
         if not len(numbers):
             raise self.too_small()
         return numbers
 
+    def remainders(self, numbers: np.ndarray, whole: bool = True) -> list[str]:
+        """What is left of the sources of these pseudo queries without the queries: of whole sources or of passages."""
+        queries = (self.pseudo_queries[number] for number in numbers)
+        pairs = ((self.contents[query.document], query.text) for query in queries)
+        return [remainder(text if whole else passage(text, query), query) for text, query in pairs]
+
+    def encode(self, encoder: Encoder, texts: Sequence[str]) -> Matrix:
+        """Vectors of texts as documents, (texts, dimensions)."""
+        with progress(iter(texts), len(texts), "encode") as bar:
+            length, overlap = encoder.config.max_document_length, encoder.config.overlap
+            return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
+
     def too_small(self) -> CaiError:
-        """What to raise if there is nothing to train on."""
         name = self.collection.name
         return CaiError(f"collection {name} makes no training examples: its documents are too few or too short")

@@ -7,9 +7,8 @@ mean_s and deviation_s are those of the query's BEST best scores by system s, as
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import NamedTuple
 
 import bm25s
 import numpy as np
@@ -17,30 +16,25 @@ import Stemmer
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.vectors.shards import Matrix
 
-WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # of all three systems, as in hybrid-…-zscore
-BEST = 100  # documents per query
+WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # the weights of BM25 + SPLADE + dense, as in hybrid-…-zscore
+BEST = 100  # best documents per query
 CHUNK = 64  # queries that are scored together
 TINY = 1e-9
 K1, B = 0.9, 0.4
 STEMMER = Stemmer.Stemmer("english")
 
 
-class Scorer(Protocol):
-    """A retrieval system that scores numbered documents for numbered queries."""
+class Products(NamedTuple):
+    """A system that scores by products of query vectors (queries, dimensions) and document vectors (documents,
+    dimensions)."""
+
+    queries: Matrix
+    documents: Matrix
 
     def scores(self, queries: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
         """Scores (queries, documents), float32, of the queries and documents with these numbers; None: of all."""
-
-
-@dataclass(frozen=True)
-class Products:
-    """Products of query vectors (queries, dimensions) and document vectors (documents, dimensions)."""
-
-    queries: csr_matrix | np.ndarray
-    documents: csr_matrix | np.ndarray
-
-    def scores(self, queries: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
         product = self.queries[queries] @ (self.documents if documents is None else self.documents[documents]).T
         return np.asarray(product if isinstance(product, np.ndarray) else product.toarray(), np.float32)
 
@@ -83,10 +77,7 @@ class Bm25:
 
 
 def _words(texts: Sequence[str]) -> list[list[str]]:
-    words: list[list[str]] = bm25s.tokenize(
-        list(texts), stopwords="en", stemmer=STEMMER, return_ids=False, show_progress=False
-    )
-    return words
+    return bm25s.tokenize(list(texts), stopwords="en", stemmer=STEMMER, return_ids=False, show_progress=False)
 
 
 def moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,25 +94,25 @@ class Mixture:
     best first; `spread` (systems + 1,) the mean deviation of their scores.
     """
 
-    def __init__(self, systems: Sequence[Scorer], weights: Sequence[float], queries: int, documents: int):
+    def __init__(self, systems: Sequence[Products], weights: Sequence[float]):
         self.systems = systems
         self._weights = weights
-        depth = min(BEST, documents)
-        self._means = np.zeros((len(systems) + 1, queries, 1), np.float32)
-        self._deviations = np.zeros((len(systems) + 1, queries, 1), np.float32)
-        self.best = np.zeros((len(systems) + 1, queries, depth), np.int32)
+        queries, documents = systems[0].queries.shape[0], systems[0].documents.shape[0]
+        self._means, self._deviations = np.zeros((2, len(systems) + 1, queries, 1), np.float32)
+        self.best = np.zeros((len(systems) + 1, queries, min(BEST, documents)), np.int32)
         for start in progress(range(0, queries, CHUNK), None, "score queries", "batch"):
             chunk = np.arange(start, min(start + CHUNK, queries))
             mixed = np.zeros((len(chunk), documents), np.float32)
             for number, system in enumerate(systems):
                 scores = system.scores(chunk)
-                self._note(number, chunk, scores, depth)
+                self._note(number, chunk, scores)
                 mixed += weights[number] * self._standardize(number, chunk, scores)
-            self._note(len(systems), chunk, mixed, depth)
+            self._note(len(systems), chunk, mixed)
         self.spread = self._deviations.mean((1, 2))
 
-    def _note(self, number: int, chunk: np.ndarray, scores: np.ndarray, depth: int) -> None:
+    def _note(self, number: int, chunk: np.ndarray, scores: np.ndarray) -> None:
         """Note a system's best documents and the moments of their scores."""
+        depth = self.best.shape[2]
         best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
         top: np.ndarray = np.take_along_axis(scores, best, axis=1)
         order = np.argsort(-top, axis=1, kind="stable")
@@ -129,12 +120,10 @@ class Mixture:
         self._means[number, chunk], self._deviations[number, chunk] = moments(top)
 
     def _standardize(self, number: int, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """A system's scores (queries, documents), standardized."""
-        standardized: np.ndarray = (scores - self._means[number, queries]) / self._deviations[number, queries]
-        return standardized
+        return (scores - self._means[number, queries]) / self._deviations[number, queries]
 
     def scores(self, queries: np.ndarray, documents: np.ndarray, weights: Sequence[float] | None = None) -> np.ndarray:
-        """Scores of the mixture (queries, documents), float32, for the queries and documents with these numbers;
+        """Scores of the mixture (queries, documents), float32, of the queries and documents with these numbers;
         `weights` replace its own."""
         mixed = np.zeros((len(queries), len(documents)), np.float32)
         for number, (system, weight) in enumerate(zip(self.systems, weights or self._weights, strict=True)):

@@ -12,7 +12,6 @@ W (width, width) starts at 0 and minimizes the sum of two losses over pseudo que
 Vectors are encoded once, so a step takes milliseconds. The weight is what the judges like best (adapt.choice).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,58 +19,52 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import load_file, save_file
 
-from cai_pyserini.adapt.examples import Examples
-from cai_pyserini.adapt.mixture import Mixture, Products
-from cai_pyserini.core import artifact
+from cai_pyserini.adapt.examples import recipe
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.mixture import Mixture
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.terminal import progress
 
 STAGE = "adapt: projection"
 STEPS = 200
-QUERIES = 48  # per step
+QUERIES = 48  # pseudo queries per step
 CANDIDATES = 20  # the best documents of each system for each of a step's queries
 RANDOM = 300  # further documents of a step
-TEMPERATURE = 0.05  # of cosines in the cross-entropy
+TEMPERATURE = 0.05  # the temperature of cosines in the cross-entropy
 SHARE = 0.5  # weight of the cross-entropy
 LEARNING_RATE = 1e-3  # decreases linearly to 0
-WEIGHTS = (0.25, 0.5)  # of W, which alone would forget what the encoder knew
+WEIGHTS = (0.25, 0.5)  # the weights of W that are tried; W alone would forget what the encoder knew
 
 
-def recipe(examples: Examples) -> artifact.Recipe:
-    """What W depends on."""
-    return examples.recipe() | artifact.made_by(__name__, STAGE)
-
-
-def learn(examples: Examples, output: Path) -> Path:
-    """Write W as a safetensors file, learned from the pseudo queries of a training file."""
-    material = examples.material
+def learn(material: Material, output: Path) -> Path:
+    """Write W as a safetensors file, learned from the pseudo queries that train."""
+    made_from = artifact.recipe(STAGE, {"examples": artifact.digest(recipe(material))})
 
     def write(path: Path) -> artifact.Stats:
-        dense, train = material.products[-1], material.train
+        mixture, train = material.mixture, material.train
         texts = material.remainders(train, whole=False)
-        remainders = np.zeros((len(material.sources), dense.documents.shape[1]), np.float32)  # by pseudo query
-        remainders[train] = material.encode(material.encoders[-1], texts, "remainders")
-        learned = learn_projection(material.mixture, dense, train, material.sources, remainders, material.seed)
-        save_file({"weight": learned}, path)
+        remainders = np.zeros((len(material.sources), mixture.systems[-1].documents.shape[1]), np.float32)
+        remainders[train] = material.encode(material.encoders[-1], texts)  # of the other pseudo queries, 0
+        save_file({"weight": learn_projection(mixture, train, material.sources, remainders, material.seed)}, path)
         return {"queries": len(train)}
 
-    return artifact.make(output, recipe(examples), write, folder=False)
+    return artifact.make(output, made_from, write, folder=False)
 
 
 def write_dense(encoder: EncoderConfig, learned: Path, weight: float, output: Path) -> None:
     """Write the dense encoder with this weight of W, or as it is with 0, as a folder with an encoder.yaml."""
     config = encoder.replace(name="")
     output.mkdir()
-    if weight:
+    if (projection := read_projection(learned, weight)) is not None:
         config = config.replace(projection=str(output / "projection.safetensors"))
-        save_file({"weight": mixed(load_file(learned)["weight"], weight)}, output / "projection.safetensors")
-    artifact.write_text(output / "encoder.yaml", encoder_yaml(config, output))
+        save_file({"weight": projection}, output / "projection.safetensors")
+    files.write_text(output / "encoder.yaml", encoder_yaml(config, output))
 
 
-def candidates(learned: Path, weights: Sequence[float]) -> list[np.ndarray | None]:
-    """The projections with these weights of W, the file `learned`; None with 0."""
-    change = load_file(learned)["weight"]
-    return [mixed(change, weight) if weight else None for weight in weights]
+def read_projection(learned: Path, weight: float) -> np.ndarray | None:
+    """The projection with this weight of W, which is in the file `learned`; None with 0."""
+    return mixed(load_file(learned)["weight"], weight) if weight else None
 
 
 def mixed(learned: np.ndarray, weight: float) -> np.ndarray:
@@ -80,12 +73,12 @@ def mixed(learned: np.ndarray, weight: float) -> np.ndarray:
 
 
 def learn_projection(
-    mixture: Mixture, dense: Products, train: np.ndarray, sources: np.ndarray, remainders: np.ndarray, seed: int
+    mixture: Mixture, train: np.ndarray, sources: np.ndarray, remainders: np.ndarray, seed: int
 ) -> np.ndarray:
-    """W, float32 (width, width), for the vectors of `dense`, the last system of the mixture, learned from the queries
-    `train`. `sources` (queries,) are the numbers of documents, `remainders` (queries, width) are vectors."""
+    """W, float32 (width, width), for the dense vectors of the mixture's last system, learned from the queries with the
+    numbers `train`. `sources` (queries,) are the numbers of documents, `remainders` (queries, width) are vectors."""
     draw = np.random.default_rng(seed)
-    queries, documents = np.asarray(dense.queries), np.asarray(dense.documents)
+    queries, documents = map(np.asarray, mixture.systems[-1])
     spread = float(mixture.spread[-2])  # the last is that of the mixture itself
     learned = torch.zeros(queries.shape[1], queries.shape[1], requires_grad=True)
     optimizer = torch.optim.AdamW([learned], LEARNING_RATE, weight_decay=0.0)

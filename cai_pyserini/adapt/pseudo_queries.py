@@ -9,9 +9,10 @@ dropped   a title or a span without some of its words
 question  a question about one or two phrases of a document; these only judge, so that what judges is not only what has
           trained
 
-The document that a query was made of is its source. For SPLADE it keeps the query's words: SPLADE matches words, and a
-training in which it cannot unlearns that. For the same reason, of a long document SPLADE learns from the passage that
-has most of the query's words. What a source is without them, its remainder, teaches a dense encoder and judges.
+The document that a query was made of is its source. SPLADE trains on sources with the query's words: it matches words,
+and would unlearn that without them. For the same reason, it trains on the passage of a long document that has most of
+the query's words. A source without its query's words is its remainder: a dense encoder trains on it, and judges search
+for it.
 """
 
 import random
@@ -21,13 +22,12 @@ from typing import NamedTuple
 
 import bm25s
 
-from cai_pyserini.collection.passages import passage_starts
-from cai_pyserini.collection.spans import SHARE, random_span
+from cai_pyserini.collection.spans import SHARE, passage_starts, random_span
 
-PHRASES = (2, 5)  # words
+PHRASES = (2, 5)  # the least and largest number of words of `phrases`
 CHOICE = 4  # the rarest of this many times as many words become phrases
-KEPT = 0.7  # of the words of a query, where some are dropped
-PASSAGE, STRIDE = 70, 35  # words: of a passage, and between the starts of two
+KEPT = 0.7  # the share of words that `dropped` keeps
+PASSAGE, STRIDE = 70, 35  # words of a passage, and between the starts of two
 PUNCTUATION = ".,;:!?()[]{}\"'"
 STOP_WORDS = frozenset(bm25s.stopwords.STOPWORDS_EN)
 QUESTIONS = (
@@ -85,7 +85,7 @@ def _says_something(word: str) -> bool:
 
 
 def remainder(text: str, query: str) -> str:
-    """A text without a query: without that passage, or if the query is none, without its words."""
+    """A text without a query: without the passage that equals the query, or else without the query's words."""
     if query in text:
         return text.replace(query, " ", 1)
     words = {_plain(word) for word in query.split()}
@@ -93,7 +93,7 @@ def remainder(text: str, query: str) -> str:
 
 
 def passage(text: str, query: str) -> str:
-    """The 70 words of a text that have most of a query's words; the first of several such passages."""
+    """The passage of 70 words that has most of a query's words; ties keep the earlier passage."""
     words, wanted = text.split(), {_plain(word) for word in query.split()}
     starts = passage_starts(len(words), PASSAGE, STRIDE)
     best = max(starts, key=lambda start: len(wanted.intersection(map(_plain, words[start : start + PASSAGE]))))

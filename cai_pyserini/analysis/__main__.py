@@ -1,65 +1,40 @@
-"""The commands of the analyses."""
+"""The analyses: modules that declare settings, and answer a question with a function named like the module."""
 
-from collections.abc import Sequence
+import ast
+from importlib import import_module
+from pathlib import Path
 
-from cai_pyserini.analysis.settings import (
-    CompareSettings,
-    CostSettings,
-    CoverageSettings,
-    EfficiencySettings,
-    ExplainSettings,
-    OverlapSettings,
-    RsjSettings,
-)
-from cai_pyserini.core import terminal
-from cai_pyserini.core.settings import Settings, parse
-
-COMMANDS: dict[str, type[Settings]] = {
-    "coverage": CoverageSettings,
-    "overlap": OverlapSettings,
-    "rsj": RsjSettings,
-    "cost": CostSettings,
-    "efficiency": EfficiencySettings,
-    "explain": ExplainSettings,
-    "compare": CompareSettings,
-}
+from cai_pyserini.core import flags, terminal
+from cai_pyserini.core import settings as core_settings
+from cai_pyserini.core.settings import Argv, Settings, parse
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def declared_settings() -> dict[str, type[Settings]]:
+    """The settings class of each analysis, by its name.
+
+    Of the modules, only these classes are executed, with what they import from core.flags and core.settings: the other
+    imports take seconds, and --help should respond at once.
+    """
+    light = {flags.__name__, core_settings.__name__, "typing"}
+    found: dict[str, type[Settings]] = {}
+    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        imports = [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module in light]
+        for node in module.body:
+            if isinstance(node, ast.ClassDef) and "Settings" in map(ast.unparse, node.bases):
+                names = {"__name__": f"{__package__}.{path.stem}"}
+                exec(compile(ast.Module([*imports, node], []), path, "exec"), names)  # noqa: S102
+                found[path.stem] = names[node.name]  # type: ignore[assignment]
+    return found
+
+
+def main(argv: Argv = None) -> None:
+    kinds = declared_settings()
     settings = parse(
-        COMMANDS, argv, "python -m cai_pyserini.analysis", "Analyze collections, vocabularies and finished runs."
+        kinds, argv, "python -m cai_pyserini.analysis", "Analyze collections, vocabularies and finished runs."
     )
-    match settings:
-        case CoverageSettings():
-            from cai_pyserini.analysis.coverage import coverage
-
-            report = coverage(settings)
-        case OverlapSettings():
-            from cai_pyserini.analysis.overlap import overlap
-
-            report = overlap(settings)
-        case RsjSettings():
-            from cai_pyserini.analysis.rsj import rsj
-
-            report = rsj(settings)
-        case CostSettings():
-            from cai_pyserini.analysis.cost import cost
-
-            report = cost(settings)
-        case EfficiencySettings():
-            from cai_pyserini.analysis.efficiency import efficiency
-
-            report = efficiency(settings)
-        case ExplainSettings():
-            from cai_pyserini.analysis.explain import explain
-
-            report = explain(settings)
-        case CompareSettings():
-            from cai_pyserini.analysis.compare import compare
-
-            report = compare(settings)
-        case _:
-            raise TypeError(type(settings))
+    (name,) = (name for name, kind in kinds.items() if isinstance(settings, kind))
+    report = getattr(import_module(f"cai_pyserini.analysis.{name}"), name)(settings)
     files = report.write(settings.output)
     print(f"{report.text}\n\n{settings.output}: {', '.join(files)}")
 

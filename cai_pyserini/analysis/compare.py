@@ -6,26 +6,40 @@ random (Smucker et al. 2007), and a percentile bootstrap of their mean.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import bootstrap, permutation_test
 
 from cai_pyserini.analysis.output import Report, cut, labels
-from cai_pyserini.analysis.settings import CompareSettings
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.figures import figure
+from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.evaluate import significance
 from cai_pyserini.evaluate.measures import mean, measure_run, parse_measures
 from cai_pyserini.evaluate.significance import MIN_QUERIES, NO_P_MEANS, p_text
 
-RESAMPLES = 9999
-BATCH = 500  # resamples at a time: memory
-SEED = 0
+RESAMPLING = {"n_resamples": 9999, "batch": 500, "rng": 0}  # in batches, to save memory
 TIE = 1e-9  # a smaller difference is a rounding error
 TEXT_WIDTH = 80
+
+
+class CompareSettings(Settings):
+    """Compare two runs query by query: significance tests, and the queries that differ most."""
+
+    example = (
+        "python -m cai_pyserini.analysis compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis"
+    )
+    collection: str = COLLECTION
+    runs: list[AnyPath] = flag(help="two TREC runs, A and B", min_length=2, max_length=2)
+    output: AnyPath = OUTPUT_ANALYSIS
+    split: str | None = SPLIT
+    measure: str = flag("nDCG@10", "measure to compare, as ir_measures names it")
+    top: int = flag(10, "number of queries to show with the largest gain, and with the largest loss", ge=0)
 
 
 @dataclass(frozen=True)
@@ -46,8 +60,7 @@ class Difference:
     ties: int
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """The values of one query, and b - a."""
 
     query: str
@@ -59,70 +72,59 @@ class Change:
 
 def compare(settings: CompareSettings) -> Report:
     """The difference of two runs, A and B, and every query's change."""
-    parse_measures([settings.measure])
+    name = settings.measure
+    parse_measures([name])
     config = load_index_config(settings.collection)
-    collection = open_collection(config)
-    split, name = settings.split or config.split, settings.measure
+    collection, split = open_collection(config), settings.split or config.split
     qrels, topics = collection.qrels(split), collection.topics(split)
     a, b = (measure_run(qrels, path, [name])[name] for path in settings.runs)
     found = difference(a, b)
     changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)
     runs = labels(settings.runs)
+    interval = ""
+    if found.interval:
+        low, high = found.interval
+        interval = f", 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)"
     lines = [
         f"A: {runs[0]}, mean {name} {found.means[0]:.4f}",
         f"B: {runs[1]}, mean {name} {found.means[1]:.4f}",
-        f"B - A: {found.difference:+.4f}{_interval(found)}",
+        f"B - A: {found.difference:+.4f}{interval}",
         f"p: {p_text(found.p_t_test)} (paired t-test), {p_text(found.p_randomization)} (randomization test)",
         *[NO_P_MEANS] * (found.p_t_test is None),
         f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}",
         "",
     ]
-    gains, losses = changes[: min(settings.top, found.wins)], changes[::-1][: min(settings.top, found.losses)]
+    shown = changes[: min(settings.top, found.wins)] + changes[::-1][: min(settings.top, found.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
-        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"]
-        for c in gains + losses
+        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in shown
     ]
-    data = {
-        "a": str(settings.runs[0]),
-        "b": str(settings.runs[1]),
-        "measure": name,
-        **asdict(found),
-        "changes": [asdict(change) for change in changes],
-    }
+    data: dict[str, Any] = {"a": str(settings.runs[0]), "b": str(settings.runs[1]), "measure": name} | asdict(found)
+    data["changes"] = [change._asdict() for change in changes]
     plotted = plot([change.difference for change in changes], found, name, runs)
     return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
-    """Compare the values of two runs query by query."""
     values = np.array([second[query] - first[query] for query in first])
     interval = p = None
     if len(values) >= MIN_QUERIES:
-        resampling = {"n_resamples": RESAMPLES, "batch": BATCH, "rng": SEED}
-        p = float(permutation_test((values,), np.mean, permutation_type="samples", **resampling).pvalue)
-        low, high = bootstrap((values,), np.mean, method="percentile", **resampling).confidence_interval
+        p = float(permutation_test((values,), np.mean, permutation_type="samples", **RESAMPLING).pvalue)
+        low, high = bootstrap((values,), np.mean, method="percentile", **RESAMPLING).confidence_interval
         interval = float(low), float(high)
     wins, losses = int((values > TIE).sum()), int((values < -TIE).sum())
     return Difference(
-        len(values),
-        (mean(first), mean(second)),
-        float(values.mean()),
-        interval,
-        significance.compare(first, {"second": second})["second"].p,
-        p,
-        wins,
-        losses,
-        len(values) - wins - losses,
+        queries=len(values),
+        means=(mean(first), mean(second)),
+        difference=float(values.mean()),
+        interval=interval,
+        p_t_test=significance.compare(first, {"second": second})["second"].p,
+        p_randomization=p,
+        wins=wins,
+        losses=losses,
+        ties=len(values) - wins - losses,
     )
-
-
-def _interval(found: Difference) -> str:
-    if found.interval is None:
-        return ""
-    low, high = found.interval
-    return f", 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)"
 
 
 def plot(differences: Sequence[float], found: Difference, measure: str, runs: Sequence[str]) -> Figure:

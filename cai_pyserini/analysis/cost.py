@@ -16,20 +16,30 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report, labels
-from cai_pyserini.analysis.settings import CostSettings
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
+from cai_pyserini.core.flags import OUTPUT_ANALYSIS
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.words.analyzer import Analyzer
 
-# Queries with feedback are made during the search, and not kept.
-SPLADE = [system for system in SINGLE.values() if system.kind == "splade" and not system.feedback]
+SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
 SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
+
+
+class CostSettings(Settings):
+    """Show what systems cost: non-zeros, index size, products per query-document pair, latency."""
+
+    example = (
+        "python -m cai_pyserini.analysis cost --run-folders runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
+    )
+    run_folders: list[AnyPath] = flag(help="run folder, written by run_beir.sh; one or more")
+    output: AnyPath = OUTPUT_ANALYSIS
 
 
 @dataclass(frozen=True)
@@ -60,26 +70,25 @@ class Cost:
 
 def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
-    runs = {
-        name: FinishedRun(path) for name, path in zip(labels(settings.run_folders), settings.run_folders, strict=True)
-    }
-    found = {name: costs(run) for name, run in progress(runs.items(), len(runs), "cost", "run")}
+    runs = [RunFolder(path) for path in settings.run_folders]
+    names = labels(settings.run_folders)
+    found = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
     rows = [["run and system", *HEADER]]
     rows += [[f"{name} {cost.system}", *_cells(cost)] for name, of_run in found.items() for cost in of_run]
     data = {name: [asdict(cost) for cost in of_run] for name, of_run in found.items()}
     return Report("cost", aligned(rows), data, {"cost.png": plot(found)})
 
 
-def costs(run: FinishedRun) -> list[Cost]:
+def costs(run: RunFolder) -> list[Cost]:
     """The cost of every system of a run that searches one Lucene index once."""
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for system in filter(run.has, SYSTEMS):
-        folder = run.layout.index(system)
+    for system in [system for system in SYSTEMS if run.run(system).is_file()]:
+        folder = run.index(system)
         index = artifact.require(folder, "index").stats
         if system.kind == "splade":
             if system.index not in documents:
-                impacts = run.impacts(system)
+                impacts = run.impacts_of(system)
                 documents[system.index] = activations(shard.vectors for shard in impacts)
             document_nonzeros, document_shares = documents[system.index]
             query_nonzeros, query_shares = activations([impacts.queries(run.queries(system))])
@@ -94,7 +103,7 @@ def costs(run: FinishedRun) -> list[Cost]:
                 flops,
                 index["bytes"],
                 index["bytes"] / index["documents"],
-                artifact.require(run.layout.run(system), "search").stats["ms_per_query"],
+                artifact.require(run.run(system), "search").stats["ms_per_query"],
             )
         )
     return found
@@ -122,13 +131,9 @@ def _words(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray
 
 def _cells(cost: Cost) -> list[str]:
     distributions = (cost.document_nonzeros, cost.query_nonzeros)
-    return [
-        *(cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")),
-        f"{cost.flops:.3f}",
-        f"{cost.index_bytes / 1e6:.1f}",
-        f"{cost.bytes_per_document:.0f}",
-        f"{cost.ms_per_query:.2f}",
-    ]
+    cells = [cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")]
+    cells += [f"{cost.flops:.3f}", f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}"]
+    return [*cells, f"{cost.ms_per_query:.2f}"]
 
 
 def plot(found: Mapping[str, Sequence[Cost]]) -> Figure:

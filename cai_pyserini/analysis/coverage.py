@@ -17,19 +17,39 @@ from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
 from cai_pyserini.analysis.output import Report
-from cai_pyserini.analysis.settings import CoverageSettings
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
+from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.trainer.vocabulary import is_word
 from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # numbers of added words whose savings are reported
 LAST_BAR = 8  # stands for this many pieces or more
+
+
+class CoverageSettings(Settings):
+    """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
+
+    It also estimates how many fewer pieces the collection would have with these words in the vocabulary.
+    For comparison, with BERT's vocabulary (splade-tiny):
+
+      collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
+      cacm                   1.12                 92.3%           56.2%              7.0%              9.5%
+      scifact                1.30                 83.7%           28.9%             10.3%             15.4%
+      hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
+    """
+
+    example = "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
+    collection: str = COLLECTION
+    encoder: str = ENCODER
+    output: AnyPath = OUTPUT_ANALYSIS
+    top: int = flag(30, "number of words to show", ge=0)
 
 
 class Word(NamedTuple):
@@ -62,7 +82,7 @@ def coverage(settings: CoverageSettings) -> Report:
     Raises CaiError for a collection without words and for a vocabulary that is not WordPiece.
     """
     config, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
-    collection, checkpoint = open_collection(config), checkpoint_folder(encoder)
+    collection, checkpoint = open_collection(config), Encoder(encoder).checkpoint
     backend = AutoTokenizer.from_pretrained(str(checkpoint)).backend_tokenizer
     _, unknown = vocabulary_of(backend, str(checkpoint))
     documents = progress(collection.documents(), collection.size, "count words")

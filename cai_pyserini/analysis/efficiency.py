@@ -1,6 +1,6 @@
 """How fast is a system, and how good, with pruned documents and queries?
 
-Postings are those of the terms that documents are found with: what a search without skipping reads. Latency is the
+Postings are counted for the terms that find documents: a search without skipping reads all of these. Latency is the
 median of several rounds for each query; in a round, every query goes to all searchers in turn.
 """
 
@@ -15,60 +15,51 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.analysis.output import Report
-from cai_pyserini.analysis.settings import EfficiencySettings
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.trec import removes_query
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Query, TwoStep, pruned
-from cai_pyserini.engine.lucene_index import LuceneIndex
+from cai_pyserini.encode.queries import pruned
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.search.search import removes_query, search
+from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
+from cai_pyserini.retrieval.search import search
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
-LOSS = 0.01  # of the measure, relative: the most that a faster search may cost
-AIM = 2.0  # times as fast as stock
 STOCK = "stock"
 
 Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
+Searcher = Callable[[str], object]  # of the query with an id
 
 
-class Pruning(NamedTuple):
-    """Settings of an encoder."""
+class EfficiencySettings(Settings):
+    """Show how fast a system is, and how good, with pruned documents and queries.
 
-    keep_mass: float | None = None
-    keep_terms: int | None = None
-    keep_query_terms: int | None = None
-    rescore: int | None = None
+    It builds the indexes in the output folder, where a later call finds them, and searches them side by side with stock
+    LuceneImpactSearcher on the index that is not pruned: one thread, queries encoded before.
+    """
 
-    @property
-    def documents(self) -> str:
-        """How the documents are pruned."""
-        if self.keep_mass is not None:
-            return f"mass {self.keep_mass:g}"
-        return "all" if self.keep_terms is None else f"{self.keep_terms} terms"
-
-    @property
-    def name(self) -> str:
-        queries = "" if self.keep_query_terms is None else f", {self.keep_query_terms} query terms"
-        rescored = "" if self.rescore is None else f", {self.rescore} rescored"
-        return f"{self.documents}{queries}{rescored}"
-
-
-class Search(NamedTuple):
-    """The queries by id, and how they are searched for."""
-
-    queries: dict[str, Query]
-    two_step: TwoStep | None
+    example = "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
+    run_folder: AnyPath = RUN_FOLDER
+    output: AnyPath = OUTPUT_ANALYSIS
+    system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
+    keep_mass: list[float] = flag([0.9], "keep a document's largest impacts that make up these shares of their sum")
+    keep_terms: list[int] = flag([], "keep these numbers of a document's largest impacts")
+    keep_query_terms: list[int] = flag([16, 8], "keep these numbers of a query's terms, with each pruning of documents")
+    rescore: list[int] = flag([100], "with each of these, also score this many documents with all terms of the query")
+    hits: list[int] = flag([10, 1000], "hits per query")
+    queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
+    rounds: int = flag(3, "how often each query is timed, after a warm-up", ge=1)
 
 
 @dataclass(frozen=True)
@@ -84,45 +75,121 @@ class Efficiency:
 
 
 def efficiency(settings: EfficiencySettings) -> Report:
-    """The cost, effectiveness and latency of every pruning, and whether the aim is met."""
-    run = FinishedRun(settings.run_folder)
-    system = _searched(run, settings.system)
-    indexes: dict[Pruning, Path] = {}
-    searches: dict[Pruning, Search] = {}
-    found: dict[Pruning, Efficiency] = {}
-    for pruning in prunings(settings):
-        indexes[pruning] = _index(run, system, pruning, settings.output)
-        searches[pruning], path = _run(run, system, pruning, indexes[pruning], settings.output)
-        found[pruning] = _measured(run, pruning, indexes[pruning], searches[pruning], path)
+    """The cost, effectiveness and latency of every pruning, beside the latency of stock."""
+    run, system = RunFolder(settings.run_folder), parse_system(settings.system)
+    if system.kind != "splade":
+        raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
+    if not run.run(system).is_file() or not run.has_qrels:
+        raise CaiError(f"{run.folder} has no scores of {system.name}")
+    made = [Pruned(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
     latencies: dict[str, Latencies] = {}
     for hits in settings.hits:
-        searchers = {STOCK: _stock(indexes[Pruning()], searches[Pruning()], hits)}
-        searchers |= {pruning.name: _searcher(indexes[pruning], searches[pruning], hits) for pruning in found}
+        searchers = {STOCK: made[0].stock(hits)} | {pruned.name: pruned.searcher(hits) for pruned in made}
         for name, of_queries in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
             p50, p99 = np.percentile(of_queries, [50, 99]).tolist()
             latencies.setdefault(name, {})[hits] = (p50, p99)
     stock = latencies.pop(STOCK)
-    rows = [replace(row, latency=latencies[row.name]) for row in found.values()]
-    text = "\n\n".join([aligned(_table(rows, stock)), "\n".join(aims(rows, stock))])
+    rows = [pruned.measured(run, latencies[pruned.name]) for pruned in made]
+    table = [["", "impacts/doc", "index MB", "postings/query", MEASURE], [STOCK, *[""] * 4]]
+    for row in rows:
+        costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
+        table.append([row.name, *costs, f"{row.score:.4f}"])
+    table[0] += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
+    for cells, latency in zip(table[1:], [stock, *(row.latency for row in rows)], strict=True):
+        cells += [f"{ms:.2f}" for pair in latency.values() for ms in pair]
     data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows]}
-    return Report("efficiency", text, data, {"efficiency.png": plot(rows, stock)})
+    return Report("efficiency", aligned(table), data, {"efficiency.png": plot(rows, stock)})
+
+
+class Pruning(NamedTuple):
+    """How documents and queries are pruned, in words and as settings of an encoder."""
+
+    documents: str
+    queries: str
+    of_documents: dict[str, float]
+    of_queries: dict[str, int]
 
 
 def prunings(settings: EfficiencySettings) -> list[Pruning]:
     """All combinations of pruned documents and pruned queries; first the one that changes nothing."""
-    masses = [Pruning(keep_mass=share) for share in settings.keep_mass]
-    documents = [Pruning(), *masses, *(Pruning(keep_terms=count) for count in settings.keep_terms)]
-    queries = [(None, None), *product(settings.keep_query_terms, (None, *settings.rescore))]
-    return [
-        pruning._replace(keep_query_terms=count, rescore=rescored)
-        for pruning, (count, rescored) in product(documents, queries)
-    ]
+    documents: dict[str, dict[str, float]] = {"all": {}}
+    documents |= {f"mass {share:g}": {"keep_mass": share} for share in settings.keep_mass}
+    documents |= {f"{count} terms": {"keep_terms": count} for count in settings.keep_terms}
+    queries: dict[str, dict[str, int]] = {"": {}}
+    for count in settings.keep_query_terms:
+        name, pruning = f", {count} query terms", {"keep_query_terms": count}
+        queries[name] = pruning
+        queries |= {f"{name}, {number} rescored": pruning | {"rescore": number} for number in settings.rescore}
+    return [Pruning(d, q, documents[d], queries[q]) for d, q in product(documents, queries)]
 
 
-def times(
-    searchers: Mapping[str, Callable[[str], object]], ids: Sequence[str], rounds: int, label: str
-) -> dict[str, np.ndarray]:
+class Pruned:
+    """The pruned index and queries of a system, and the run of their search."""
+
+    def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
+        self.name = pruning.documents + pruning.queries
+        config = load_encoder(str(run.index(system)))
+        bm25 = bm25_of_index(config, run.words, run.expansion(system))
+        if bm25 and config.joint:
+            bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
+        config = config.replace(**{"keep_mass": None, "keep_terms": None} | pruning.of_documents)
+        name = _file_name(f"{system.name}-{pruning.documents}")
+        impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
+        self.index = index_impacts(impacts, folder / "indexes" / name)
+        self._manifest = artifact.require(self.index, "index")
+
+        queries = run.queries(system)
+        assert queries.encoder  # a SPLADE system has one
+        config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.of_queries)
+        queries = replace(queries, encoder=Encoder(config))
+        self._path = folder / "runs" / f"{_file_name(f'{system.name}-{self.name}')}.trec"
+        remove = removes_query(run.experiment.collection.remove_query, run.qrels)
+        search(
+            self.index,
+            queries,
+            self._path,
+            hits=CUTOFF,
+            remove_query=remove,
+            passages=run.experiment.collection.passages is not None,
+            tag=system.name,
+        )
+        self._two_step = queries.two_step
+        self._queries, _ = queries.for_search(self._manifest.stats["query_scale"])
+
+    def searcher(self, hits: int) -> Searcher:
+        opened = LuceneSearcher(self.index, two_step=self._two_step)
+        return lambda id: opened.search(self._queries[id], hits)
+
+    def stock(self, hits: int) -> Searcher:
+        """The same with Pyserini's own searcher, which takes the ids of encoded queries for queries."""
+        jvm.start()
+        from pyserini.encode import QueryEncoder  # imports the JVM, which has to be running
+        from pyserini.search.lucene import LuceneImpactSearcher
+
+        encoder = QueryEncoder()
+        encoder.embedding = self._queries
+        opened = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
+        return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
+
+    def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
+        stats, opened = self._manifest.stats, LuceneIndex(self.index)
+        frequency = cache(opened.document_frequency)
+        queries: list[Any] = list(self._queries.values())
+        if self._two_step:
+            queries = [pruned(query, self._two_step.terms) for query in queries]
+        postings = float(np.mean([sum(map(frequency, query)) for query in queries]))
+        opened.close()
+        score = mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE])
+        impacts = stats["nonzeros"] / stats["documents"]
+        return Efficiency(self.name, impacts, stats["bytes"], postings, score, latency)
+
+
+def _file_name(name: str) -> str:
+    return name.replace(",", "").replace(" ", "-")
+
+
+def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, label: str) -> dict[str, np.ndarray]:
     """The median time of every query with each searcher, (queries,) in ms; a first round is not counted."""
     measured = np.zeros((rounds + 1, len(ids), len(searchers)))
     calls = list(searchers.values())
@@ -136,21 +203,6 @@ def times(
     return dict(zip(searchers, np.median(measured[1:], axis=0).T, strict=True))
 
 
-def aims(rows: Sequence[Efficiency], stock: Latencies) -> list[str]:
-    """For each number of hits, whether a pruning is as much faster as it should be, and the one that comes nearest."""
-    good = [row for row in rows if row.score >= (1 - LOSS) * rows[0].score]
-    lines = []
-    for hits, theirs in stock.items():
-        speedups = {row.name: [t / o for t, o in zip(theirs, row.latency[hits], strict=True)] for row in good}
-        name, (p50, p99) = max(speedups.items(), key=lambda item: min(item[1]))
-        verdict = "met" if min(p50, p99) >= AIM else "MISSED"
-        lines.append(
-            f"{verdict}: {AIM:g} times as fast as {STOCK} at {hits:,} hits, losing at most {LOSS:.0%} of {MEASURE}: "
-            f"{name}: {p50:.2f} times (median), {p99:.2f} times (99th percentile)"
-        )
-    return lines
-
-
 def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
     """The measure by median latency, a panel per number of hits; stock is a cross."""
     made = Figure(figsize=(4 * len(stock) + 2, 4), layout="constrained")
@@ -162,95 +214,3 @@ def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
         axes.grid(alpha=0.3)
     made.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return made
-
-
-def _searched(run: FinishedRun, name: str) -> System:
-    """The system of this name. Raises CaiError for one whose searches are not of impacts alone, or not in the run."""
-    system = parse_system(name)
-    if system.kind != "splade" or system.feedback:
-        raise CaiError(f"{name}: only SPLADE systems without feedback have impacts and queries to prune")
-    if not run.has(system) or not run.collection.has_qrels(run.split):
-        raise CaiError(f"{run.layout.folder} has no scores of {name}")
-    return system
-
-
-def _index(run: FinishedRun, system: System, pruning: Pruning, folder: Path) -> Path:
-    """The index of pruned documents, made again from the raw vectors."""
-    config = load_encoder(str(run.layout.index(system)))
-    bm25 = bm25_of_index(config, run.layout.words, run.layout.expansion(system))
-    if bm25 and config.joint:
-        bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
-    config = config.replace(keep_mass=pruning.keep_mass, keep_terms=pruning.keep_terms)
-    name = f"{system.name}-{_file_name(pruning.documents)}"
-    return index_impacts(
-        write_impacts(run.vectors(system), config, folder / "impacts" / name, bm25), folder / "indexes" / name
-    )
-
-
-def _run(run: FinishedRun, system: System, pruning: Pruning, index: Path, folder: Path) -> tuple[Search, Path]:
-    """The pruned queries, and their TREC run."""
-    queries = run.queries(system)
-    assert queries.encoder  # a SPLADE system has one
-    settings = {"keep_query_terms": pruning.keep_query_terms, "rescore": pruning.rescore}
-    queries = replace(queries, encoder=Encoder(queries.encoder.config.replace(**settings)))
-    path = folder / "runs" / f"{system.name}-{_file_name(pruning.name)}.trec"
-    remove_query = removes_query(run.config.remove_query, run.collection.qrels(run.split))
-    search(index, queries, path, hits=CUTOFF, remove_query=remove_query, passages=run.passages, tag=system.name)
-    encoded, _ = queries.for_search(artifact.require(index, "index").stats["query_scale"])
-    return Search(encoded, queries.two_step), path
-
-
-def _file_name(name: str) -> str:
-    return name.replace(",", "").replace(" ", "-")
-
-
-def _measured(run: FinishedRun, pruning: Pruning, index: Path, of: Search, path: Path) -> Efficiency:
-    """Cost and effectiveness, without latency."""
-    stats = artifact.require(index, "index").stats
-    opened = LuceneIndex(index)
-    frequency = cache(opened.document_frequency)
-    queries: list[Any] = list(of.queries.values())
-    if of.two_step:
-        queries = [pruned(query, of.two_step.terms) for query in queries]
-    postings = [sum(frequency(term) for term in query) for query in queries]
-    opened.close()
-    return Efficiency(
-        pruning.name,
-        stats["nonzeros"] / stats["documents"],
-        stats["bytes"],
-        float(np.mean(postings)),
-        mean(measure_run(run.collection.qrels(run.split), path, [MEASURE])[MEASURE]),
-        {},
-    )
-
-
-def _searcher(index: Path, of: Search, hits: int) -> Callable[[str], object]:
-    """A function that searches for the query of an id."""
-    searcher = LuceneSearcher(index, artifact.require(index, "index"), two_step=of.two_step)
-    return lambda id: searcher.search(of.queries[id], hits)
-
-
-def _stock(index: Path, of: Search, hits: int) -> Callable[[str], object]:
-    """The same with Pyserini's own searcher, which takes the ids of encoded queries for queries."""
-    jvm.start()
-    from pyserini.encode import QueryEncoder  # imports the JVM, which has to be running
-    from pyserini.search.lucene import LuceneImpactSearcher
-
-    encoder = QueryEncoder()
-    encoder.embedding = of.queries
-    searcher = LuceneImpactSearcher(str(index), encoder, min_idf=-1)
-    return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
-
-
-def _table(rows: Sequence[Efficiency], stock: Latencies) -> list[list[str]]:
-    header = ["", "impacts/doc", "index MB", "postings/query", MEASURE]
-    header += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
-    table = [header, [STOCK, *[""] * 4, *_cells(stock)]]
-    for row in rows:
-        costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
-        table.append([row.name, *costs, f"{row.score:.4f}", *_cells(row.latency)])
-    return table
-
-
-def _cells(latency: Latencies) -> list[str]:
-    return [f"{value:.2f}" for pair in latency.values() for value in pair]

@@ -1,49 +1,66 @@
 """Why does a document have its score for a query? The terms and parts of scores in the systems of a finished run."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from cai_pyserini.analysis.finished_run import FinishedRun
-from cai_pyserini.analysis.output import Report, cut
-from cai_pyserini.analysis.page import page
-from cai_pyserini.analysis.settings import ExplainSettings
+from cai_pyserini.analysis.output import Report, cut, split_text
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system, with_parts
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
+from cai_pyserini.core.template import template
 from cai_pyserini.core.trec import read_run
-from cai_pyserini.encode.shards import Shard
-from cai_pyserini.engine.explanation import Case, Explanation, Part, Scored, Term
-from cai_pyserini.engine.lucene_index import LuceneIndex
-from cai_pyserini.engine.terms import text_terms
-from cai_pyserini.fusion.fuse import candidates
-from cai_pyserini.fusion.fusions import FUSIONS
-from cai_pyserini.idf.idf import idf_weights
-from cai_pyserini.impact.quantization import Quantizer
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.fusion.fuse import Shares, shares
+from cai_pyserini.search.explanation import Case, Explanation, Part
+from cai_pyserini.search.highlight import TermsOf, marked, word_strengths
+from cai_pyserini.search.open import OpenRun
 
-TEXT_WIDTH = 100
+TEMPLATE = Path(__file__).with_name("explain.html.jinja")
+LINE_WIDTH, TITLE_WIDTH = 100, 80  # characters
+TEXT_WIDTH = 500  # characters of a document that the page shows at once
+
+
+class ExplainSettings(Settings):
+    """Explain the scores of documents for a query, term by term, in the systems of a finished run.
+
+    It explains the best documents of each system, and relevant documents wherever they are ranked.
+    """
+
+    example = "python -m cai_pyserini.analysis explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
+    run_folder: AnyPath = RUN_FOLDER
+    query: str = flag(help="id of a query")
+    output: AnyPath = OUTPUT_ANALYSIS
+    systems: list[str] = flag(["bm25", "splade-idf", "hybrid-splade-idf"], "systems, named as in the table of results")
+    depth: int = flag(5, "number of best documents of each system to explain", ge=0)
+    relevant: int = flag(3, "number of relevant documents to explain as well, highest grades first", ge=0)
+    documents: list[str] = flag([], "explain the documents with these ids instead")
+    terms: int = flag(10, "number of terms to show per document; explain.json has all of them", ge=1)
 
 
 def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text, JSON and an HTML page."""
-    run = FinishedRun(settings.run_folder)
-    case = explain_query(run, settings.query, settings.systems, settings.depth, settings.relevant, settings.documents)
-    html = page(run, case, settings.terms)
+    run, opened = RunFolder(settings.run_folder), OpenRun(settings.run_folder)
+    case = explain_query(
+        run, opened, settings.query, settings.systems, settings.depth, settings.relevant, settings.documents
+    )
+    html = page(run, opened, case, settings.terms)
     return Report("explain", text(case, settings.terms), asdict(case), {"explain.html": html})
 
 
 def explain_query(
-    run: FinishedRun,
+    run: RunFolder,
+    opened: OpenRun,
     query: str,
     systems: Sequence[str],
     depth: int = 5,
@@ -53,48 +70,41 @@ def explain_query(
     """Explain the best `depth` documents of each system and `relevant` relevant ones, or else only `documents`.
 
     The relevant ones are those with the highest grades, the same for all systems, wherever these rank them. Raises
-    CaiError for a query, system or document that the run does not have, for a cross-encoder, whose scores are not made
-    of terms, and for feedback.
+    CaiError for a query, system or document that the run does not have, and for a system with a part that cannot be
+    searched by hand.
     """
     if query not in run.topics:
         known = cut(", ".join(run.topics), 60)
-        raise CaiError(f"no query {query!r} in {run.layout.folder}, which has {len(run.topics):,}: {known}")
-    if run.passages:
-        raise CaiError(f"{run.layout.folder} is a run of passages; explanations are of whole documents")
+        raise CaiError(f"no query {query!r} in {run.folder}, which has {len(run.topics):,}: {known}")
+    if run.experiment.collection.passages:
+        raise CaiError(f"{run.folder} is a run of passages; explanations are of whole documents")
     asked = [parse_system(name) for name in dict.fromkeys(systems)]
     needed = with_parts(asked)
+    engines = {system: opened.open(system.name) for system in needed if system.kind != "hybrid"}
     for system in needed:
-        if system.kind == "cross-encoder":
-            raise CaiError(f"no explanation of {system.name}: the scores of a cross-encoder are not made of terms")
-        if system.feedback:
-            raise CaiError(f"no explanation of {system.name}: its queries are made during the search, and not kept")
-        if not run.has(system):
-            runs = ", ".join(sorted(path.stem for path in run.layout.folder.glob("runs/*.trec")))
-            raise CaiError(f"{run.layout.folder} has no run of {system.name}; it has {runs}")
-    grades = run.collection.qrels(run.split)[query] if run.collection.has_qrels(run.split) else {}
+        if not run.run(system).is_file():
+            runs = ", ".join(sorted(path.stem for path in run.folder.glob("runs/*.trec")))
+            raise CaiError(f"{run.folder} has no run of {system.name}; it has {runs}")
+    grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
-    ranks = {system: _ranks(run.layout.run(system), query) for system in needed}
-    shown = {
-        system: list(documents)
-        or [*list(ranks[system])[:depth], *sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))]
-        for system in asked
-    }
+    ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in needed}
+    shown: dict[System, list[str]] = {}
+    for system in asked:
+        by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
+        shown[system] = list(dict.fromkeys(documents or [*list(ranks[system])[:depth], *by_rank]))
     ids = list(dict.fromkeys(chain.from_iterable(shown.values())))
-    contents = run.collection.contents(set(ids), str(run.layout.folder))
+    contents = run.collection.contents(set(ids), str(run.folder))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in needed:  # parts come before their hybrids
-        parts = _parts(run, system, query, explained) if system.kind == "hybrid" else {}
-        scored = _fused(system, parts) if system.kind == "hybrid" else _scored(run, system, query, ids)
-        explained[system] = {
-            id: Explanation(system.name, id, ranks[system].get(id), score, grades.get(id), terms, parts.get(id, []))
-            for id, (score, terms) in scored.items()
-        }
-    shown_explanations = {s.name: [explained[s][id] for id in dict.fromkeys(shown[s])] for s in asked}
-    return Case(query, run.topics[query], contents, shown_explanations)
-
-
-def _ranks(path: Path, query: str) -> dict[str, int]:
-    return {document: rank for rank, document in enumerate(_hits(path, query)["doc_id"], 1)}
+        if system.kind == "hybrid":
+            found = _fused(run, system, query, explained)
+        else:
+            found = engines[system].explain(run.topics[query], ids)
+        explained[system] = {}
+        for id in ids:
+            explanation = found.get(id) or Explanation(system.name, id, None, 0.0, None, [], [])  # an empty document
+            explained[system][id] = replace(explanation, rank=ranks[system].get(id), grade=grades.get(id))
+    return Case(query, run.topics[query], contents, {s.name: [explained[s][id] for id in shown[s]] for s in asked})
 
 
 def _hits(path: Path, query: str) -> pd.DataFrame:
@@ -102,77 +112,19 @@ def _hits(path: Path, query: str) -> pd.DataFrame:
     return run[run["query_id"] == query]
 
 
-def _parts(
-    run: FinishedRun, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
-) -> dict[str, list[Part]]:
-    """The parts of a hybrid's score for every document."""
-    recipe = artifact.require(run.layout.run(hybrid), "fusion fuse").recipe
-    paths = [run.layout.rescored(hybrid, part) if hybrid.exact else run.layout.run(part) for part in hybrid.parts]
-    runs = [_hits(path, query) for path in paths]
-    fused, values = candidates(runs, FUSIONS[hybrid.fusion], recipe["depth"], recipe["weights"])
-    parts: dict[str, list[Part]] = {}
-    for part, of_part in zip(hybrid.parts, values, strict=True):
-        shares = dict(zip(fused["doc_id"], of_part.tolist(), strict=True))
-        for id, explanation in explained[part].items():
-            parts.setdefault(id, []).append(Part(shares.get(id, 0.0), explanation))
-    return parts
-
-
-def _fused(hybrid: System, parts: Mapping[str, Sequence[Part]]) -> dict[str, Scored]:
-    combine = math.prod if FUSIONS[hybrid.fusion].combine == "product" else math.fsum
-    return {id: Scored(combine(part.share for part in of_document), []) for id, of_document in parts.items()}
-
-
-def _scored(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, Scored]:
-    """The scores of a system that is not a hybrid."""
-    if system.kind == "dense":
-        return _dense(run, system, query, documents)
-    terms = _splade(run, system, query, documents) if system.kind == "splade" else _words(run, system, query, documents)
-    return {id: Scored.of(found) for id, found in terms.items()}
-
-
-def _dense(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, Scored]:
-    in_query = run.queries(system).encoded.vectors[list(run.topics).index(query)]
-    return {id: Scored(float(in_query @ row), []) for id, row in _rows(run.vectors(system), documents).items()}
-
-
-def _splade(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, list[Term]]:
-    """The tokens, and in a joint index the words, that a query shares with each document."""
-    index = run.layout.index(system)
-    stats = artifact.require(index, "index").stats
-    impacts = run.impacts(system)
-    config = load_encoder(str(index))
-    weights = idf_weights(config, run.vectors(system).vocabulary)
-    word_scale = Quantizer.of(config.joint.bits, config.joint.range).scale if config.joint else 1.0
-    in_query = impacts.queries(run.queries(system))[list(run.topics).index(query)].toarray()[0]  # (columns,)
-    raw = _rows(run.vectors(system), documents)
-    terms = {}
-    for document, row in _rows(impacts, documents).items():
-        in_document, tokens = row.toarray()[0], raw[document].toarray()[0]
-        terms[document] = [
-            Term(
-                impacts.terms[column],
-                float(in_query[column]) / stats["query_scale"],
-                float(tokens[column] if column < len(tokens) else in_document[column] / word_scale),
-                float(weights[column]) if weights is not None and column < len(tokens) else None,
-                int(in_document[column]),
-                float(in_query[column] * in_document[column]) / (stats["query_scale"] * stats["document_scale"]),
-            )
-            for column in np.flatnonzero(in_query * in_document)
-        ]
-    return terms
-
-
-def _rows(shards: Iterable[Shard], documents: Sequence[str]) -> dict[str, Any]:
-    """The rows of these documents."""
-    ids = set(documents)
-    return {id: shard.vectors[row] for shard in shards for row, id in enumerate(shard.ids) if id in ids}
-
-
-def _words(run: FinishedRun, system: System, query: str, documents: Sequence[str]) -> dict[str, list[Term]]:
-    k1, b = artifact.require(run.layout.run(system), "search").recipe["bm25"]
-    found = text_terms(LuceneIndex(run.layout.index(system)), Analyzer()(run.topics[query]), documents, k1, b)
-    return {id: [] for id in documents} | found  # an empty document is not in the index
+def _fused(
+    run: RunFolder, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
+) -> dict[str, Explanation]:
+    """The explanations of a hybrid, from the runs that were fused and the explanations of its parts."""
+    made = artifact.require(run.run(hybrid), "fusion fuse").stats
+    paths = [run.rescored(hybrid, part) if hybrid.exact else run.run(part) for part in hybrid.parts]
+    found = shares([_hits(path, query) for path in paths], hybrid.fusion, made["depth"], made["weights"])
+    fused = {}
+    for id in explained[hybrid.parts[0]]:
+        score, of_runs = found.get(id, Shares(0.0, [0.0] * len(paths)))
+        parts = [Part(share, explained[part][id]) for share, part in zip(of_runs, hybrid.parts, strict=True)]
+        fused[id] = Explanation(hybrid.name, id, None, score, None, [], parts)
+    return fused
 
 
 def text(case: Case, count: int) -> str:
@@ -181,7 +133,53 @@ def text(case: Case, count: int) -> str:
     for name, explanations in case.systems.items():
         lines += ["", f"== {name} =="]
         for explanation in explanations:
-            contents = cut(case.documents[explanation.document], TEXT_WIDTH)
+            contents = cut(case.documents[explanation.document], LINE_WIDTH)
             rows = explanation.table(count)
             lines += ["", explanation.heading, indent(f"{contents}\n{aligned(rows) if rows else 'no terms'}", " " * 4)]
     return "\n".join(lines)
+
+
+def page(run: RunFolder, opened: OpenRun, case: Case, count: int) -> str:
+    """An HTML page that marks words as strongly as they contribute; tables have the first `count` terms."""
+    engine = cache(opened.open)
+
+    def terms_of(system: str, word: str) -> Sequence[str]:
+        return engine(system).terms_of(system, word)
+
+    return template(TEMPLATE).render(
+        title=cut(f"{case.query}: {case.text}", TITLE_WIDTH),
+        case=case,
+        collection=run.collection.name,
+        encoder=run.experiment.encoder.name,
+        systems={
+            name: [_article(e, case.documents[e.document], count, terms_of) for e in explanations]
+            for name, explanations in case.systems.items()
+        },
+    )
+
+
+def _article(explanation: Explanation, contents: str, count: int, terms_of: TermsOf) -> dict[str, Any]:
+    """What the template shows of one document."""
+    parts = [part.explanation for part in explanation.parts]
+    strengths = word_strengths(contents, parts or [explanation], terms_of)
+    shown, rest = split_text(contents, TEXT_WIDTH)
+    return {
+        "explanation": explanation,
+        "shown": marked(shown, strengths),
+        "rest": marked(rest, strengths) if rest else [],
+        "tables": [_table(e, strengths.keys(), count, terms_of) for e in (explanation, *parts)],
+    }
+
+
+def _table(explanation: Explanation, words: Set[str], count: int, terms_of: TermsOf) -> dict[str, Any]:
+    """A table with a bar per row, and whether its term is an expansion."""
+    header, *rows = explanation.table(count) or [[]]
+    terms = explanation.terms[:count]
+    in_text = {term for word in words for term in terms_of(explanation.system, word)} if terms else set()
+    expansions = [term.term not in in_text for term in terms] + [False] * (len(rows) - len(terms))
+    return {
+        "system": explanation.system,
+        "kind": "parts" if explanation.parts else "terms",
+        "header": header,
+        "rows": list(zip(rows, explanation.bars(count), expansions, strict=True)),
+    }

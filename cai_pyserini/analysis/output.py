@@ -9,9 +9,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import save
+from cai_pyserini.core.files import write_text
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Report:
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """Short names that tell paths apart: base/splade for base/runs/splade.trec, if another is adapted/runs/splade.trec.
+    """Short distinct names of paths: base/splade for base/runs/splade.trec, if another is adapted/runs/splade.trec.
 
     Raises CaiError for a path that is given twice.
     """

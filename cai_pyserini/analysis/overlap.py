@@ -19,10 +19,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report
-from cai_pyserini.analysis.settings import OverlapSettings
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
+from cai_pyserini.core.flags import OUTPUT_ANALYSIS
 from cai_pyserini.core.jsonl import read_lines
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer.texts import texts
@@ -49,6 +50,23 @@ PUBLISHED = {  # J(MS MARCO, collection), Iida & Okazaki 2022, Appendix E
 }
 
 
+class OverlapSettings(Settings):
+    """Measure vocabulary overlap: how similar the word frequencies of collections are.
+
+    The measure is weighted Jaccard similarity. Counting the words of a large collection takes a while;
+    --save-frequencies saves the counts as a table, which can be given instead of the collection next time.
+    """
+
+    example = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
+    collections: list[str] = flag(
+        help="names in index_configs/, YAML files, folders in BEIR's layout, files of documents (.jsonl, .parquet, "
+        ".csv), .txt files (one text per line), or saved tables (.tsv)",
+        positional=True,
+    )
+    output: AnyPath = OUTPUT_ANALYSIS
+    save_frequencies: bool = flag(False, "save the word counts of each collection as a table, NAME.tsv")
+
+
 def overlap(settings: OverlapSettings) -> Report:
     """The similarity of every pair of collections, beside the paper's value where it has one.
 
@@ -58,7 +76,7 @@ def overlap(settings: OverlapSettings) -> Report:
         raise CaiError("one collection has nothing to be compared with: name another, or --save-frequencies")
     counts = _counts(settings.collections)
     similarities = {(a, b): jaccard(counts[a], counts[b]) for a, b in combinations(counts, 2)}
-    published = {pair: PUBLISHED.get(next(n for n in pair if n != MSMARCO)) for pair in similarities if MSMARCO in pair}
+    published = {(a, b): PUBLISHED.get(b if a == MSMARCO else a) for a, b in similarities if MSMARCO in (a, b)}
     lines = [f"{name}: {c.total():,} words, {len(c):,} of them distinct" for name, c in counts.items()]
     files: dict[str, Figure | str] = {}
     if similarities:

@@ -30,12 +30,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report, labels
-from cai_pyserini.analysis.settings import RsjSettings
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
+from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import read_run, scores_by_query, top
@@ -45,6 +46,19 @@ GROUPS = ["LowRSJ LowIDF", "LowRSJ HighIDF", "HighRSJ LowIDF", "HighRSJ HighIDF"
 DocumentSets = dict[str, set[str]]  # query id or token -> document ids
 
 logger = logging.getLogger(__name__)
+
+
+class RsjSettings(Settings):
+    """Show which query words runs overestimate or underestimate, by their RSJ weight and IDF."""
+
+    example = (
+        "python -m cai_pyserini.analysis rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
+    )
+    collection: str = COLLECTION
+    runs: list[AnyPath] = flag(help="TREC runs to compare")
+    output: AnyPath = OUTPUT_ANALYSIS
+    split: str | None = SPLIT
+    depth: int = flag(100, "treat this many best documents per query as those that the run considers relevant", ge=1)
 
 
 class Analysis(NamedTuple):
@@ -94,7 +108,6 @@ def rsj_weight(holders: AbstractSet[str], relevant: AbstractSet[str], documents:
 
 
 def best_documents(run: Path, depth: int) -> DocumentSets:
-    """The best `depth` documents of each query of a run."""
     return {query: set(scores) for query, scores in scores_by_query(top(read_run(run), depth)).items()}
 
 

@@ -1,1 +1,1 @@
-"""Whole experiments on a test collection: the systems, the order of the stages, and the report."""
+"""Whole experiments on a test collection: the systems, the steps, and the report."""

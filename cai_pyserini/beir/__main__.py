@@ -1,21 +1,10 @@
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from cai_pyserini.beir.systems import NAMES, all_systems, default_systems
-from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import (
-    BATCH_SIZE,
-    COLLECTION_TEXT,
-    DEVICE,
-    DOCUMENT_PRECISION,
-    NO_RAW,
-    SPLIT,
-    STRICT,
-    THREADS,
-)
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.beir.systems import NAMES, all_systems, default_systems, parse_system
+from cai_pyserini.core import flags, terminal
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
 
@@ -23,26 +12,26 @@ class BeirSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
     Without qrels, nothing is evaluated; without queries, indexes are built. docs/how-to/collections.md says which files
-    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected stages run
+    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected steps run
     again.
     """
 
-    example: ClassVar[str] = "./run_beir.sh scifact --encoder splade-v3 --verify"
-    collection: str = flag("hpo", COLLECTION_TEXT, positional=True)
+    example = "./run_beir.sh scifact --encoder splade-v3 --verify"
+    collection: str = flag("hpo", flags.COLLECTION_TEXT, positional=True)
     encoder: str = flag(
         "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
     )
     output: AnyPath | None = flag(None, "run folder, which gets all files (default: runs/<collection>/<encoder>)")
-    split: str | None = SPLIT
-    strict: bool | None = STRICT
+    split: str | None = flags.SPLIT
+    strict: bool | None = flags.STRICT
     systems: list[str] = flag(
         [],
         f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
-        "in hybrids; with --dense, also smooth, dense and three ways; with --adapt, also adapted ones)",
+        "in hybrids; with --dense, also smooth, dense, and BM25 + SPLADE + dense; with --adapt, also adapted ones)",
     )
     passages: int | None = flag(
         None,
-        "search passages of this many words, and rank documents by the best of theirs (default: no passages)",
+        "search passages of this many words, and rank a document by its best passage (default: no passages)",
         ge=1,
     )
     depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
@@ -54,8 +43,8 @@ class BeirSettings(Settings):
     )
     weights: list[float] = flag(
         [],
-        "weights of the parts of a hybrid, bm25 first, for hybrids with as many parts (default: equal; chosen for "
-        "hybrid-<SPLADE>-<dense>-zscore)",
+        "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, except that the "
+        "documents decide for hybrid-<SPLADE>-<dense>-zscore)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
     cross_encoder: str | None = flag(
@@ -65,66 +54,53 @@ class BeirSettings(Settings):
     adapt: bool = flag(
         False,
         "for adapted systems: first adapt SPLADE to the collection; the encoder of --dense is its teacher, and is "
-        "adapted too. Prints how long it will take",
+        "adapted too",
     )
     seed: int = flag(42, "random seed of the adaptation", ge=0)
-    remove_query: Literal["auto", "always", "never"] | None = flag(
-        None,
-        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
-        "(default: the collection's, usually auto)",
-    )
-    device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
-    batch_size: int | None = BATCH_SIZE
-    threads: int = THREADS
-    no_raw: bool = NO_RAW
+    remove_query: Literal["auto", "always", "never"] | None = flags.REMOVE_QUERY
+    device: str = flags.DEVICE
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
+    batch_size: int | None = flags.BATCH_SIZE
+    threads: int = flags.THREADS
+    no_raw: bool = flags.NO_RAW
+    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(BeirSettings, argv, "run_beir.sh")
 
     from cai_pyserini.adapt.settings import AdaptSettings
+    from cai_pyserini.beir.execute import execute
     from cai_pyserini.beir.experiment import REQUIRES, Experiment
-    from cai_pyserini.beir.layout import Layout
-    from cai_pyserini.beir.plan import run
-    from cai_pyserini.beir.report import searches, table
-    from cai_pyserini.beir.results import verify
+    from cai_pyserini.beir.plan import plan, require
+    from cai_pyserini.beir.report import searches, table, verify
+    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.core import steps
     from cai_pyserini.core.config import load_encoder, load_index_config
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
-    config = load_index_config(settings.collection).replace(**changes)
-    encoder = load_encoder(settings.encoder)
-    output = settings.output or Path("runs") / config.name / encoder.name
+    config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
+    shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
+    experiment = Experiment(
+        collection=config,
+        encoder=encoder,
+        dense=load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
+        raw=not settings.no_raw,
+        **settings.model_dump(include=shared),
+    )
+    run = RunFolder(settings.output or Path("runs") / config.name / encoder.name, experiment)
     adaptation = None
     if settings.adapt:
         adaptation = AdaptSettings(
             collection=settings.collection,
             base=settings.encoder,
             dense=settings.dense,
-            output=Layout(output).adapted,
-            vectors=output / "vectors",
+            output=run.adapted,
+            vectors=run.vectors,
             seed=settings.seed,
             device="cpu" if settings.device == "cpu" else "auto",
         )
-    experiment = Experiment(
-        config,
-        encoder,
-        output,
-        config.split,
-        settings.device,
-        settings.precision,
-        settings.batch_size,
-        settings.threads,
-        settings.depth,
-        settings.alpha,
-        tuple(settings.weights) or None,
-        load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
-        settings.cross_encoder,
-        settings.generated,
-        adaptation,
-        not settings.no_raw,
-    )
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
     names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
     if "all" in names:
@@ -132,11 +108,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         names = [*every, *(name for name in names if name not in {"all", *every})]
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
-    results = run(experiment, names)
+    systems = [parse_system(name) for name in dict.fromkeys(names)]
+    if settings.dry_run:
+        require(run, systems, adaptation)
+        steps.print_plan(plan(run, systems, adaptation))
+        return
+    results = execute(run, systems, adaptation)
     print(table(results))
-    print(f"\n{experiment.layout.report}")
+    print(f"\n{run.report}")
     if not results.scored:
-        print(f"\n{searches(results, output)}")
+        print(f"\n{searches(results, run.folder)}")
     if settings.verify:
         print(verify(results, config))
 

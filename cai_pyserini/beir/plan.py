@@ -1,68 +1,306 @@
-"""The order of the stages: from a collection and an encoder to a table of scores.
+"""The steps of an experiment: what each system needs, from the collection to its scores."""
 
-Each step calls one stage, which returns at once if its result is up to date. So an interrupted experiment continues
-where it stopped; change a setting and only the affected stages run again.
-"""
-
-import logging
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 
-from cai_pyserini.beir import stages
+from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
-from cai_pyserini.beir.inputs import Inputs
-from cai_pyserini.beir.report import write
-from cai_pyserini.beir.results import Results, gather
-from cai_pyserini.beir.systems import ADAPTED, SINGLE, System, parse_system, with_parts
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
 from cai_pyserini.collection.check import check
-from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core import artifact
+from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.lock import locked
-from cai_pyserini.core.packages import require_modules
+from cai_pyserini.core.packages import require_trainer
+from cai_pyserini.core.steps import Step
+from cai_pyserini.core.trec import removes_query
+from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Role
+from cai_pyserini.evaluate.measures import evaluate
+from cai_pyserini.expand.expand import expand
+from cai_pyserini.fusion.fuse import fuse
 from cai_pyserini.fusion.fusions import FUSIONS
-from cai_pyserini.models.checkpoint import require_safetensors
-from cai_pyserini.models.transformer import resolve_device
-from cai_pyserini.trainer.__main__ import PACKAGES
+from cai_pyserini.fusion.rerank import rerank
+from cai_pyserini.fusion.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.index.dense import index_dense
+from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
+from cai_pyserini.models.device import resolve_device
+from cai_pyserini.retrieval.search import search
+from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 
-logger = logging.getLogger(__name__)
+SEED = 42  # the seed of the queries that judge weights
+DENSE = SINGLE["dense"]
 
 
-def run(experiment: Experiment, names: Sequence[str]) -> Results:
-    """Run the stages that are not up to date, write results.json and report.md, and return the systems' results."""
-    systems = [parse_system(name) for name in dict.fromkeys(names)]
-    inputs = Inputs(experiment)
-    layout = experiment.layout
-    require(inputs, systems)
-    artifact.require_writable(layout.folder, marker=layout.lock.name)
-    layout.folder.mkdir(parents=True, exist_ok=True)
-    if artifact.is_of_another_version(layout.collection):
-        logger.warning("%s was made by another version of cai_pyserini: every stage runs again", layout.folder)
-    seconds: dict[str, float] = {}
-    started = artifact.now()
-    with locked(layout.lock, layout.folder, {}):
-        for label, stage in steps(inputs, systems):
-            manifest = artifact.read_manifest(stage())
-            if manifest is None:
-                raise CaiError(f"{label} is unfinished: another process has yet to encode its shards")
-            seconds[label] = manifest.stats["seconds"]
-            if manifest.created >= started:
-                print(f"{label:<52} {seconds[label]:8.1f} s", file=sys.stderr)
-        results = gather(experiment, systems, inputs.qrels, seconds)
-        write(results, layout)
-    return results
+class Plan:
+    """The steps that make the files of a run folder, by output. Each method returns the path of a file; if no step
+    makes it yet, the method adds one, after those of its inputs."""
+
+    def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None):
+        self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
+        self.steps: dict[Path, Step] = {}
+
+    def _add(self, name: str, output: Path, call: Callable[[], Path], *inputs: Path | None) -> Path:
+        self.steps.setdefault(output, Step(name, output, call, tuple(filter(None, inputs))))
+        return output
+
+    def check(self, reads_splade: bool) -> Path:
+        run, output, split = self.run, self.run.checked, self.experiment.collection.split
+
+        def call() -> Path:
+            return check(run.collection, split, output, run.reading if reads_splade else None)
+
+        return self._add("check", output, call)
+
+    def adapt(self) -> Path | None:
+        """The adapted encoders."""
+        if self.adaptation is None:
+            return None
+        if self.run.adapted not in self.steps:
+            from cai_pyserini.adapt.adapt import steps  # needs the extra `trainer`
+
+            for step in steps(self.adaptation, made=self.steps):
+                self.steps.setdefault(step.output, step)
+        return self.run.adapted
+
+    def _dense_documents(self, system: System = DENSE) -> list[Path]:
+        """The dense vectors of documents, if there is a dense encoder."""
+        dense = adapted(DENSE) if system.adapted else DENSE
+        return [self.documents(dense)] if self.experiment.dense else []
+
+    def _encoder(self, system: System) -> Path | None:
+        """The encoder of a system, if a step makes it."""
+        return self.adapt() if system.adapted else None
+
+    def idf(self, system: System) -> Path:
+        run, output = self.run, self.run.idf(system)
+        return self._add(
+            output.name,
+            output,
+            lambda: compute(run.collection, run.encoder(system).checkpoint, output),
+            self._encoder(system),
+        )
+
+    def documents(self, system: System) -> Path:
+        output = self.run.vectors_of(system)
+        if system.smooth:
+            return self._smooth_documents(system, output)
+        dense = self.experiment.dense
+        if system.name == f"{ADAPTED}dense" and dense and dense.overlap is None:
+            plain = self.documents(DENSE)
+            return self._add(
+                f"project {output.name}",
+                output,
+                lambda: project_vectors(Vectors(plain), self.run.encoder(system), output),
+                plain,
+                self._encoder(system),
+            )
+        return self._encode(system, "documents")
+
+    def queries(self, system: System) -> Path | None:
+        """The raw vectors of queries; None for words and word pieces, which have none."""
+        return None if system.searches_text or system.bow else self._encode(system, "queries")
+
+    def _encode(self, system: System, role: Role) -> Path:
+        run, experiment, output = self.run, self.experiment, self.run.vectors_of(system, role)
+
+        def call() -> Path:
+            encoder = run.encoder(system)
+            return encode(run.collection, encoder, output, role, experiment.collection.split, experiment.batch_size)
+
+        idf = self.idf(system) if system.kind == "dense" and system.idf else None
+        return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
+
+    def _smooth_documents(self, system: System, output: Path) -> Path:
+        raw, idf, dense = self.documents(replace(system, smooth=False)), self.idf(system), self._dense_documents(system)
+
+        def call() -> Path:
+            return smooth(Vectors(raw), output, Vectors(dense[0]) if dense else None, idf)
+
+        return self._add(f"smooth{' adapted' * system.adapted}", output, call, raw, idf, *dense)
+
+    def words(self) -> Path:
+        return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
+
+    def expansion(self, system: System) -> Path | None:
+        """Words near the documents, for an index that has them."""
+        if not (system.joint and system.smooth and self.experiment.dense):
+            return None
+        words, (vectors,), output = self.words(), self._dense_documents(system), self.run.expansion(system)
+        dense = adapted(DENSE) if system.adapted else DENSE
+        return self._add(
+            f"expand{' adapted' * system.adapted}",
+            output,
+            lambda: expand(Vectors(words, "words"), Vectors(vectors), self.run.encoder(dense), output),
+            words,
+            vectors,
+        )
+
+    def impacts(self, system: System) -> Path:
+        run, output = self.run, self.run.impacts(system)
+        vectors, near = self.documents(system), self.expansion(system)
+        idf = self.idf(system) if system.idf else None
+        words = self.words() if system.joint else None
+
+        def call() -> Path:
+            collection, encoder = self.experiment.collection, run.encoder(system)
+            bm25 = Bm25(words, collection.k1, collection.b, self.experiment.alpha, near) if words else None
+            config = encoder.config.replace(idf=str(idf) if idf else None)
+            return write_impacts(Vectors(vectors), config, output, bm25, encoder, self.experiment.threads)
+
+        return self._add(f"impacts {system.index}", output, call, vectors, idf, words, near)
+
+    def index(self, system: System) -> Path:
+        run, experiment, output = self.run, self.experiment, self.run.index(system)
+        name = f"index {system.index}"
+        if system.kind == "splade":
+            impacts = self.impacts(system)
+
+            def of_impacts() -> Path:
+                stored = run.collection if experiment.raw else None
+                return index_impacts(impacts, output, stored, experiment.threads)
+
+            return self._add(name, output, of_impacts, impacts)
+        if system.kind == "dense":
+            vectors = self.documents(system)
+            return self._add(name, output, lambda: index_dense(Vectors(vectors), output), vectors)
+
+        def of_text() -> Path:
+            generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
+            return index_bm25(run.collection, output, experiment.threads, generated, experiment.raw)
+
+        return self._add(name, output, of_text)
+
+    @cached_property
+    def _remove_query(self) -> bool:
+        return removes_query(self.experiment.collection.remove_query, self.run.qrels)
+
+    def ranking(self, system: System) -> Path:
+        run, config, output = self.run, self.experiment.collection, self.run.run(system)
+        if system.kind == "hybrid":
+            return self._fuse(system, output)
+        if system.kind == "cross-encoder":
+            return self._rerank(system, output)
+
+        def call() -> Path:
+            return search(
+                run.index(system),
+                run.queries(system),
+                output,
+                hits=config.hits,
+                remove_query=self._remove_query,
+                k1=config.k1,
+                b=config.b,
+                threads=self.experiment.threads,
+                tag=system.name,
+                passages=config.passages is not None,
+            )
+
+        return self._add(f"search {system.name}", output, call, self.index(system), self.queries(system))
+
+    def _rerank(self, system: System, output: Path) -> Path:
+        run, experiment, first = self.run, self.experiment, self.ranking(BM25)
+
+        def call() -> Path:
+            checkpoint = load_checkpoint(experiment.cross_encoder or "")
+            precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
+            depth, device = experiment.depth, experiment.device
+            return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
+
+        return self._add(f"rerank {system.name}", output, call, first)
+
+    def _fuse(self, system: System, output: Path) -> Path:
+        experiment = self.experiment
+        runs = [self._rescore(system, part) if system.exact else self.ranking(part) for part in system.parts]
+        chosen = self._weights() if experiment.balances(system) else None
+        depth = experiment.depth
+        if system.exact and FUSIONS[system.fusion].missing == "zero":
+            depth *= len(runs)  # rescored runs have the union of all parts' best documents, all of which are fused
+
+        def call() -> Path:
+            weights = experiment.weights_of(system)
+            if chosen:
+                weights = tuple(json.loads(chosen.read_text(encoding="utf-8")).values())
+            return fuse(runs, output, system.fusion, depth, experiment.collection.hits, system.name, weights)
+
+        return self._add(f"fuse {system.name}", output, call, *runs, chosen)
+
+    def _rescore(self, hybrid: System, part: System) -> Path:
+        """The run of a part of an exact hybrid, with scores for the documents of all parts."""
+        own, output = self.ranking(part), self.run.rescored(hybrid, part)
+        others = [self.ranking(other) for other in hybrid.parts if other != part]
+        return self._add(
+            f"rescore {output.stem}",
+            output,
+            lambda: rescore(own, others, self._scorer(part), output, self.experiment.depth, part.name),
+            own,
+            *others,
+        )
+
+    def _scorer(self, system: System) -> Scorer:
+        """A function that scores documents for queries as the system does."""
+        run, config = self.run, self.experiment.collection
+        index, vectors = run.index(system), run.vectors_of(system)
+        if system.searches_text:
+            return text_scorer(index, run.topics, config.k1, config.b)
+        if system.kind == "dense":
+            return dense_scorer(vectors, run.queries(system))
+        return impact_scorer(index, vectors, run.words, run.expansion(system), run.queries(system))
+
+    def _weights(self) -> Path:
+        """The weights of BM25 + SPLADE + dense, chosen for the collection."""
+        run, experiment, output = self.run, self.experiment, self.run.weights
+
+        def call() -> Path:
+            from cai_pyserini.adapt.choice import balance  # imports torch, which takes seconds
+            from cai_pyserini.adapt.material import Material
+
+            splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
+            folder, device, precision = run.vectors, experiment.device, experiment.precision
+            material = Material(experiment.collection, splade, dense, folder, 0, SEED, device, precision=precision)
+            return balance(material, output)
+
+        return self._add("weights", output, call, self.documents(SINGLE["splade"]), *self._dense_documents())
+
+    def evaluation(self, system: System) -> Path:
+        ranking, output = self.ranking(system), self.run.evaluation(system)
+        return self._add(
+            f"evaluate {system.name}", output, lambda: evaluate(ranking, self.run.qrels or {}, output), ranking
+        )
 
 
-def require(inputs: Inputs, systems: Sequence[System]) -> None:
-    """Raise CaiError, before any stage runs, if a system needs something that the experiment does not have."""
-    experiment = inputs.experiment
-    needed = with_parts(systems)
+def plan(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> list[Step]:
+    """The steps that these systems need, in order. Only a collection with qrels is evaluated, with queries searched."""
+    steps, needed = Plan(run, adaptation), with_parts(systems)
+    indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
+    encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)
+    steps.check(any(system.kind == "splade" for system in encoded))
+    for system in encoded:  # all that needs models first, before Java starts
+        steps.documents(system)
+        if run.has_queries:
+            steps.queries(system)
+    for system in indexed:
+        steps.index(system)
+    for system in needed if run.has_queries else []:
+        steps.ranking(system)
+    for system in systems if run.has_qrels else []:
+        steps.evaluation(system)
+    return list(steps.steps.values())
+
+
+def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> None:
+    """Raise CaiError, before any step runs, if a system needs something that the experiment does not have."""
+    experiment, needed = run.experiment, with_parts(systems)
     if weights := experiment.weights:
         weighted = [system for system in needed if experiment.weights_of(system)]
         if min(weights) <= 0 or not weighted:
@@ -71,10 +309,10 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
             )
         if products := [system.name for system in weighted if FUSIONS[system.fusion].combine == "product"]:
             raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
-    if adapted := [system for system in needed if system.adapted]:
-        _require_adaptation(experiment, adapted[0])
-        needed.append(SINGLE["splade"])  # which the adaptation starts from
-    elif experiment.adapt:
+    if of_adapted := [system for system in needed if system.adapted]:
+        _require_adaptation(experiment, of_adapted[0], adaptation)
+        needed.append(SINGLE["splade"])  # the adaptation starts from it
+    elif adaptation:
         raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
     for system in needed:
         if (setting := REQUIRES.get(system.kind)) and getattr(experiment, setting) is None:
@@ -86,90 +324,23 @@ def require(inputs: Inputs, systems: Sequence[System]) -> None:
                 raise CaiError(f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted")
         if system.kind in ("splade", "dense"):
             read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
-            inputs.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet
+            run.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet
         if system.kind == "cross-encoder":
-            require_safetensors(inputs.cross_encoder)
+            require_safetensors(load_checkpoint(experiment.cross_encoder or ""))
             resolve_device(experiment.device)
         if system.exact and experiment.collection.passages:
             raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
         if system.kind == "doct5query":
-            open_collection(load_index_config(experiment.generated or ""))
+            load_collection(experiment.generated or "")
 
 
-def _require_adaptation(experiment: Experiment, system: System) -> None:
+def _require_adaptation(experiment: Experiment, system: System, adaptation: AdaptSettings | None) -> None:
     """Raise CaiError if an adapted system cannot be adapted."""
-    if experiment.adapt is None:
+    if adaptation is None:
         raise CaiError(f"{system.name} needs --adapt; --help says more")
-    require_modules(PACKAGES, "trainer")
-
-    from cai_pyserini.trainer.training import require_one_gpu
-
-    require_one_gpu(experiment.adapt.device)
-    if load_index_config(experiment.adapt.collection).passages != experiment.collection.passages:
+    require_trainer()
+    if load_index_config(adaptation.collection).passages != experiment.collection.passages:
         raise CaiError(
             "--passages with --adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "
             "so that adaptation reads the same passages"
         )
-
-
-def steps(inputs: Inputs, systems: Sequence[System]) -> Iterator[tuple[str, Callable[[], Path]]]:
-    """Yield the steps that these systems need, in order: a label, and a function that returns the artifact's path.
-
-    Without qrels, nothing is evaluated; without queries, nothing is searched either.
-    """
-    layout, needed = inputs.layout, with_parts(systems)
-    searched = needed if inputs.has_queries else []
-    indexed = [system for system in needed if system.kind in ("splade", "dense") or system.searches_text]
-    encoded = [system for system in indexed if not system.searches_text]
-    smooth = [system for system in encoded if system.smooth]
-    reading = inputs.reading if any(system.kind == "splade" for system in encoded) else None
-    yield "check", lambda: check(inputs.collection, inputs.experiment.split, layout.collection, reading)
-    for adapted in (False, True):
-        group = [system for system in encoded if system.adapted == adapted]
-        documents = [replace(system, smooth=False) for system in group]
-        if adapted and group and inputs.experiment.adapt:
-            yield "adapt", partial(stages.adapt_encoder, inputs.experiment.adapt)
-        documents += [stages.near_by(system) for system in group if system.smooth and inputs.experiment.dense]
-        for folder, system in _first(group, layout.idf, lambda system: system.idf or system.smooth):
-            yield folder.name, partial(stages.compute_idf, inputs, system)
-        for folder, system in _first(documents, lambda system: inputs.vectors(system, "documents")):
-            yield f"encode {folder.name}", partial(stages.encode_texts, inputs, system, "documents")
-        asked = [system for system in group if system in searched]
-        for folder, system in _first(asked, lambda system: inputs.vectors(system, "queries"), lambda s: not s.bow):
-            yield f"encode {folder.name}", partial(stages.encode_texts, inputs, system, "queries")
-    for _, system in _first(smooth, lambda system: inputs.vectors(system, "documents")):
-        yield f"smooth{' adapted' * system.adapted}", partial(stages.smooth_vectors, inputs, system)
-    if any(system.joint for system in encoded):
-        yield "words", lambda: count_words(inputs.collection, layout.words)
-    for _, system in _first(encoded, layout.expansion, inputs.experiment.expands):
-        yield f"expand{' adapted' * system.adapted}", partial(stages.expand_documents, inputs, system)
-    for _, system in _first(encoded, layout.impacts, lambda system: system.kind == "splade"):
-        yield f"impacts {system.index}", partial(stages.weight_impacts, inputs, system)
-    for _, system in _first(indexed, layout.index):
-        yield f"index {system.index}", partial(stages.build_index, inputs, system)
-    for system in searched:
-        if system in indexed:
-            yield f"search {system.name}", partial(stages.search_index, inputs, system)
-    for system in searched:
-        if system.kind == "cross-encoder":
-            yield f"rerank {system.name}", partial(stages.rerank_run, inputs, system)
-    exact = [(system, part) for system in searched if system.exact for part in system.parts]
-    for path, (system, part) in {layout.rescored(*pair): pair for pair in exact}.items():
-        yield f"rescore {path.stem}", partial(stages.rescore_run, inputs, system, part)
-    if any(inputs.experiment.balances(system) for system in needed):
-        yield "weights", partial(stages.balance_weights, inputs)
-    for system in searched:
-        if system.kind == "hybrid":
-            yield f"fuse {system.name}", partial(stages.fuse_parts, inputs, system)
-    for system in systems if inputs.has_qrels else []:
-        yield f"evaluate {system.name}", partial(stages.evaluate_run, inputs, system)
-
-
-def _first(
-    systems: Sequence[System], path: Callable[[System], Path], condition: Callable[[System], bool] = lambda _: True
-) -> list[tuple[Path, System]]:
-    """Each distinct path, with the first system that meets the condition and has this path."""
-    found: dict[Path, System] = {}
-    for system in filter(condition, systems):
-        found.setdefault(path(system), system)
-    return list(found.items())

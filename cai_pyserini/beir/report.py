@@ -1,4 +1,4 @@
-"""Results as files, results.json and report.md, and as a table in the terminal."""
+"""Results as files, results.json and report.md, and as a table in the terminal; and whether they are as expected."""
 
 import json
 import shlex
@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.beir.layout import Layout
-from cai_pyserini.beir.results import BASELINE, COUNTS, MANY, Feedback, Results
+from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
 from cai_pyserini.beir.systems import ADAPTED
-from cai_pyserini.core import artifact, tables
+from cai_pyserini.core import files, tables
+from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.evaluate.measures import MEASURES
 from cai_pyserini.evaluate.significance import NO_P_MEANS, p_text
 from cai_pyserini.impact.quantization import loss_text
@@ -19,10 +20,9 @@ SIGNIFICANT = 0.05
 GAINED = "changed by adaptation"
 
 
-def write(results: Results, layout: Layout) -> None:
-    """Write results.json and report.md."""
-    artifact.write_text(layout.results, json.dumps(asdict(results), indent=1) + "\n")
-    artifact.write_text(layout.report, markdown(results))
+def write(results: Results, run: RunFolder) -> None:
+    files.write_text(run.results_file, json.dumps(asdict(results), indent=1) + "\n")
+    files.write_text(run.report, markdown(results))
 
 
 def table(results: Results) -> str:
@@ -44,7 +44,6 @@ def searches(results: Results, folder: Path) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The report, as Markdown."""
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
@@ -64,7 +63,6 @@ def markdown(results: Results) -> str:
         + " beside SPLADE."
         for index, alphas in results.alpha.items()
     ]
-    sections += [_feedback_line(name, feedback) for name, feedback in results.feedback.items()]
     if results.gains:
         sections += [
             "## Adaptation",
@@ -77,16 +75,14 @@ def markdown(results: Results) -> str:
         rows = [["system", "nDCG@10", "source"]]
         rows += [[score["system"], f"{score['score']:.4g}", score["source"]] for score in results.published]
         sections += ["## Published scores for this collection", tables.markdown(rows)]
-    seconds = [["stage", "seconds"], *[[stage, f"{value:.1f}"] for stage, value in results.timings_s.items()]]
+    seconds = [["step", "seconds"], *[[step, f"{value:.1f}"] for step, value in results.timings_s.items()]]
     indexes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in results.index_bytes.items())
     sections += ["## Time and space", tables.markdown(seconds), f"Indexes: {indexes}."]
     if results.nonzeros_per_document is not None:
-        sections.append(
-            f"{results.nonzeros_per_document:.1f} non-zeros per document, encoded in {settings['precision']}."
-        )
-    models = {"Dense encoder": (settings["dense"] or {}).get("name"), "Cross-encoder": settings["cross_encoder"]}
+        sections.append(f"{results.nonzeros_per_document:.1f} non-zeros per document, encoded in {results.precision}.")
+    models = {"Dense encoder": settings.get("dense", {}).get("name"), "Cross-encoder": settings.get("cross_encoder")}
     sections += [f"{kind}: {name}." for kind, name in models.items() if name]
-    sections += [f"Quantization of {name}: {loss_text(loss)}." for name, loss in settings["quantization_loss"].items()]
+    sections += [f"Quantization of {name}: {loss_text(loss)}." for name, loss in results.quantization_loss.items()]
     sections.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".")
     return "\n\n".join(sections) + "\n"
 
@@ -116,7 +112,6 @@ def _unscored(results: Results) -> str:
 
 
 def _gain_rows(results: Results) -> list[list[str]]:
-    """What adaptation adds to each system."""
     rows = [["system", MEASURES[0], "adapted", "gain", "p"]]
     for name, gain in results.gains.items():
         plain = name.removeprefix(ADAPTED)
@@ -152,26 +147,10 @@ def _counts_text(counts: dict[str, float]) -> str:
 
 
 def _best_lines(results: Results) -> list[str]:
-    """The best system for each need at query time."""
     return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
 
 
-def _feedback_line(name: str, feedback: Feedback) -> str:
-    """Where feedback helps, and where not."""
-    groups = [
-        f"{value:+.4f} on the {count:,} queries with {which} {MANY} relevant documents"
-        for value, count, which in (
-            (feedback.many, feedback.many_queries, "at least"),
-            (feedback.few, feedback.queries - feedback.many_queries, "fewer than"),
-        )
-        if value is not None
-    ]
-    change = f"{feedback.difference:+.4f} (p: {p_text(feedback.p)})"
-    return f"{name}: feedback changes {MEASURES[0]} by {change}: {'; '.join(groups)}."
-
-
 def _legend(results: Results, mark: str) -> list[str]:
-    """Explanations of the marks and columns."""
     legend = [f"{mark}: best of its column"]
     legend += _tested(f"differs from {BASELINE}", results.comparisons)
     legend.append("ms/query: encoding and search, in batches")
@@ -180,3 +159,29 @@ def _legend(results: Results, mark: str) -> list[str]:
         depth = results.settings["depth"]
         legend.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
     return legend
+
+
+def verify(results: Results, config: IndexConfig) -> str:
+    """Compare results with the scores that the index config expects. Returns the lines to print.
+
+    Raises CaiError with these lines if a score differs by more than the tolerance; also if no scores are expected.
+    """
+    expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
+    expected = {name: score for name, score in expected.items() if results.scored and name in results.systems}
+    if not expected:
+        raise CaiError(
+            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
+        )
+    lines, wrong = [], []
+    for name, score in expected.items():
+        measured = results.systems[name]["nDCG@10"]
+        agrees = round(abs(measured - score), 9) <= config.tolerance
+        wrong += [] if agrees else [name]
+        verdict = "ok  " if agrees else "FAIL"
+        lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
+    if wrong:
+        lines.append(
+            f"{len(wrong)} of {len(expected)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
+        )
+        raise CaiError("\n".join(lines))
+    return "\n".join(lines)

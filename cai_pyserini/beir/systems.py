@@ -5,7 +5,6 @@ splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words que
 joint-<one of SPLADE>                              SPLADE and BM25 in one index, which one search sums up
 <one of SPLADE, or joint>-smooth                   document vectors mixed with those of near documents; joint ones, with
                                                    a dense encoder, also have words near the documents
-<one of SPLADE, or joint>[-smooth]-prf             queries expanded by pseudo-relevance feedback
 dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
 cross-encoder                                      the best documents of bm25, reranked
 hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
@@ -37,8 +36,7 @@ class System:
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
     joint: bool = False  # BM25 is in the index, too
-    smooth: bool = False  # documents have something of near documents, and of near words
-    feedback: bool = False  # queries are expanded by a first search
+    smooth: bool = False  # documents are mixed with near documents, and have near words
     adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # the systems whose runs it combines
     fusion: str = DEFAULT
@@ -46,7 +44,7 @@ class System:
 
     @property
     def balanced(self) -> bool:
-        """Whether its parts have weights that are chosen for the collection: three ways."""
+        """Whether its parts have weights that are chosen for the collection: those of BM25 + SPLADE + dense."""
         return self.fusion == "zscore" and [part.kind for part in self.parts] == ["bm25", "splade", "dense"]
 
     @property
@@ -82,7 +80,6 @@ class System:
 
 
 BM25 = System("bm25", "bm25")
-SUFFIXES = ("", "-smooth", "-prf", "-smooth-prf")  # of SPLADE systems
 SINGLE = {
     system.name: system
     for system in (
@@ -91,21 +88,20 @@ SINGLE = {
         System("cross-encoder", "cross-encoder", parts=(BM25,)),
         *(
             System(
-                f"{'joint-' * joint}splade{'-doc' * bow}{'-idf' * idf}{'-smooth' * smooth}{'-prf' * feedback}",
+                f"{'joint-' * joint}splade{'-doc' * bow}{'-idf' * idf}{'-smooth' * smooth}",
                 "splade",
                 bow=bow,
                 idf=idf,
                 joint=joint,
                 smooth=smooth,
-                feedback=feedback,
             )
-            for joint, smooth, feedback, idf, bow in product((False, True), repeat=5)
+            for joint, smooth, idf, bow in product((False, True), repeat=4)
         ),
         *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
     )
 }
 NAMES = (
-    "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth][-prf], dense[-idf], cross-encoder, "
+    "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )
@@ -128,7 +124,8 @@ def parse_system(name: str) -> System:
     if prefix == "hybrid" and parts:
         parts = (BM25, *parts)
     known = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
-    if not known or (exact and not _can_be_exact(parts, fusion)):
+    any_can_be_scored = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
+    if not known or (exact and not any_can_be_scored):
         raise CaiError(f"no system {name!r}; systems are {NAMES}")
     return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
 
@@ -154,18 +151,12 @@ def _split(names: str) -> tuple[System, ...]:
     return ()
 
 
-def _can_be_exact(parts: Iterable[System], fusion: str) -> bool:
-    """Whether the parts of a hybrid can score any document, and its fusion uses scores."""
-    return FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" or part.feedback for part in parts)
-
-
 def with_parts(systems: Iterable[System]) -> list[System]:
     """The systems and all of their parts, each once; parts come first."""
     return list(dict.fromkeys(part for system in systems for part in system.walk()))
 
 
 def sparse_systems(config: EncoderConfig) -> list[str]:
-    """The SPLADE systems that suit an encoder."""
     sparse = ["splade-doc", "splade-doc-idf"]
     if config.query == "splade":
         sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]
@@ -173,8 +164,8 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 
 def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, dense
-    and three ways, and smooth joint ones. With `adapt`, the adapted ones too."""
+    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, also
+    smooth joint ones, dense, and BM25 + SPLADE + dense. With `adapt`, also the adapted ones."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
@@ -189,7 +180,7 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     """All systems of these kinds, alone and in hybrids with bm25: sum, minmax, exact ones, and LaPraDoR. With `adapt`,
     the adapted ones too."""
     sparse = sparse_systems(config)
-    variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in SUFFIXES]
+    variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in ("", "-smooth")]
     dense = ["dense", "dense-idf"] if "dense" in kinds else []
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]

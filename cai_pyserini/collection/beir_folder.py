@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
-from cai_pyserini.collection.contract import Collection, Judgment, Record, checked_id
+from cai_pyserini.collection.contract import Collection, Judgment, Record
+from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.collection.records import SUFFIXES, Columns, count_records, kind, read_records
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 
-STEMS = {"documents": "corpus", "queries": "queries"}
 QRELS = (".tsv", ".txt", ".qrels")
-SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # of documents, in a folder without corpus.*
+SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # files of documents, in a folder without corpus.*
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # in the name of a file without a role
 GRADE = re.compile(r"([+-]?\d{1,9})(\.0*)?", re.ASCII)
 REMEDY = (
@@ -48,15 +48,15 @@ class BeirFolder(Collection):
         if path.is_file():
             kind(path)  # or an error
         self.path = path
-        self._columns = {"corpus": Columns(columns), "queries": Columns(query_columns, "query_columns")}
+        self._columns = {"documents": Columns(columns), "queries": Columns(query_columns, "query_columns")}
 
     @property
     def place(self) -> str:
         return str(self.path)
 
     @cached_property
-    def size(self) -> int | None:
-        counts = [count_records(path) for path in self._files("corpus")]
+    def _count(self) -> int | None:
+        counts = [count_records(path) for path in self._files("documents")]
         return None if None in counts else sum(filter(None, counts))
 
     def has_queries(self, split: str) -> bool:
@@ -66,7 +66,7 @@ class BeirFolder(Collection):
         return any(self.path.glob("qrels.*")) or any(self.path.glob("qrels/[!.]*"))
 
     def starts(self, places: Iterable[str]) -> dict[str, jsonl.Start]:
-        if any(path.suffix != ".jsonl" for path in self._files("corpus")):
+        if any(path.suffix != ".jsonl" for path in self._files("documents")):
             return {}
         lines: dict[str, set[int]] = {}
         for place in places:
@@ -75,20 +75,17 @@ class BeirFolder(Collection):
         starts = (start for path, numbers in lines.items() for start in jsonl.find_lines(Path(path), numbers))
         return {f"{start.path}:{start.line}": start for start in starts}
 
-    def documents_from(self, start: jsonl.Start | None) -> Iterator[Record]:
-        return self._records("corpus", start)
-
-    def _documents(self) -> Iterator[Record]:
-        return self._records("corpus")
+    def _documents(self, start: jsonl.Start | None = None) -> Iterator[Record]:
+        return self._records("documents", start)
 
     def _queries(self, split: str) -> Iterator[Record]:
         return self._records("queries")
 
-    def _records(self, stem: str, start: jsonl.Start | None = None) -> Iterator[Record]:
-        files = self._files(stem)
+    def _records(self, component: str, start: jsonl.Start | None = None) -> Iterator[Record]:
+        files = self._files(component)
         for path in files[files.index(start.path) :] if start else files:
             first = start if start and start.path == path else None
-            for where, values in read_records(path, self._columns[stem], first):
+            for where, values in read_records(path, self._columns[component], first):
                 title, text = ("" if value is None else value for value in (values.get("title"), values["text"]))
                 if not isinstance(title, str) or not isinstance(text, str):
                     raise CaiError(f"{where}: title and text must be strings")
@@ -115,27 +112,27 @@ class BeirFolder(Collection):
             yield Judgment(where, checked_id(query, where), checked_id(document, where), int(number[1]))
 
     def _fingerprint(self, component: str) -> object:
-        if component not in STEMS:
-            return file_digest(self._qrels_file(component)) if self.has_qrels(component) else None
-        if component == "queries" and not self.has_queries(component):
-            return None
-        stem = STEMS[component]
-        return [self._columns[stem].given, *((kind(path), file_digest(path)) for path in self._files(stem))]
+        if component in self._columns:
+            if component == "queries" and not self.has_queries(component):
+                return None
+            files = [(kind(path), file_digest(path)) for path in self._files(component)]
+            return [self._columns[component].given, *files]
+        return file_digest(self._qrels_file(component)) if self.has_qrels(component) else None
 
-    def _files(self, stem: str) -> Sequence[Path]:
-        """The file of the documents or of the queries; also several of the documents."""
-        if stem == "corpus":
+    def _files(self, component: str) -> Sequence[Path]:
+        """The files of the documents, or the one of the queries."""
+        if component == "documents":
             return self._documents_files
-        if found := _only(self.path, stem, SUFFIXES):
+        if found := _only(self.path, "queries", SUFFIXES):
             return [found]
-        raise CaiError(f"no file {self.path / stem}.jsonl: {REMEDY}")
+        raise CaiError(f"no file {self.path / 'queries'}.jsonl: {REMEDY}")
 
     @cached_property
     def _documents_files(self) -> Sequence[Path]:
-        """The files of the documents, after a note of what every file of the folder is taken for.
+        """The files of the documents. Logs what every file of the folder is taken for.
 
-        Raises CaiError if it is unclear whether a file has documents: beside corpus.*, one whose name begins so;
-        without, any other than SHARDS, and one that is named like queries or qrels.
+        Raises CaiError if a file may or may not have documents: beside corpus.*, one whose name begins so; without,
+        one that is not among SHARDS, or named like queries or qrels.
         """
         if self.path.is_file():
             return [self.path]
@@ -151,22 +148,20 @@ class BeirFolder(Collection):
             raise CaiError(f"no file {self.path / 'corpus'}.jsonl: {REMEDY}")
         if unclear:
             raise CaiError(f"{unclear[0]}: does it have documents? Move it away or merge it with those: {REMEDY}")
-        queries = _only(self.path, "queries", SUFFIXES)
-        qrels = self.path / "qrels"
-        rest = set(there) - {*files, queries, qrels}
-        taken = {
-            "documents": files,
-            "queries": [queries] if queries else [],
-            "qrels": _qrels_in(qrels),
-            "not read": rest,
-        }
+        queries = [path for path in [_only(self.path, "queries", SUFFIXES)] if path]
+        taken = {"documents": files, "queries": queries, "qrels": self._qrels_files}
+        taken["not read"] = [path for path in there if path not in [*files, *queries, self.path / "qrels"]]
         _note(f"{self.path}: " + "; ".join(f"{role}: {_named(paths)}" for role, paths in taken.items() if paths))
         return files
+
+    @property
+    def _qrels_files(self) -> Sequence[Path]:
+        return [path for path in (self.path / "qrels").glob("[!.]*") if path.suffix in QRELS]
 
     def _qrels_file(self, split: str) -> Path:
         if found := _only(self.path / "qrels", split, QRELS):
             return found
-        known = ", ".join(sorted({path.stem for path in _qrels_in(self.path / "qrels")})) or "none"
+        known = ", ".join(sorted({path.stem for path in self._qrels_files})) or "none"
         raise CaiError(f"no file {self.path / 'qrels' / split}.tsv; splits of this collection: {known}")
 
 
@@ -176,10 +171,6 @@ def _only(folder: Path, stem: str, suffixes: Iterable[str]) -> Path | None:
     if len(found) > 1:
         raise CaiError(f"{found[0]} and {found[1].name}: only one of them can be the right one; move the other away")
     return found[0] if found else None
-
-
-def _qrels_in(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("[!.]*") if path.suffix in QRELS]
 
 
 @cache  # once in a process
@@ -194,7 +185,7 @@ def _named(paths: Iterable[Path]) -> str:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the third column of qrels is the name of a column, not a grade."""
+    """Whether the third column of qrels is the name of a column, not a number."""
     try:
         float(text)
     except ValueError:

@@ -1,11 +1,11 @@
-"""The check stage: everything that is read later is read once before anything is spent on it."""
+"""The check step: read everything once, so that a broken record is found before any long work."""
 
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ REMEDIES = {"documents": "the encoder's setting overlap, or --passages, keeps it
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """How an encoder reads documents: no more than their first tokens."""
 
     lengths: Callable[[Sequence[str]], Sequence[int]]  # the number of tokens of each text, special tokens included
@@ -33,19 +32,15 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
     With `reading`, `cut` is the number of documents (or passages) that have more tokens than are read, and `lost` the
     fraction of all tokens that are not read; a warning says so.
     """
-    recipe = {
-        **artifact.made_by(__name__, "beir"),
-        "result": "check",
-        "inputs": {part: collection.fingerprint(part) for part in ("documents", "queries", split)},
-        "reading": reading and [reading.tokenizer, reading.max_length],
-        "strict": collection.strict,
-    }
+    parts = {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
+    inputs = {"parts": parts, "tokenizer": reading and reading.tokenizer}
+    length = reading and reading.max_length
+    recipe = artifact.recipe("beir", inputs, result="check", max_length=length, strict=collection.strict)
 
     def write(path: Path) -> artifact.Stats:
         counts: artifact.Stats = {**collection.check(split)}
         if reading:
-            counts |= _cut(collection, reading)
-            _warn(counts, reading.max_length)
+            counts |= _cut(collection, reading, counts)
         path.write_text(json.dumps(counts) + "\n", encoding="utf-8")
         return counts
 
@@ -55,7 +50,7 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
     return output
 
 
-def _cut(collection: Collection, reading: Reading) -> artifact.Stats:
+def _cut(collection: Collection, reading: Reading, counts: artifact.Stats) -> artifact.Stats:
     total = cut = lost = 0
     for documents in batched(progress(collection.documents(), collection.size, "lengths"), 1024):
         lengths = np.array(reading.lengths([document.contents for document in documents]))
@@ -63,20 +58,9 @@ def _cut(collection: Collection, reading: Reading) -> artifact.Stats:
         total += int(lengths.sum())
         cut += int(np.count_nonzero(excess))
         lost += int(excess.sum())
+    if cut:
+        unit = "passages" if "passages" in counts else "documents"
+        part = f"{cut:,} of {counts[unit]:,} {unit} ({100 * cut / counts[unit]:.0f}%)"
+        lost_part = f"{100 * lost / total:.1f}% of the text is lost: {REMEDIES[unit]}"
+        logger.warning("%s are cut off after %d word pieces; %s", part, reading.max_length, lost_part)
     return {"cut": cut, "lost": lost / total}
-
-
-def _warn(counts: artifact.Stats, max_length: int) -> None:
-    if not counts["cut"]:
-        return
-    unit = "passages" if "passages" in counts else "documents"
-    logger.warning(
-        "%s of %s %s (%.0f%%) are cut off after %d word pieces; %.1f%% of the text is lost: %s",
-        f"{counts['cut']:,}",
-        f"{counts[unit]:,}",
-        unit,
-        100 * counts["cut"] / counts[unit],
-        max_length,
-        100 * counts["lost"],
-        REMEDIES[unit],
-    )

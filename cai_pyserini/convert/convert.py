@@ -9,7 +9,8 @@ import gzip
 import json
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,17 +18,11 @@ from typing import Any, BinaryIO, cast
 from tqdm import tqdm
 
 from cai_pyserini.collection.ids import Ids
-from cai_pyserini.convert import bioasq, pubmed, s2orc
-from cai_pyserini.convert.articles import Article, one_line
+from cai_pyserini.convert.sources import READERS, Question, one_line, read_questions
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import remove
 from cai_pyserini.core.terminal import progress
-
-READERS: dict[str, Callable[[BinaryIO, Path], Iterator[Article]]] = {
-    "pubmed": pubmed.read,
-    "s2orc": s2orc.read,
-    "bioasq": bioasq.read,
-}
 
 
 def convert(
@@ -41,14 +36,11 @@ def convert(
     if missing := next((path for path in (*inputs, *question_files) if not path.is_file()), None):
         raise CaiError(f"no file {missing}")
     artifact.require_writable(output, in_place=True)
-    questions = bioasq.read_questions(question_files)
-    base = {**artifact.made_by(__name__, "convert"), "source": source}
-    recipes = [base | {"input": artifact.file_digest(path)} for path in progress(inputs, len(inputs), "digest", "file")]
-    recipe = base | {
-        "inputs": [recipe["input"] for recipe in recipes],
-        "questions": [artifact.file_digest(path) for path in question_files],
-        "min_words": min_words,
-    }
+    questions = read_questions(question_files)
+    digests = [artifact.file_digest(path) for path in progress(inputs, len(inputs), "digest", "file")]
+    recipes = [artifact.recipe("convert", {"file": digest}, source=source) for digest in digests]
+    from_all = {"files": digests, "questions": [artifact.file_digest(path) for path in question_files]}
+    recipe = artifact.recipe("convert", from_all, source=source, min_words=min_words)
     intermediate = output.absolute().with_name(f".{output.absolute().name}.files")
 
     def write(folder: Path) -> artifact.Stats:
@@ -58,40 +50,39 @@ def convert(
         return {"articles": counts} | ({"questions": _write_questions(questions, found, folder)} if questions else {})
 
     artifact.make(output, recipe, write)
-    artifact.remove(intermediate)
+    remove(intermediate)
     return output
 
 
 def _read_files(inputs: Sequence[Path], recipes: Sequence[artifact.Recipe], folder: Path) -> list[Path]:
     """Convert each input file to a JSONL file in `folder`, unless that is up to date. Returns the JSONL files."""
-    outputs = [folder / f"{recipe['source']}-{recipe['input']}.jsonl" for recipe in recipes]
-    bar: tqdm[Any] = progress((), sum(path.stat().st_size for path in inputs), "read", "B")
-    bar.unit_scale = True
-    with bar:
+    outputs = [folder / f"{recipe['settings']['source']}-{recipe['inputs']['file']}.jsonl" for recipe in recipes]
+    with progress(range(0), sum(path.stat().st_size for path in inputs), "read", "B") as bar:
         for path, recipe, output in zip(inputs, recipes, outputs, strict=True):
             if artifact.is_up_to_date(output, recipe):
                 bar.update(path.stat().st_size)
-            else:
-                records = _records(recipe["source"], path, bar)
-                artifact.make(output, recipe, _writer(records), folder=False)
+                continue
+            artifact.make(
+                output, recipe, partial(_write_records, recipe["settings"]["source"], path, bar), folder=False
+            )
     return outputs
 
 
-def _writer(records: Iterator[dict[str, Any]]) -> Callable[[Path], artifact.Stats]:
-    return lambda partial: {"articles": jsonl.write(partial, records)}
+def _write_records(source: str, path: Path, bar: "tqdm[int]", output: Path) -> artifact.Stats:
+    """Write the articles of a file as records of BEIR's; `text` is null for an article that the source deletes."""
 
+    def records() -> Iterator[dict[str, Any]]:
+        position = 0
+        for article in READERS[source](file, path):
+            text = None if article.abstract is None else one_line(article.abstract)
+            yield {"_id": article.id, "title": one_line(article.title), "text": text}
+            bar.update(raw.tell() - position)
+            position = raw.tell()
 
-def _records(source: str, path: Path, bar: tqdm) -> Iterator[dict[str, Any]]:
-    """The articles of a file as records of BEIR's; `text` is null for an article that the source deletes."""
-    position = 0
     with path.open("rb") as raw:
         file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if path.suffix == ".gz" else raw
         try:
-            for article in READERS[source](file, path):
-                text = None if article.abstract is None else one_line(article.abstract)
-                yield {"_id": article.id, "title": one_line(article.title), "text": text}
-                bar.update(raw.tell() - position)
-                position = raw.tell()
+            return {"articles": jsonl.write(output, records())}
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise CaiError(f"{path}: not a gzip file, or truncated ({error}); download it again") from None
 
@@ -138,7 +129,7 @@ def _backwards(path: Path) -> Iterator[bytes]:
             yield file.readline()
 
 
-def _write_questions(questions: dict[str, bioasq.Question], found: set[str], folder: Path) -> dict[str, int]:
+def _write_questions(questions: dict[str, Question], found: set[str], folder: Path) -> dict[str, int]:
     """Write queries.jsonl and qrels/test.tsv of the questions with a relevant article in `found`. Returns counts."""
     relevant = {id: [pmid for pmid in question.relevant if pmid in found] for id, question in questions.items()}
     kept = {id: pmids for id, pmids in relevant.items() if pmids}

@@ -1,10 +1,9 @@
 """Artifacts: results on disk or in an object store, each with a manifest that records how it was made.
 
-An artifact is a file or a folder. Its recipe is everything that its contents depend on: the stage, the settings, the
-digests of the inputs, and the constants of the code. The manifest contains the recipe and the sizes of the files, and
-is written last. So an artifact whose manifest has the expected recipe, and whose files have these sizes, is complete
-and up to date; any other is made again. Two processes cannot write the same one, and files that a stage has not made
-are never deleted.
+An artifact is a file or a folder. Its recipe says what shaped it (core.identity). The manifest has the recipe and the
+sizes of the files, and is written last. So an artifact whose manifest has the expected recipe, and whose files have
+these sizes, is complete and up to date; any other is made again. Two processes cannot write the same one, and files
+that a stage has not made are never deleted.
 """
 
 import hashlib
@@ -12,11 +11,11 @@ import json
 import os
 import re
 import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -24,21 +23,31 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini import __version__
-from cai_pyserini.core.constants import constants
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.lock import HOST, locked, read_note, require_free
+from cai_pyserini.core.files import (
+    MANIFEST,
+    PARTIAL,
+    atomic_write,
+    own_suffix,
+    remove,
+    remove_leftovers,
+    sync,
+    write_text,
+)
+from cai_pyserini.core.identity import Recipe as Recipe
+from cai_pyserini.core.identity import changes
+from cai_pyserini.core.identity import digest as digest
+from cai_pyserini.core.identity import recipe as recipe
+from cai_pyserini.core.lock import locked, read_note, require_free
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 
-FORMAT = 3  # of all artifacts; raised when the layout of any of them changes
+FORMAT = 4  # of manifests
 UNFINISHED = ".unfinished"  # marks a folder that is written in place, and is its lock
-MANIFEST = "manifest.json"  # of a folder
 UNLISTED = {MANIFEST, UNFINISHED, "write.lock"}  # the last is Lucene's, and belongs to a process
-PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of what a process has not completed
 EDITED = "encoder.yaml"  # may be changed, as where an encoder has moved to another place
 PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
 
-Recipe = dict[str, Any]  # JSON values; `stage` is the command that makes the artifact
 Stats = dict[str, Any]  # counts and measurements from making it
 Write = Callable[[Path], Stats | None]
 
@@ -54,11 +63,6 @@ class Manifest:
     versions: dict[str, str]  # of packages
     created: str  # UTC
     format: int = FORMAT
-
-
-def made_by(module: str, stage: str) -> Recipe:
-    """What every recipe has: the stage, and the constants of the module that makes it, and of all that it imports."""
-    return {"stage": stage, "constants": constants(module)}
 
 
 def make(
@@ -88,8 +92,10 @@ def make(
     Raises CaiError for a path that cannot be written, that has files that are not ours, or that another process is
     writing.
     """
-    if is_up_to_date(path, recipe):
+    if (why := outdated(path, recipe)) is None:
         return path
+    if _dry_run.get():
+        raise NotUpToDate(why)
     start = time.perf_counter()
     require_writable(path, folder, in_place=resumable)
     if resumable:
@@ -104,12 +110,12 @@ def make(
 def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: float) -> None:
     """Make a file or folder under a name of its own, and rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial, old = (path.with_name(f".{path.name}{_own_suffix()}") for _ in range(2))
+    partial, old = (path.with_name(f".{path.name}{own_suffix()}") for _ in range(2))
     with locked(_lock_path(path), path, {}) as lock:
         try:
             if is_up_to_date(path, recipe):
                 return  # made by the last holder of the lock
-            _remove_leftovers(path.parent, rf"\.?{re.escape(path.name)}(?:\.manifest\.json)?")
+            remove_leftovers(path.parent, rf"\.?{re.escape(path.name)}(?:\.manifest\.json)?")
             if folder:
                 partial.mkdir()
             stats = write(partial) or {}
@@ -146,7 +152,7 @@ def _make_in_place(
     moved = [*before.get("files", ())] if before else read_note(marker).get("moved", [])  # the latter if it was killed
     with locked(marker, path, {"digest": made_from}, {"others": others, "moved": moved}, shared) as lock:
         if lock.alone and not isinstance(path, StorePath):
-            _remove_leftovers(path, r".*")
+            remove_leftovers(path, r".*")
             if (old := _read(path)) and old["digest"] != made_from:
                 for name in old.get("files", ()):
                     (path / name).unlink(missing_ok=True)
@@ -196,7 +202,6 @@ def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
 
 
 def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float) -> str:
-    """The text of a manifest, which marks an artifact as complete."""
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
     return json.dumps(asdict(Manifest(recipe, digest(recipe), stats, files, _versions(), now())), indent=1) + "\n"
 
@@ -220,28 +225,6 @@ def files_of_others(folder: Path) -> list[str]:
     if (marker := folder / UNFINISHED).exists():
         return [name for name in read_note(marker).get("others", ()) if (folder / name).exists()]
     return sorted(_sizes(folder))
-
-
-def _own_suffix() -> str:
-    """The end of the name of a file or folder that is not complete."""
-    return f".{HOST}-{os.getpid()}-{secrets.token_hex(4)}.partial"
-
-
-def _remove_leftovers(folder: Path, name: str) -> None:
-    """Delete what processes of this machine that were killed have left of files and folders whose names match."""
-    own = re.compile(rf"{name}(\.{re.escape(HOST)}-(\d+)-[0-9a-f]{{8}}\.partial)+")
-    for path in [*folder.iterdir()]:
-        if (found := own.fullmatch(path.name)) and not _is_running(int(found[2])):
-            remove(path)
-
-
-def _is_running(process: int) -> bool:
-    with suppress(PermissionError):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-    return True
 
 
 def _lock_path(path: Path) -> Path:
@@ -272,13 +255,11 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def digest(recipe: Any) -> str:
-    """A short hash of a JSON value: equal values have equal digests."""
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one of ours that is damaged."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one that is missing, and for one
+    of ours that is damaged."""
+    if not path.is_file():
+        raise CaiError(f"no file {path}")
     require_if_ours(path)
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)
@@ -343,8 +324,7 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def require(path: Path, *stages: str) -> Manifest:
-    """The manifest of an artifact of one of these stages. Raises CaiError if it is missing, incomplete or of another
-    stage."""
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage."""
     return _require(path, stages, path.is_file())
 
 
@@ -376,15 +356,40 @@ def require_if_ours(path: Path, *stages: str) -> Manifest | None:
     return None
 
 
-def is_of_another_version(path: Path) -> bool:
-    """Whether an artifact has a manifest in another FORMAT."""
-    return (made := _read(path)) is not None and made.get("format") != FORMAT
+def outdated(path: Path, recipe: Recipe) -> str | None:
+    """Why an artifact has to be made; None if it is complete and was made by exactly this recipe."""
+    found = _inspect(path)
+    if isinstance(found, str):
+        return found.removeprefix("is ")
+    return None if found.digest == digest(recipe) else changes(found.recipe, recipe)
 
 
 def is_up_to_date(path: Path, recipe: Recipe) -> bool:
     """Whether the artifact is complete and was made by exactly this recipe."""
-    manifest = read_manifest(path)
-    return manifest is not None and manifest.digest == digest(recipe)
+    return outdated(path, recipe) is None
+
+
+def renew(path: Path, text: str) -> None:
+    """Rewrite a small file of a complete artifact if its text differs, except in a dry run."""
+    if not _dry_run.get() and (not path.is_file() or path.read_text(encoding="utf-8") != text):
+        write_text(path, text)
+
+
+class NotUpToDate(Exception):
+    """Raised in a dry run instead of making an artifact; says why it would be made."""
+
+
+_dry_run = ContextVar("dry_run", default=False)
+
+
+@contextmanager
+def dry_run() -> Iterator[None]:
+    """Have `make` raise NotUpToDate instead of making anything."""
+    token = _dry_run.set(True)
+    try:
+        yield
+    finally:
+        _dry_run.reset(token)
 
 
 def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, in_place: bool = False) -> None:
@@ -424,56 +429,6 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
         raise CaiError(f"{path} cannot be written: {existing} is read-only; {remedy}")
 
 
-def remove(path: Path) -> None:
-    """Delete a file or a folder, if it exists."""
-    if path.is_dir():
-        (path / MANIFEST).unlink(missing_ok=True)  # first, so that a half-deleted folder is not used
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def now() -> str:
     """The current time in UTC, in a format that sorts."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path of one's own, which replaces `path` on success and is deleted on failure."""
-    if isinstance(path, StorePath):
-        with tempfile.TemporaryDirectory() as folder:
-            yield (partial := Path(folder) / path.name)
-            path.upload(partial)
-        return
-    partial = path.with_name(path.name + _own_suffix())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield partial
-        sync(partial)
-        partial.replace(path)
-        sync(path.parent)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def sync(*paths: Path) -> None:
-    """Have the disk hold the contents of files, and the names in folders, so that they survive a power cut."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file atomically."""
-    with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
-
-
-def folder_bytes(folder: Path) -> int:
-    """The total size of the files in a folder, in bytes."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -5,12 +5,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.store import StorePath
 
 
 def cache_home() -> Path:
-    """Pyserini's cache."""
     return Path(os.environ.get("PYSERINI_CACHE") or Path.home() / ".cache" / "pyserini")
 
 
@@ -23,9 +22,9 @@ def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
     with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as work:
         folder = get(Path(work))
         artifact.require(folder, "index")
-        artifact.sync(*folder.rglob("*"), folder)
+        files.sync(*folder.rglob("*"), folder)
         if not artifact.read_manifest(target):
-            artifact.remove(target)
+            files.remove(target)
         try:
             folder.rename(target)
         except OSError:

@@ -1,7 +1,7 @@
-"""Work that is shared by the machines of a Ray cluster.
+"""Work in numbered parts, shared by the machines of a Ray cluster.
 
-The work comes in numbered parts. Each worker, an actor on one of the machines, sets up once (as by loading a model) and
-then does one part after another. What a machine was doing when it failed is done again by another.
+Each worker, an actor on one of the machines, sets up once (for example, loads a model) and then does one part after
+another. If a machine fails, another one repeats its part.
 """
 
 import logging
@@ -17,9 +17,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 
 LOCAL = "local"  # the address of a cluster of this machine alone, which ends with this process
-OBJECTS = 100 << 20  # bytes of shared memory for Ray on this machine; what workers are told and answer is small
-ATTEMPTS = 5  # at a part, of workers that die of it
-PATIENCE = 10  # seconds to wait for an answer of the cluster
+OBJECTS = 100 << 20  # bytes of shared memory for Ray on this machine; arguments and results are small
+ATTEMPTS = 5  # workers that may die at a part
+PATIENCE = 10  # seconds to wait for the cluster to answer
 
 type Work = Callable[[int], object]  # does the part with this number
 
@@ -31,7 +31,7 @@ def connected(address: str) -> Iterator[None]:
     What Ray prints goes to standard error.
     """
     require_modules(("ray",), "ray")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it tells nobody
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         if address != LOCAL:
@@ -59,19 +59,18 @@ def connected(address: str) -> Iterator[None]:
 
 
 def has_gpus() -> bool:
-    """Whether the cluster has GPUs."""
     import ray
 
     return bool(ray.cluster_resources().get("GPU"))
 
 
 def on_gpu[R](function: Callable[[], R]) -> R:
-    """What a function returns on a machine that has a GPU. Raises CaiError if it does."""
+    """Call a function on a machine that has a GPU. Raises CaiError if the function does."""
     import ray
 
     try:
-        result: R = ray.get(ray.remote(num_gpus=1)(lambda: function()).remote())  # it takes no partial
-    except CaiError as error:  # and a RayTaskError, whose text is a traceback
+        result: R = ray.get(ray.remote(num_gpus=1)(lambda: function()).remote())  # Ray does not accept a partial
+    except CaiError as error:  # which is also a RayTaskError, whose text is a traceback
         raise CaiError(str(getattr(error, "cause", error))) from None
     return result
 
@@ -79,9 +78,9 @@ def on_gpu[R](function: Callable[[], R]) -> R:
 def share(set_up: Callable[[], Work], parts: Sequence[int], gpus: bool) -> Iterator[int]:
     """Do these parts, and yield the number of each when it is done.
 
-    Every worker calls `set_up` once, and what that returns for every part. With `gpus`, there is a worker per GPU,
-    else one per machine, or several on a machine with more processors than others. Raises CaiError if a worker does, or
-    if several die at the same part.
+    Every worker calls `set_up` once, and the function that it returns for every part. There is a worker per GPU with
+    `gpus`, else one per machine, or several on a machine with more processors than others. Raises CaiError if a worker
+    does, or if several die at the same part.
     """
     import ray.data
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -109,7 +108,7 @@ def share(set_up: Callable[[], Work], parts: Sequence[int], gpus: bool) -> Itera
 
 
 class _Attempts:
-    """Counts how often each part has been begun. Ray itself begins again without end."""
+    """Counts how often each part has been begun; Ray itself would begin again forever."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -121,7 +120,7 @@ class _Attempts:
 
 
 class _Worker:
-    """A worker. It returns errors of users, which Ray would wrap in its own if they were raised."""
+    """A worker. It returns errors for users instead of raising them, because Ray would wrap them in its own."""
 
     def __init__(self, set_up: Callable[[], Work], attempts: Any):
         self._set_up = set_up

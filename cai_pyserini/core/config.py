@@ -16,14 +16,20 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
 JOINT_BITS = 7  # more of them changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
 logger = logging.getLogger(__name__)
 LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
 
-DOCUMENT_SETTINGS = {
-    *("kind", "max_document_length", "overlap", "idf_power", "bits", "range", "keep_terms", "keep_mass", "joint")
-}
+# What a setting of an encoder shapes, of documents and of queries.
+Shapes = Literal["vectors", "impacts", "query vectors", "queries"]
+
+
+def shapes(what: Shapes, default: Any = ..., **constraints: Any) -> Any:
+    """A setting that shapes the vectors of documents, their impacts, the vectors of queries, or the queries that are
+    made of these for an index. A result is made again when a setting changes that shapes it."""
+    return Field(default, json_schema_extra={"shapes": what}, **constraints)
 
 
 class Joint(Settings):
@@ -42,23 +48,23 @@ class EncoderConfig(Settings):
 
     name: str
     checkpoint: str  # a folder, a Hugging Face model id, or pip:PACKAGE/PATH
-    kind: Literal["splade", "dense"] = "splade"  # dense: the mean of token vectors, for Faiss
+    kind: Literal["splade", "dense"] = shapes("vectors", "splade")  # dense: the mean of token vectors, for Faiss
     revision: str | None = None  # of a Hugging Face model
-    max_document_length: int = Field(default=256, ge=3)  # word pieces, [CLS] and [SEP] included
-    overlap: int | None = Field(default=None, ge=0)  # word pieces; documents are read in windows that overlap by it
-    max_query_length: int = Field(default=256, ge=3)
-    query: Literal["splade", "bow"] = "splade"  # bow: bag of word pieces, no model at query time (SPLADE-Doc)
+    max_document_length: int = shapes("vectors", 256, ge=3)  # word pieces, [CLS] and [SEP] included
+    overlap: int | None = shapes("vectors", None, ge=0)  # word pieces; documents are read in windows that overlap by it
+    max_query_length: int = shapes("query vectors", 256, ge=3)
+    query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: word pieces without a model (SPLADE-Doc)
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
-    idf_power: float = Field(default=1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
+    idf_power: float = shapes("impacts", 1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
-    bits: int = Field(default=10, ge=1, le=16)  # impacts are integers from 0 to 2 ** bits - 1
-    range: float | None = Field(default=None, ge=1e-6)  # weight of the largest impact; None: the largest weight
-    keep_terms: int | None = Field(default=None, ge=1)  # static pruning: the largest impacts of a document
-    keep_mass: float | None = Field(default=None, gt=0, le=1)  # or the largest that have this share of their sum
-    query_scale: int = Field(default=100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
-    keep_query_terms: int | None = Field(default=None, ge=1)  # the largest weights of a SPLADE query
-    rescore: int | None = Field(default=None, ge=1)  # with these terms, find so many documents; score them with all
-    joint: Joint | None = None  # the index holds the words of BM25 too; written by the impact stage
+    bits: int = shapes("impacts", 10, ge=1, le=16)  # impacts are integers from 0 to 2 ** bits - 1
+    range: float | None = shapes("impacts", None, ge=1e-6)  # weight of the largest impact; None: the largest weight
+    keep_terms: int | None = shapes("impacts", None, ge=1)  # static pruning: the largest impacts of a document
+    keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that have this share of their sum
+    query_scale: int = shapes("impacts", 100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
+    keep_query_terms: int | None = shapes("queries", None, ge=1)  # the largest weights of a SPLADE query
+    rescore: int | None = shapes("queries", None, ge=1)  # find so many documents with these terms; score them with all
+    joint: Joint | None = shapes("impacts", None)  # the index has BM25's words too; written by the impact stage
     source: str | None = None  # where the checkpoint comes from; informative only
 
     @model_validator(mode="after")
@@ -72,10 +78,13 @@ class EncoderConfig(Settings):
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         return self
 
-    @property
-    def document_settings(self) -> dict[str, Any]:
-        """The settings that impacts of documents depend on, apart from files, as JSON values."""
-        return self.model_dump(mode="json", include=DOCUMENT_SETTINGS, exclude={"joint": {"alpha"}})
+    def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
+        """The settings that shape these results, as JSON values, without paths: those other than their defaults, or
+        with `defaults` all of them."""
+        extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
+        names = {name for name, extra in extras.items() if isinstance(extra, dict) and extra["shapes"] in what}
+        without = {"joint": {"alpha"}}  # which weights words in queries
+        return self.model_dump(mode="json", include=names, exclude=without, exclude_defaults=not defaults)
 
     @property
     def idf_folder(self) -> Path | None:
@@ -168,7 +177,6 @@ def load_index_config(spec: str) -> IndexConfig:
 
 
 def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
-    """The names in encoders/ or index_configs/."""
     return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
 
 
@@ -187,7 +195,7 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
 
 
 def _relative(value: str, folder: Path) -> str:
-    """A path as a file in `folder` says it: relative to that, unless one of both is in an object store."""
+    """A path as written in a file of `folder`: relative to it, unless either is in an object store."""
     path = as_path(value)
     return str(path.absolute()) if StorePath in (type(path), type(folder)) else os.path.relpath(path, folder)
 
@@ -211,7 +219,7 @@ def _find(kind: str, spec: str) -> Path | None:
 def _require_unchanged(config: EncoderConfig, path: Path) -> None:
     manifest = read_manifest(path.parent) if path.name == "encoder.yaml" else None
     made = manifest.stats.get("settings", {}) if manifest else {}
-    for key, value in config.document_settings.items():
+    for key, value in config.shaping("vectors", "impacts", defaults=True).items():
         if made.get(key, value) != value:
             raise CaiError(f"{path}: {key} is {value}, but {path.parent} was made with {made[key]}: restore that")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cai_pyserini.core.artifact import atomic_write
+from cai_pyserini.core.files import atomic_write
 
 
 def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) -> tuple[Figure, Axes]:
@@ -18,13 +18,11 @@ def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) 
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG, atomically."""
     with atomic_write(path) as partial:
         figure.savefig(partial, dpi=120, format="png")
 
 
 def plot_lines(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Plot lines, label -> (xs, ys), as a PNG."""
     made, axes = figure(x, y)
     for label, points in lines.items():
         axes.plot(*points, marker=".", label=label)

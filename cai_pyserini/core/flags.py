@@ -14,8 +14,10 @@ STRICT = flag(
     None, "refuse judgments of documents that the collection lacks, and queries without text (default: leave them out)"
 )
 OUTPUT_FOLDER = flag(help="output folder")
+OUTPUT_ANALYSIS = flag(help="output folder; earlier results in it are replaced")
 OR_URL = "or its URL in an object store, such as s3://bucket/folder"
 OUTPUT_OR_URL = flag(help=f"output folder, {OR_URL}")
+RUN_FOLDER = flag(help="run folder, written by run_beir.sh")
 VECTORS = flag(help=f"folder written by the encode stage, {OR_URL}")
 OUTPUT_RUN = flag(help="output file, a TREC run")
 DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")
@@ -29,11 +31,17 @@ DOCUMENT_PRECISION = flag(
 BATCH_SIZE = flag(
     None,
     "texts of maximum length per batch; batches of shorter texts hold more (default: on a CPU 2,048 / the width of the "
-    "model, as 16 for splade-tiny; on a GPU 256)",
+    "model, such as 16 for splade-tiny; on a GPU 256)",
     ge=1,
 )
+QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
+REMOVE_QUERY = flag(
+    None,
+    "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
+    "(default: the collection's, usually auto)",
+)
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
-NO_RAW = flag(False, "do not store the documents in the index; it becomes smaller, and cannot show what it finds")
+NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 
 
 class Sharded(Settings):

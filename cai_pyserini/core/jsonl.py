@@ -1,4 +1,4 @@
-"""Text and JSONL files, gzipped or not; errors name the file and the line."""
+"""Text files and JSONL files, gzipped or not. Errors name the file and the line."""
 
 import codecs
 import gzip
@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cai_pyserini.core.errors import CaiError
 
 
 class Start(NamedTuple):
-    """Where in a file to start reading: a line, and the byte that it begins with."""
+    """Where to start reading a file: a line, and the offset of its first byte."""
 
     path: Path
     line: int
@@ -26,9 +28,9 @@ def read_lines(path: Path, start: Start | None = None) -> Iterator[tuple[str, st
 
 
 def all_lines(path: Path, start: Start | None = None) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a UTF-8 text file, all or from `start` on, each as (number, text), without a byte order mark.
+    """Yield the lines of a UTF-8 text file, from `start` on if given, as (number, text) without a byte order mark.
 
-    Raises CaiError for a missing file, for a line that is not UTF-8, and for a truncated gzip file.
+    Raises CaiError for a missing file, a line that is not UTF-8, and a truncated gzip file.
     """
     try:
         with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
@@ -46,7 +48,7 @@ def all_lines(path: Path, start: Start | None = None) -> Iterator[tuple[int, str
 
 
 def find_lines(path: Path, numbers: Set[int]) -> Iterator[Start]:
-    """Find the lines with these numbers in a text file that is not gzipped."""
+    """Find the lines with these numbers in a text file, which must not be gzipped."""
     offset = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -64,7 +66,7 @@ def read(path: Path, strings: Sequence[str] = (), start: Start | None = None) ->
 def parse(text: str, where: str, strings: Sequence[str] = (), surrogates: bool = False) -> dict[str, Any]:
     """Parse a line as a JSON object. Raises CaiError for anything else; its message begins with `where`.
 
-    With `surrogates`, strings may have unpaired surrogates, which UTF-8 cannot hold.
+    Strings with unpaired surrogates, which UTF-8 cannot encode, are accepted only with `surrogates`.
     """
     try:
         data = json.loads(text, object_pairs_hook=_unique)
@@ -87,7 +89,7 @@ def parse(text: str, where: str, strings: Sequence[str] = (), surrogates: bool =
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises KeyError for a key that occurs twice: of its values, readers would each choose another."""
+    """A JSON object. Raises KeyError for a key that occurs twice: readers would disagree on its value."""
     data = dict(pairs)
     if len(data) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -103,3 +105,31 @@ def write(path: Path, records: Iterable[dict[str, Any]]) -> int:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
             count += 1
     return count
+
+
+class Lines(Sequence[str]):
+    """The lines of a UTF-8 text file by number, from 0, without their newlines.
+
+    The file is mapped into memory, which processes share. A pickle holds only the path.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        # an empty file cannot be mapped
+        self._bytes = np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
+        self._ends = np.flatnonzero(self._bytes == ord("\n"))
+
+    def __reduce__(self) -> tuple[type["Lines"], tuple[Path]]:
+        return Lines, (self._path,)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, number: Any) -> Any:
+        start = self._ends[number - 1] + 1 if number else 0
+        return self._bytes[start : self._ends[number]].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        with self._path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.removesuffix("\n")

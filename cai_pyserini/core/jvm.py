@@ -1,12 +1,12 @@
 """Find Java 21 or later, and start the JVM once, with Anserini on its class path.
 
-Pyserini starts the JVM with --add-modules=jdk.incubator.vector, which it does not need and which the bundled runtime
+Pyserini would start the JVM with --add-modules=jdk.incubator.vector, which it does not need and the bundled runtime
 does not have. So the JVM is started here, before Pyserini is imported; Pyserini then uses the running one.
 
-pyjnius is not thread-safe: it binds a method to an object in the class, for all threads at once, so that two threads
-that call objects of one class can get each other's results, or crash the process. So whatever calls Java in this
-package does it inside `using_java`, which lets one thread in at a time. Code that uses pyjnius, or Pyserini, beside
-this package in another thread has to do the same.
+pyjnius is not thread-safe: it binds a method to an object for all threads at once, so that two threads that call
+objects of one class can get each other's results, or crash the process. Every call into Java is therefore made inside
+`using_java`, which lets one thread in at a time. Other code that uses pyjnius or Pyserini in another thread has to use
+it as well.
 """
 
 import os
@@ -103,16 +103,15 @@ def set_environment() -> Java:
 
 
 def options(java: Java, heap: str = HEAP) -> list[str]:
-    """JVM options for Anserini: no log noise, no handlers of signals, and the vector module if the runtime has it.
+    """JVM options for Anserini: no log noise, no signal handlers, and the vector module if the runtime has it.
 
-    On SIGTERM, a JVM would run exit handlers while other threads hold Python's lock, which those of PyTorch wait for.
-
-    `heap` limits the Java heap, and the parallel collector keeps a small one fast, unless JAVA_TOOL_OPTIONS sets -Xmx.
-    Indexes are memory-mapped, not on the heap.
+    Unless JAVA_TOOL_OPTIONS sets -Xmx, the Java heap is limited to `heap`, with the parallel collector, which keeps a
+    small one fast. Indexes are memory-mapped, not on the heap.
     """
     vector = "jdk.incubator.vector"
     return [
         *[f"-Xmx{heap}", "-XX:+UseParallelGC"] * ("-Xmx" not in os.environ.get("JAVA_TOOL_OPTIONS", "")),
+        # On SIGTERM, exit handlers would run while other threads hold Python's lock, which those of PyTorch wait for.
         "-Xrs",
         "--enable-native-access=ALL-UNNAMED",
         "-Dslf4j.internal.verbosity=WARN",
@@ -149,7 +148,7 @@ def _started() -> Any:
 def using_java(action: str) -> Iterator[None]:
     """Let only this thread call Java, and turn a Java exception into a CaiError that says which action failed.
 
-    Also for decorating functions. A thread may enter it again while inside.
+    Works as a decorator as well, and is reentrant.
     """
     with _lock:
         jnius = start()
@@ -164,9 +163,9 @@ def using_java(action: str) -> Iterator[None]:
 
 
 class _Attached:
-    """Detaches a thread from the JVM when it ends: what is local to a thread is deleted in that thread, at its end.
+    """Detaches a thread from the JVM when the thread ends, which deletes its thread-local objects.
 
-    pyjnius attaches every thread that calls Java, and the JVM would keep each for ever.
+    pyjnius attaches every thread that calls Java, and never detaches it.
     """
 
     def __init__(self, detach: Callable[[], None]):
@@ -177,13 +176,12 @@ class _Attached:
 
 
 def java_class(name: str) -> Any:
-    """A Java class by its full name. Starts the JVM if needed."""
+    """A Java class by its full name; starts the JVM if needed."""
     with _lock:
         return start().autoclass(name)
 
 
 def java_map(items: dict[str, Any]) -> Any:
-    """A java.util.HashMap that its receiver may change."""
     result = java_class("java.util.HashMap")()
     for key, value in items.items():
         result.put(key, value)

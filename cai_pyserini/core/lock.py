@@ -40,7 +40,6 @@ class Lock:
             raise _busy(self.what, read_note(self.place))
 
     def add(self, **more: Any) -> None:
-        """Add to the note of a lock that is held alone."""
         if self.file:
             note = read_note(self.place) | more
             self.file.truncate(0)

@@ -29,6 +29,14 @@ def install_command(extra: str = "") -> str:
     return f"{sys.executable} -m pip install {what}{f'[{extra}]' if extra else ''}'"
 
 
+TRAINER = ("accelerate", "datasets")  # which the extra `trainer` installs
+
+
+def require_trainer() -> None:
+    """Raise CaiError if the extra `trainer` is missing."""
+    require_modules(TRAINER, "trainer")
+
+
 def require_modules(modules: tuple[str, ...], extra: str) -> None:
     """Raise CaiError if one of these modules, which `extra` installs, is missing."""
     if missing := [name for name in modules if find_spec(name) is None]:

@@ -1,4 +1,4 @@
-"""Work spread over processes: Python code, and Java code that Python calls, runs on one processor per process."""
+"""Work spread over processes, because Python code, and Java code that Python calls, uses one processor per process."""
 
 import multiprocessing
 import os
@@ -15,17 +15,20 @@ MOST = 16  # processes, unless more threads are asked for; with a JVM each takes
 
 
 def processes_for(size: int, least: int, threads: int = 0) -> int:
-    """The number of processes to spread `size` units of work over: `threads`, or if that is 0 one per processor and
-    MOST at most, but only as many as get `least` units each."""
+    """The number of processes for `size` units of work, such that each gets at least `least` units.
+
+    At most `threads`, or, if that is 0, one per processor up to MOST.
+    """
     return max(1, min(threads or min(MOST, os.cpu_count() or 1), size // least))
 
 
 @contextmanager
 def spread[P, R](work: Callable[[P], Generator[R]], parts: Sequence[P]) -> Iterator[Iterator[R]]:
-    """Give what `work` yields for each part, as it comes; a single part is done here, several by a process each.
+    """Iterate over what `work` yields for each part, as it comes. A single part is done in this process, several in one
+    process each.
 
-    A process imports the module of `work`, which should not load much. The first CaiError or OSError of a process is
-    raised here, and CaiError for one that dies. None is left running at the end.
+    A process imports the module of `work`, which should import little. The first CaiError or OSError of a process is
+    raised here, as is a CaiError for one that dies. No process outlives the context.
     """
     if len(parts) == 1:
         with closing(work(parts[0])) as results:
@@ -52,8 +55,12 @@ def _received(running: dict[Connection, BaseProcess]) -> Iterator[Any]:
         for receiver in cast(list[Connection], wait(list(running))):
             try:
                 result = receiver.recv()
-            except EOFError:
-                _require_success(running.pop(receiver))
+            except EOFError:  # the process has ended
+                process = running.pop(receiver)
+                process.join()
+                if process.exitcode:
+                    died = f"a process that shared the work died (exit code {process.exitcode})"
+                    raise CaiError(f"{died}; if the memory was not enough, use fewer --threads") from None
                 continue
             if isinstance(result, Exception):
                 raise result
@@ -68,12 +75,3 @@ def _send_results[P, R](work: Callable[[P], Generator[R]], part: P, sender: Conn
                 sender.send(result)
         except (CaiError, OSError) as error:
             sender.send(error)
-
-
-def _require_success(process: BaseProcess) -> None:
-    process.join()
-    if process.exitcode:
-        raise CaiError(
-            f"a process that shared the work died (exit code {process.exitcode}); if the memory was not enough, use "
-            "fewer --threads"
-        )

@@ -26,7 +26,9 @@ def _on_this_machine(value: object) -> object:
     return value
 
 
+FORMATTER = argparse.RawDescriptionHelpFormatter
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
+Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
 PathOrUrl = Annotated[Path, BeforeValidator(as_path)]  # a URL in an object store is a StorePath
 
 
@@ -47,21 +49,29 @@ def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str) -> 
     try:
         return kind(**values)
     except ValidationError as error:
-        prefix = f"{where}: " if where else ""
-        raise CaiError("\n".join(prefix + _message(kind, detail) for detail in error.errors())) from None
+        raise _error(kind, error.errors(), where) from None
+
+
+def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str) -> CaiError:
+    prefix = f"{where}: " if where else ""
+    return CaiError("\n".join(prefix + _message(kind, detail) for detail in details))
+
+
+def _reason(error: ErrorDetails) -> str:
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{error['input']!r} {message}" if error["loc"] else message  # no location: a check of several values
 
 
 def _message(kind: type[Settings], error: ErrorDetails) -> str:
     key = ".".join(str(part) for part in error["loc"])
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if not key:  # of a check of several values
-        return message
+    if not key:
+        return _reason(error)
     if error["type"] == "extra_forbidden":
         known = f"; known keys: {', '.join(sorted(kind.model_fields))}" if len(error["loc"]) == 1 else ""
         return f"unknown key {key}{known}"
     if error["type"] == "missing":
         return f"{key} is missing"
-    return f"{key}: {error['input']!r} {message}"
+    return f"{key}: {_reason(error)}"
 
 
 class _Loader(yaml.SafeLoader):
@@ -106,59 +116,56 @@ def flag(
 ) -> Any:
     """A field with its help text. `positional` makes it a positional argument; `limits` are pydantic's: ge, gt, …
 
-    `choices` are for values computed at import; fixed ones are declared with Literal. `bare` is the value of the flag
-    where none follows it.
+    `choices` are for values computed at import; fixed ones are declared with Literal. `bare` is what the bare
+    flag means.
     """
     extra: dict[str, Any] = {"positional": positional, "choices": [*choices], "bare": bare}
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
 @overload
-def parse[S: Settings](kinds: type[S], argv: Sequence[str] | None, prog: str) -> S: ...
+def parse[S: Settings](kinds: type[S], argv: Argv, prog: str) -> S: ...
 @overload
-def parse(kinds: Mapping[str, type[Settings]], argv: Sequence[str] | None, prog: str, description: str) -> Any: ...
+def parse(kinds: Mapping[str, type[Settings]], argv: Argv, prog: str, description: str) -> Any: ...
 def parse(
-    kinds: type[Settings] | Mapping[str, type[Settings]],
-    argv: Sequence[str] | None,
-    prog: str,
-    description: str = "",
+    kinds: type[Settings] | Mapping[str, type[Settings]], argv: Argv, prog: str, description: str = ""
 ) -> Settings:
     """Parse a command line into settings; with several kinds, its first argument is the name of one of them.
 
     If a kind has a field `config`, values also come from that YAML file, which flags override. Exits with 2, as
     argparse does, for a missing or wrong argument; raises CaiError for a missing or wrong YAML file.
     """
+    parser = argparse.ArgumentParser(prog=prog, description=description, formatter_class=FORMATTER)
     if isinstance(kinds, type):
-        parser = leaf = _parser(argparse.ArgumentParser, kinds, prog)
-        given = vars(parser.parse_args(argv))
-        kind = kinds
+        _declare(parser, kinds)
+        given, kind = vars(parser.parse_args(argv)), kinds
     else:
-        parser = argparse.ArgumentParser(
-            prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
         commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-        leaves = {name: _parser(commands.add_parser, kind, name, help=_summary(kind)) for name, kind in kinds.items()}
+        parsers = {name: commands.add_parser(name, help=_text(kind).partition("\n")[0]) for name, kind in kinds.items()}
+        for name, of_command in parsers.items():
+            _declare(of_command, kinds[name])
         given = vars(parser.parse_args(argv))
         command = given.pop("command")
-        kind, leaf = kinds[command], leaves[command]
+        kind, parser = kinds[command], parsers[command]
     values = {name: value for name, value in given.items() if value is not None}
     if path := values.get("config"):
-        values = build_partial(kind, read_yaml(Path(path)), path) | values
+        values = _read_partial(kind, Path(path)) | values
     try:
         return kind(**values)
     except ValidationError as error:
-        leaf.error("; ".join(_flag_message(kind, detail) for detail in error.errors()))
+        parser.error("; ".join(_flag_message(kind, detail) for detail in error.errors()))
 
 
-def build_partial(kind: type[Settings], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A copy of `values`, each checked; required ones may be missing. Raises CaiError for one that is not allowed."""
+def _read_partial(kind: type[Settings], path: Path) -> dict[str, Any]:
+    """The values of a YAML file, each checked; required ones may be missing."""
+    values = read_yaml(path)
     try:
         kind(**values)
     except ValidationError as error:
         # An error without a location comes from a check across values, some of which flags can still change.
         if wrong := [detail for detail in error.errors() if detail["loc"] and detail["type"] != "missing"]:
-            raise CaiError("\n".join(f"{where}: {_message(kind, detail)}" for detail in wrong)) from None
-    return dict(values)
+            raise _error(kind, wrong, str(path)) from None
+    return values
 
 
 def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
@@ -166,27 +173,18 @@ def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
         return _message(kind, error)
     name = str(error["loc"][0])
     shown = name if _extra(kind.model_fields[name], "positional") else _option(name)
-    return (
-        f"{shown} is required" if error["type"] == "missing" else f"{shown}: {_message(kind, error).partition(': ')[2]}"
-    )
+    return f"{shown} is required" if error["type"] == "missing" else f"{shown}: {_reason(error)}"
 
 
-def _summary(kind: type[Settings]) -> str:
-    return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
+def _text(kind: type[Settings]) -> str:
+    return inspect.cleandoc(kind.__doc__ or "")
 
 
-def _parser(make: Any, kind: type[Settings], prog: str, **more: Any) -> argparse.ArgumentParser:
-    arguments = {"prog": prog} if make is argparse.ArgumentParser else {"name": prog}
-    parser: argparse.ArgumentParser = make(
-        **arguments,
-        description=inspect.cleandoc(kind.__doc__ or ""),
-        epilog=f"example:\n  {kind.example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **more,
-    )
+def _declare(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
+    """Add the fields of a class of settings as arguments, the required ones first."""
+    parser.description, parser.epilog, parser.formatter_class = _text(kind), f"example:\n  {kind.example}", FORMATTER
     for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
         _add(parser, name, field, required=field.is_required() and "config" not in kind.model_fields)
-    return parser
 
 
 def _extra(field: FieldInfo, key: str) -> Any:

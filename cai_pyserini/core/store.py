@@ -34,8 +34,7 @@ def as_path(place: str | Path) -> Path:
 class StorePath(PosixPath):
     """A file or folder of an object store, with as much of pathlib's interface as artifacts need.
 
-    All else that pathlib, or any other function, does with a path raises CaiError in __fspath__. So does every error of
-    the store, except for FileNotFoundError.
+    Any other use of the path raises CaiError, as does every error of the store but FileNotFoundError.
     """
 
     def __str__(self) -> str:
@@ -61,19 +60,15 @@ class StorePath(PosixPath):
         return (self._info() or {}).get("type") == "directory"
 
     def stat(self, **options: Any) -> os.stat_result:
-        """The size; everything else is 0."""
+        """Only the size is set."""
         return os.stat_result((0, 0, 0, 0, 0, 0, self._call("info", str(self))["size"], 0, 0, 0))
 
     def rglob(self, pattern: str, **options: Any) -> Generator[Self]:
-        """The files of a folder, and of those in it, whose names match; none if it does not exist."""
-        root = self._filesystem._strip_protocol(str(self))
-        with suppress(FileNotFoundError):
-            for name in self._call("find", str(self)):
-                if fnmatch(PurePosixPath(name).name, pattern):
-                    yield self / PurePosixPath(name).relative_to(root)
+        """The files of a folder and its subfolders whose names match; none if it does not exist."""
+        return (self / name for name in self.sizes() if fnmatch(PurePosixPath(name).name, pattern))
 
     def sizes(self) -> dict[str, int]:
-        """The files of a folder, and of those in it: relative path -> bytes."""
+        """The files of a folder and its subfolders: relative path -> bytes."""
         root = self._filesystem._strip_protocol(str(self))
         with suppress(FileNotFoundError):
             found = self._call("find", str(self), detail=True)
@@ -89,7 +84,7 @@ class StorePath(PosixPath):
     def open(
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *more: Any, **options: Any
     ) -> Any:
-        """Open a file for reading; `upload`, and core.artifact.atomic_write, write one."""
+        """Open a file for reading; `upload`, and core.files.atomic_write, write one."""
         if mode not in ("r", "rb"):
             self.__fspath__()
         file = io.BufferedReader(_Reader(self), BLOCK)
@@ -98,12 +93,7 @@ class StorePath(PosixPath):
     def mkdir(self, *more: Any, **options: Any) -> None:
         """Do nothing: a folder exists while a file is in it."""
 
-    def touch(self, *more: Any, **options: Any) -> None:
-        """Write an empty file."""
-        self.put("")
-
     def put(self, text: str) -> None:
-        """Write a small file."""
         self._write("pipe_file", str(self), text.encode())
 
     def unlink(self, missing_ok: bool = False) -> None:
@@ -111,16 +101,10 @@ class StorePath(PosixPath):
             self._call("rm_file", str(self))
 
     def upload(self, source: Path) -> None:
-        """Write a copy of a file on this machine."""
         self._write("put_file", str(source), str(self))
 
     def download(self, target: Path) -> None:
-        """Copy the file to one on this machine."""
         self._call("get_file", str(self), str(target))
-
-    def fetch(self, start: int, end: int) -> bytes:
-        """A range of the bytes of the file."""
-        return self._call("cat_file", str(self), start=start, end=end)
 
     def _info(self) -> dict[str, Any] | None:
         try:
@@ -175,14 +159,14 @@ class _Reader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        data = self._fetch(min(self._position + len(buffer), self._size))
+        data = self.readall(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
-    def readall(self) -> bytes:
-        return self._fetch(self._size)
-
-    def _fetch(self, end: int) -> bytes:
-        data = self._path.fetch(self._position, end) if self._position < end else b""
+    def readall(self, most: int | None = None) -> bytes:
+        end = self._size if most is None else min(self._position + most, self._size)
+        if end <= self._position:
+            return b""
+        data: bytes = self._path._call("cat_file", str(self._path), start=self._position, end=end)
         self._position += len(data)
         return data

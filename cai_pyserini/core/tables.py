@@ -6,7 +6,6 @@ Rows = Sequence[Sequence[str]]
 
 
 def aligned(rows: Rows) -> str:
-    """A table for a terminal."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     header, *body = [
         "  ".join(
@@ -19,6 +18,5 @@ def aligned(rows: Rows) -> str:
 
 
 def markdown(rows: Rows) -> str:
-    """A table for Markdown."""
     header, *body = ["| " + " | ".join(cell.strip() for cell in row) + " |" for row in rows]
     return "\n".join([header, "|---" + "|---:" * (len(rows[0]) - 1) + "|", *body])

@@ -1,4 +1,4 @@
-"""Exit codes and error messages of commands, progress bars, and what a terminal may be sent."""
+"""Exit codes, error messages and progress bars of commands; control characters are escaped on a terminal."""
 
 import errno
 import logging
@@ -31,9 +31,9 @@ REMEDIES = {
 
 
 def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
-    """Run a command. Exits with 0 on success, with 1 and a message on stderr on an error, with 130 if interrupted.
+    """Run a command, and exit with 0 on success, 1 after an error message on stderr, and 130 if interrupted.
 
-    Unless `torchrun`, it is an error if torchrun has started several processes of it.
+    Unless `torchrun` is true, several processes started by torchrun are an error.
     """
     sys.stdout, sys.stderr = (
         cast(TextIO, _Terminal(stream)) if stream.isatty() else stream for stream in (sys.stdout, sys.stderr)
@@ -71,7 +71,7 @@ def require_one_process() -> None:
 
 
 def printable(text: str) -> str:
-    """A text with its control characters, except for newline and tab, escaped as in JSON: `\\u001b`."""
+    """A text whose control characters, except for newline and tab, are escaped as in JSON: `\\u001b`."""
     return CONTROL.sub(_escaped, text)
 
 
@@ -80,10 +80,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class _Terminal:
-    """A terminal that shows control characters instead of obeying them, wherever a text comes from.
-
-    Bold text and progress bars still work. What is piped is never changed.
-    """
+    """A terminal that is sent control characters in escaped form; bold text and progress bars still work."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream

@@ -5,9 +5,11 @@ query id, then by falling score, then by document id.
 """
 
 import io
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -15,19 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from cai_pyserini.core.artifact import atomic_write, require_if_ours
+from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
 
+logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
-FORMAT = "shortest equal decimals"  # of scores in files; a constant, so it is in the recipe of every run
-PART = 1 << 18  # hits
+PART = 1 << 18  # hits that are read at a time
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
-    """Build a run from the hits of each query, by query id."""
     queries = np.repeat(np.array(list(hits), object), [len(found) for found in hits.values()])
     documents = np.array([document for found in hits.values() for document, _ in found], object)
     scores = np.array([score for found in hits.values() for _, score in found], np.float64)
@@ -44,8 +46,8 @@ def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
-    """Whether np.lexsort of these keys would change nothing."""
-    undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # pairs of neighbours that are equal so far
+    """Whether np.lexsort of these keys would keep the order."""
+    undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # neighbours with equal keys so far
     for key in reversed(keys):
         if (undecided & (key[1:] < key[:-1])).any():
             return False
@@ -69,7 +71,6 @@ def ranks(run: pd.DataFrame) -> np.ndarray:
 
 
 def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The best `depth` hits of each query."""
     return run[ranks(run) <= depth]
 
 
@@ -82,13 +83,9 @@ def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
     return scores
 
 
-def without_query(run: pd.DataFrame, passages: bool = False) -> pd.DataFrame:
-    """The run without hits whose document id equals the query id (Anserini's -removeQuery); with `passages`, without
-    passages of such documents."""
-    documents = run["doc_id"].astype(object)
-    if passages:
-        documents = documents.str.partition(PASSAGE)[0]
-    return run[run["query_id"].astype(object) != documents]
+def without_query(run: pd.DataFrame) -> pd.DataFrame:
+    """The run without hits whose document id equals the query id (Anserini's -removeQuery)."""
+    return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
 
 
 def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
@@ -100,7 +97,7 @@ def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
-    """Write a run in TREC format, atomically, with as many digits as it takes to read equal scores.
+    """Write a run in TREC format, atomically; scores have the fewest digits that are read back as the same float64.
 
     Raises CaiError for a score that is not finite.
     """
@@ -108,7 +105,7 @@ def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
 
 
 def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
-    """As `write_run`, of a run in parts: whole queries, in the order of their ids."""
+    """Write a run as `write_run` does, from parts that each have whole queries, in the order of their ids."""
     with atomic_write(path) as partial, partial.open("wb") as file:
         for run in parts:
             for query, document, score in run[~np.isfinite(run["score"])].itertuples(index=False, name=None):
@@ -128,9 +125,9 @@ def read_run(path: Path) -> pd.DataFrame:
 
 
 def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
-    """Read runs part by part: the hits of the same queries in each of them, in the order of the queries' ids.
+    """Read several runs in parts: each part has the same whole queries of every run, in the order of their ids.
 
-    A part has whole queries, of PART hits or the first to exceed them. Raises CaiError as `read_run` does.
+    A part ends with the query that takes it to PART hits. Raises CaiError as `read_run` does.
     """
     runs = [_read(path) for path in paths]
     hits = [run["query_id"].value_counts(sort=False) for run in runs]
@@ -147,7 +144,6 @@ def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
 
 
 def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The sorted run of some hits of a file. Raises CaiError for a document listed twice for a query."""
     run = sorted_run(hits)
     documents = run["doc_id"].cat
     keys = np.sort(run["query_id"].cat.codes.to_numpy(np.int64) * len(documents.categories) + documents.codes)
@@ -159,17 +155,16 @@ def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
 def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise CaiError(f"{path} is a folder, not a run" if path.is_dir() else f"no run {path}")
-    status = path.stat()
-    return _read_once(path, status.st_size, status.st_mtime_ns)
+    return _read_once(path, path.stat().st_size, path.stat().st_mtime_ns)
 
 
-@lru_cache(maxsize=2)  # fusions read the same runs one after the other
+@lru_cache(maxsize=2)  # consecutive fusions read the same runs
 def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
     """The hits of a file in the order of their queries, with documents as plain strings."""
     require_if_ours(path)
     try:
         run = _parse(path)
-    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns, from another tool; or a broken file
+    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns of another tool, or a broken file
         with path.open("rb") as file:
             lines = b"".join(b" ".join(columns) + b"\n" for line in file if (columns := line.split()))
         try:
@@ -215,3 +210,32 @@ def _broken(path: Path, reason: str) -> CaiError:
                 return CaiError(f"{path}:{number}: document {document!r} is listed twice for query {query!r}")
             seen.add(tuple(columns[0:3:2]))
     return CaiError(f"{path}: not a TREC run ({reason})" if any(seen) else f"{path}: the run is empty")
+
+
+def run_digest(run: Path) -> str:
+    """A digest of a run: of its recipe if this package made it, else of its bytes."""
+    if not run.is_file():
+        raise CaiError(f"no run {run}")
+    manifest = require_if_ours(run)
+    return manifest.digest if manifest else file_digest(run)
+
+
+def removes_query(setting: Literal["auto", "always", "never"], qrels: Mapping[str, Mapping[str, int]] | None) -> bool:
+    """Whether to remove hits that have the id of their query from a run.
+
+    They are the query itself where queries are documents of the collection, as in ArguAna. With `auto`, they are kept
+    if there are no qrels, or, with a warning, if the qrels judge one relevant: then the ids are equal by chance.
+    """
+    if setting != "auto":
+        return setting == "always"
+    if qrels is None:
+        return False
+    relevant = [query for query, grades in qrels.items() if grades.get(query, 0) > 0]
+    if relevant:
+        logger.warning(
+            "the qrels judge document %r relevant to the query of the same id (%d such queries): hits with the id of "
+            "their query are kept",
+            relevant[0],
+            len(relevant),
+        )
+    return not relevant

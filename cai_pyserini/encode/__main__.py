@@ -1,12 +1,11 @@
-from collections.abc import Sequence
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.cluster import LOCAL
 from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, DOCUMENT_PRECISION, ENCODER, OUTPUT_OR_URL, Sharded
-from cai_pyserini.core.settings import PathOrUrl, flag, parse
+from cai_pyserini.core.settings import Argv, PathOrUrl, flag, parse
 
 
 class EncodeSettings(Sharded):
@@ -15,7 +14,7 @@ class EncodeSettings(Sharded):
     If interrupted, run the same command again: it continues with the first missing shard.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors"
+    example = "python -m cai_pyserini.encode --collection hpo --encoder splade-tiny --output vectors"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: PathOrUrl = OUTPUT_OR_URL
@@ -39,7 +38,7 @@ class EncodeSettings(Sharded):
         return self
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(EncodeSettings, argv, "python -m cai_pyserini.encode")
 
     from cai_pyserini.collection.readers import open_collection
@@ -47,25 +46,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     from cai_pyserini.core.config import load_encoder, load_index_config
     from cai_pyserini.encode.cluster import encode_on_cluster
     from cai_pyserini.encode.encode import encode
-    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.encode.encoder import Encoder, Role
 
     collection, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
     output, batch_size = settings.output, settings.batch_size
     opened = Encoder(encoder, "cpu" if settings.ray else settings.device, settings.precision)
-    opened.require_loadable("queries" if settings.queries else "documents")
+    role: Role = "queries" if settings.queries else "documents"
+    opened.require_loadable(role)
     if settings.ray:
         encode_on_cluster(settings.ray, collection, encoder, output, settings.device, settings.precision, batch_size)
     else:
-        encode(
-            open_collection(collection),
-            opened,
-            output,
-            "queries" if settings.queries else "documents",
-            settings.queries or "",
-            batch_size,
-            settings.shard_id,
-            settings.shard_num,
-        )
+        of_shard = batch_size, settings.shard_id, settings.shard_num
+        encode(open_collection(collection), opened, output, role, settings.queries or "", *of_shard)
     manifest = read_manifest(settings.output)
     if manifest is None:
         done = f"process {settings.shard_id} of {settings.shard_num}"
@@ -74,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     vectors, seconds = manifest.stats["vectors"], manifest.stats["seconds"]
     print(
         f"{settings.output}: {vectors:,} vectors, {manifest.stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
-        f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.recipe['precision']}"
+        f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.stats['encoder']['precision']}"
     )
 
 

@@ -18,19 +18,21 @@ from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.encode.shards import (
+from cai_pyserini.models.tokenizer import Done
+from cai_pyserini.vectors.shards import (
     NAMES,
     SHARD,
     Matrix,
     Shard,
+    Vectors,
+    finish_shards,
     read_shard,
     shard_path,
     shard_stats,
-    stale_shards,
     stats_of_shards,
     write_shard,
+    write_shards,
 )
-from cai_pyserini.models.transformer import Done
 
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
 
@@ -67,34 +69,23 @@ def encode(
                     continue
                 encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
         _trim_memory()
-        return finished_stats(folder, number + 1, digest, encoder)
+        return finished_stats(folder, number + 1, digest, encoder, role)
 
     return artifact.make(output, made_from, write, resumable=True, names=NAMES, shared=shard_num > 1)
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
-    """What the vectors depend on."""
-    return {
-        **artifact.made_by(__name__, "encode"),
-        "role": role,
-        "texts": collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split)),
-        **encoder.recipe(role),
-    }
+    texts = collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split))
+    return artifact.recipe("encode", {"texts": texts, "encoder": encoder.identity(role)}, role=role)
 
 
 def encode_shard(
-    encoder: Encoder,
-    role: Role,
-    texts: Sequence[Document],
-    path: Path,
-    digest: str,
-    batch_size: int | None,
-    done: Done,
+    encoder: Encoder, role: Role, texts: Sequence[Document], path: Path, digest: str, batch_size: int | None, done: Done
 ) -> None:
     """Write one shard, continuing after the batches that an interrupted attempt has saved."""
     model = encoder.load(role)
     unfinished = path.with_suffix(".unfinished.npz")
-    own = artifact.digest([digest, batch_size or model.transformer.batch_size])  # on which depends what is in a batch
+    own = artifact.digest([digest, batch_size or model.transformer.batch_size])  # what is in a batch depends on it
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0
@@ -123,18 +114,33 @@ def _trim_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder) -> artifact.Stats | None:
-    """The sums over all shards; None while one is missing. Deletes shards of other recipes."""
+def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
+    """The statistics of all shards for the manifest; None while one is missing."""
     paths = [shard_path(folder, number) for number in range(count)]
     shards = [stats for stats in stats_of_shards(paths, digest) if stats]
     if len(shards) < count:
         return None
-    for stale in stale_shards(folder, count):
-        stale.unlink()
-    return {
-        "vectors": sum(shard.rows for shard in shards),
-        "shards": count,
-        "nonzeros": sum(shard.nonzeros for shard in shards),
-        "seconds": round(sum(shard.seconds for shard in shards), 3),
-        "vocabulary": encoder.tokenizer.vocabulary,
-    }
+    seconds = round(sum(shard.seconds for shard in shards), 3)
+    facts = {"vocabulary": encoder.tokenizer.vocabulary, "encoder": encoder.facts(role)}
+    return finish_shards(folder, shards) | {"seconds": seconds} | facts
+
+
+def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
+    """Write the document vectors of an encoder that has a projection, from `vectors`, those of the same encoder without
+    it. They differ from encoded ones only by rounding, and their recipe is the same."""
+    inputs = {"texts": vectors.manifest.recipe["inputs"]["texts"], "encoder": encoder.identity("documents")}
+    recipe = artifact.recipe("encode", inputs, role="documents")
+
+    def write(folder: Path) -> artifact.Stats:
+        from cai_pyserini.models.dense import load_projection, project  # loads torch
+
+        matrix = load_projection(encoder.projection, vectors.width) if encoder.projection else None
+        shards = progress(vectors, vectors.shards, "project", "shard")
+
+        def projected(shard: Shard) -> Shard:
+            return shard if matrix is None else Shard(shard.ids, project(shard.vectors, matrix))
+
+        counts = write_shards(folder, artifact.digest(recipe), shards, projected)
+        return counts | {"vocabulary": vectors.vocabulary, "encoder": encoder.facts("documents")}
+
+    return artifact.make(output, recipe, write)

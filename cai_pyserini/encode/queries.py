@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Matrix, Vectors
 from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.vectors.rows import stacked
+from cai_pyserini.vectors.shards import Matrix, Vectors
 
 LARGEST = 2**31 - 1  # weight of a term: Java's largest int
 
@@ -51,7 +52,7 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
 
 
 def pruned(query: dict[str, int], count: int) -> dict[str, int]:
-    """The `count` largest weights of a model's terms; of equal ones, the first. Words of BM25 stay."""
+    """A query with only the `count` largest weights of the model's terms; ties keep the earlier. Words of BM25 stay."""
     of_model = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
     left_out = set(of_model[count:])
     return {term: weight for term, weight in query.items() if term not in left_out}
@@ -68,13 +69,12 @@ def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
 
 @dataclass(frozen=True)
 class WordQueries:
-    """The BM25 side of queries for a joint index, whose encoder is `config`; `analyze` splits a text into words."""
+    """The BM25 side of queries for a joint index, whose encoder is `config`. `analyze` splits a text into words."""
 
     analyze: Callable[[str], Sequence[str]]
     config: EncoderConfig
 
     def impacts(self, text: str, query: Representation | None = None) -> dict[str, int]:
-        """Query weights of the words of a text."""
         joint = self.config.joint
         if joint is None or self.config.range is None:
             raise ValueError("not the encoder of a joint index")
@@ -93,10 +93,10 @@ def for_index(
     query: Representation | None = None,
     words: WordQueries | None = None,
 ) -> list[Query]:
-    """Raw vectors (texts, width) of an encoder in the form that an index takes; `words` adds those of BM25.
+    """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
 
-    The encoder's keep_query_terms prunes what a model has weighted, and no bag of words. With its rescore, queries stay
-    whole: see TwoStep.
+    The encoder's keep_query_terms prunes weights of a model, but not bags of words. With its `rescore`, queries stay
+    whole, see TwoStep.
     """
     if encoder.config.kind == "dense":
         return list(vectors)
@@ -125,10 +125,10 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Queries:
-    """The topics of a split, id -> text, and how to represent them.
+    """The topics of a split, id -> text, and how to represent them: without an encoder as text.
 
-    Without an encoder they stay text. `stored` is a folder with their vectors, written by the encode stage. `words`
-    adds the words of BM25, for a joint index.
+    `stored` is a folder with their vectors, written by the encode stage. `words` adds the words of BM25, for a joint
+    index.
     """
 
     topics: dict[str, str]
@@ -138,24 +138,22 @@ class Queries:
     words: WordQueries | None = None
 
     @property
-    def recipe(self) -> dict[str, Any]:
-        """What the encoded queries depend on."""
-        recipe: dict[str, Any] = {"topics": artifact.digest(self.topics)}
+    def identity(self) -> dict[str, Any]:
+        """What the encoded queries depend on: digests and settings."""
+        identity: dict[str, Any] = {"topics": artifact.digest(self.topics)}
+        if self.encoder:
+            identity |= self.encoder.config.shaping("queries") | {"query": self.query or self.encoder.config.query}
         if self.stored:
-            recipe["vectors"] = artifact.require(self.stored, "encode").digest
+            identity["vectors"] = artifact.require(self.stored, "encode").digest
         elif self.encoder:
-            recipe["query"] = self.query or self.encoder.config.query
-            recipe["encoder"] = self.encoder.recipe("queries")
-        if self.encoder and self.encoder.config.keep_query_terms:
-            recipe["keep_query_terms"] = self.encoder.config.keep_query_terms
-            recipe["rescore"] = self.encoder.config.rescore
+            identity["encoder"] = self.encoder.identity("queries")
         if self.words and (joint := self.words.config.joint):
-            recipe["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
-        return recipe
+            identity["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
+        return identity
 
     @property
     def two_step(self) -> TwoStep | None:
-        """How they are searched for, if in two steps."""
+        """The steps of the search, if it has two."""
         config = self.encoder and self.encoder.config
         if not (config and config.keep_query_terms and config.rescore) or (self.query or config.query) == "bow":
             return None
@@ -166,9 +164,7 @@ class Queries:
         """Raw vectors in the order of the topics."""
         if self.stored:
             vectors = Vectors(self.stored)
-            shards = [shard.vectors for shard in vectors]
-            stack = np.vstack(shards) if vectors.kind == "dense" else vstack(shards, format="csr")
-            return Encoded(stack, vectors.manifest.stats["seconds"])
+            return Encoded(stacked([shard.vectors for shard in vectors]), vectors.manifest.stats["seconds"])
         if self.encoder is None:
             raise ValueError("queries that stay text have no vectors")
         texts = list(self.topics.values())
@@ -176,13 +172,12 @@ class Queries:
         start = time.perf_counter()
         return Encoded(encode_queries(self.encoder, texts, self.query), time.perf_counter() - start)
 
-    def for_search(self, query_scale: int = 1, vectors: Matrix | None = None) -> tuple[dict[str, Query], float]:
-        """Encoded queries by id, and the encoding time in seconds. `vectors` replace the encoder's raw vectors."""
+    def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
+        """Encoded queries by id, and the encoding time in seconds."""
         if self.encoder is None:
             return dict(self.topics), 0.0
-        encoded, seconds = self.encoded
-        raw, texts = encoded if vectors is None else vectors, list(self.topics.values())
+        vectors, seconds = self.encoded
         start = time.perf_counter()
-        queries = for_index(raw, texts, self.encoder, query_scale, self.query, self.words)
+        queries = for_index(vectors, list(self.topics.values()), self.encoder, query_scale, self.query, self.words)
         seconds += time.perf_counter() - start
         return dict(zip(self.topics, queries, strict=True)), seconds

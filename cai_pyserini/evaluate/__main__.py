@@ -1,15 +1,12 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, SPLIT, STRICT
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 
 class EvaluateSettings(Settings):
     """Evaluate TREC runs, and compare the first with each of the others (paired t-test, Holm-corrected)."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.evaluate --collection hpo --runs bm25.trec splade-idf.trec"
+    example = "python -m cai_pyserini.evaluate --collection hpo --runs bm25.trec splade-idf.trec"
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="TREC runs to evaluate")
     split: str | None = SPLIT
@@ -19,7 +16,7 @@ class EvaluateSettings(Settings):
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(EvaluateSettings, argv, "python -m cai_pyserini.evaluate")
 
     from cai_pyserini.collection.readers import open_collection

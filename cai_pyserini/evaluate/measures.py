@@ -16,23 +16,16 @@ from ir_measures.measures import MeanAgg, registry
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import ranks, read_parts, scores_by_query
-from cai_pyserini.fusion.fuse import run_digest
+from cai_pyserini.core.trec import ranks, read_parts, run_digest, scores_by_query
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
-EXAMPLES = {int: 10, float: 0.5}  # of the parameters that a measure requires, by their type
 PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 
 def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     """Write the measures of every query as JSON, see PerQuery."""
-    recipe = {
-        **artifact.made_by(__name__, "beir"),
-        "result": "evaluation",
-        "run": run_digest(run),
-        "qrels": artifact.digest(qrels),
-        "measures": list(MEASURES),
-    }
+    inputs = {"run": run_digest(run), "qrels": artifact.digest(qrels)}
+    recipe = artifact.recipe("beir", inputs, result="evaluation", measures=list(MEASURES))
 
     def write(path: Path) -> artifact.Stats:
         values = measure_run(qrels, run)
@@ -44,38 +37,30 @@ def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
 
 def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
     """The measure of each name. Raises CaiError for one that ir_measures cannot compute here."""
-    return {name: _parsed(name) for name in names}
+    measures = {name: _parsed(name) for name in names}
+    if unknown := next((name for name, measure in measures.items() if measure is None), None):
+        examples = (_parsed(name) or _parsed(f"{name}@10") or _parsed(f"{name}@0.5") for name in registry)
+        computable = ", ".join(dict.fromkeys(str(measure) for measure in examples if measure))
+        raise CaiError(f"cannot compute {unknown} with ir_measures; it computes here: {computable}")
+    return {name: measure for name, measure in measures.items() if measure}
 
 
 @cache
-def _parsed(name: str) -> Measure:
+def _parsed(name: str) -> Measure | None:
+    """A measure; None for one that cannot be computed."""
     with suppress(Exception):  # of many kinds, such as SyntaxError and AssertionError
         if _is_computable(measure := ir_measures.parse_measure(name)):
             return measure
-    raise CaiError(
-        f"cannot compute {name} with ir_measures; it computes here: "
-        + ", ".join(dict.fromkeys(str(found) for kind in registry.values() if (found := _example(kind))))
-    )
-
-
-def _example(measure: Measure) -> Measure | None:
-    """A measure with the parameters that it requires; if it then cannot be computed, with a cutoff too, as ERR."""
-    required = {key for key, of in measure.SUPPORTED_PARAMS.items() if of.required}
-    ways = (required, required | measure.SUPPORTED_PARAMS.keys() & {"cutoff"})
-    examples = (measure(**{key: EXAMPLES[measure.SUPPORTED_PARAMS[key].dtype] for key in keys}) for keys in ways)
-    return next(filter(_is_computable, examples), None)
+    return None
 
 
 def _is_computable(measure: Measure) -> bool:
     """Whether a measure works here and is a mean over queries, with a value for each, even if nothing is found."""
+    if measure.params.get("cutoff", 1) < 1:
+        return False  # trec_eval would end the process
     judged = {"1": {"a": 1, "b": 0}, "2": {"a": 1}, "3": {"a": 1}}
-    try:
-        if measure.params.get("cutoff", 1) < 1:
-            return False  # trec_eval would end the process
-        found = ir_measures.iter_calc([measure], judged, {"1": {"b": 2.0, "a": 1.0}, "2": {"b": 1.0}})
-        return {metric.query_id for metric in found} == judged.keys() and isinstance(measure.aggregator(), MeanAgg)
-    except Exception:  # of many kinds
-        return False
+    found = ir_measures.iter_calc([measure], judged, {"1": {"b": 2.0, "a": 1.0}, "2": {"b": 1.0}})
+    return {metric.query_id for metric in found} == judged.keys() and isinstance(measure.aggregator(), MeanAgg)
 
 
 def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
@@ -99,7 +84,7 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
 
 
 def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """As `measure`, of a file, which is read part by part."""
+    """As `measure`, for a run file, which is read part by part."""
     values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
     for (part,) in read_parts([run]):
         judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
@@ -109,21 +94,18 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
 
 
 def _cutoff(measure: Measure) -> int | None:
-    """The rank from which on hits do not count, if there is one; unjudged hits may have to be left out first."""
+    """The rank after which hits do not count; None if all may count, as where unjudged hits are left out first."""
     counts_all = measure.params.get("judged_only") or "cutoff" not in measure.params
     return None if counts_all else measure["cutoff"]
 
 
 def _up_to(run: pd.DataFrame, cutoff: int) -> pd.DataFrame:
     """The hits that can count for a measure with this cutoff, however it breaks ties (in single precision)."""
-    scores, rank = run["score"].to_numpy(np.float32), ranks(run)
-    codes = run["query_id"].cat.codes.to_numpy()
+    scores, codes, last = run["score"].to_numpy(np.float32), run["query_id"].cat.codes, ranks(run) == cutoff
     lowest = np.full(len(run["query_id"].cat.categories), -np.inf, np.float32)
-    last = rank == cutoff
     lowest[codes[last]] = scores[last]
     return run[scores >= lowest[codes]]
 
 
 def mean(values: dict[str, float]) -> float:
-    """The mean over queries."""
     return sum(values.values()) / len(values)

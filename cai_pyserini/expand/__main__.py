@@ -1,11 +1,8 @@
 """Words near documents, for joint indexes."""
 
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 
 class ExpandSettings(Settings):
@@ -15,9 +12,7 @@ class ExpandSettings(Settings):
     with the first missing shard.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.expand --words words --vectors dense-vectors --encoder minilm --output expansion"
-    )
+    example = "python -m cai_pyserini.expand --words words --vectors dense-vectors --encoder minilm --output expansion"
     words: AnyPath = flag(help="folder written by the words stage")
     vectors: AnyPath = flag(help="folder of dense vectors of the same documents, written by the encode stage")
     encoder: str = flag(help="dense encoder that the vectors were made with")
@@ -25,14 +20,14 @@ class ExpandSettings(Settings):
     device: str = DEVICE
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(ExpandSettings, argv, "python -m cai_pyserini.expand")
 
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.encode.encoder import Encoder
-    from cai_pyserini.encode.shards import Vectors
     from cai_pyserini.expand.expand import expand
+    from cai_pyserini.vectors.shards import Vectors
 
     encoder = Encoder(load_encoder(settings.encoder).replace(kind="dense"), settings.device)
     expand(Vectors(settings.words, "words"), Vectors(settings.vectors), encoder, settings.output)

@@ -1,88 +1,77 @@
-"""Expand documents by words that a dense encoder finds near them, though they may not have them.
+"""Expand documents by words that a dense encoder finds near them, whether or not they contain them.
 
     z(w, d) = (w · d - mean of w · d') / deviation of w · d'    over all documents d'
     weight(w, d) = max(0, z(w, d) - 1)                          of the 100 words with the largest z for d
 
 w and d are dense vectors: of a word alone, in its most frequent form, and of a document. The products of a word are
-compared with each other, not with those of other words, some of which are near everything. So what the dense encoder
-knows, synonyms above all, gets into a Lucene index, and is found there without a model.
+compared with each other, not with those of other words, some of which are near everything. So a Lucene index gets what
+the dense encoder knows, above all synonyms, and is searched without a model.
 """
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import NAMES, Shard, Vectors, shard_path, shard_stats, stale_shards, write_shard
+from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
-WORDS = 100  # per document
-LEAST = 1.0  # z; what is above it is the weight
-BATCH = 256  # documents at a time
-LENGTH = 16  # word pieces of a word
+WORDS = 100  # words added per document
+LEAST = 1.0  # the least z; a weight is the excess over it
+BATCH = 256  # documents compared at a time
+LENGTH = 16  # word pieces read of a word
 TINY = 1e-9
 
 
 def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Path:
     """Write weights (documents, words) to a folder of shards, with the columns of `words`, the counts of the words
-    stage. `encoder` is that of the dense vectors. If interrupted, the same call continues with the first missing shard.
+    stage. `encoder` is that of the vectors. If interrupted, the same call continues with the first missing shard.
 
     Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words.
     """
-    recipe = {
-        **artifact.made_by(__name__, "expand"),
-        "kind": "words",
-        "counts": words.manifest.digest,
-        "vectors": dense.manifest.digest,
-    }
-    digest = artifact.digest(recipe)
+    recipe = artifact.recipe("expand", {"words": words.manifest.digest, "vectors": dense.manifest.digest})
 
     def write(folder: Path) -> artifact.Stats:
-        _check(words, dense, encoder)
+        if dense.kind != "dense":
+            raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
+        if dense.encoder["checkpoint"] != encoder.digest:
+            raise CaiError(f"{dense.folder} was not encoded with {encoder.config.name}: name its encoder")
         lexicon = [line for _, line in jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])]
-        in_lexicon = {line["word"] for line in lexicon}
-        all_words = Lines(words.folder / "words.txt")
+        all_words, in_lexicon = jsonl.Lines(words.folder / "words.txt"), {line["word"] for line in lexicon}
         columns = {word: column for column, word in enumerate(all_words) if word in in_lexicon}
+        columns_of_lexicon = np.array([columns[line["word"]] for line in lexicon], np.int32)
         near = Near.of([line["form"] for line in lexicon], encoder, dense)
-        places = np.array([columns[line["word"]] for line in lexicon], np.int32)
-        nonzeros = 0
-        for number, (counts, vectors) in enumerate(progress(_pairs(words, dense), dense.shards, "expand", "shard")):
-            path = shard_path(folder, number)
-            if done := shard_stats(path, digest):
-                nonzeros += done.nonzeros
-                continue
-            start = time.perf_counter()
+        pairs = progress(paired(words, dense), dense.shards, "expand", "shard")
+
+        def expanded(pair: tuple[Any, Any]) -> Shard:
+            counts, vectors = pair
             found = near.words(vectors.vectors, counts.vectors.getnnz(axis=1) > 0)
-            entries = found.data, places[found.indices], found.indptr
+            entries = found.data, columns_of_lexicon[found.indices], found.indptr
             weights = csr_matrix(entries, shape=(len(vectors.ids), len(all_words)))
             weights.sort_indices()
-            write_shard(path, Shard(vectors.ids, weights), digest, time.perf_counter() - start, 1)
-            nonzeros += weights.nnz
-        for stale in stale_shards(folder, dense.shards):
-            stale.unlink()
-        return {"vectors": len(dense), "shards": dense.shards, "nonzeros": nonzeros, "lexicon": len(lexicon)}
+            return Shard(vectors.ids, weights)
+
+        counts = write_shards(folder, artifact.digest(recipe), pairs, expanded)
+        return counts | {"lexicon": len(lexicon), "encoder": {"kind": "words"}, "words": words.manifest.digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 
 
 class Near:
-    """The words of a lexicon, as dense vectors (words, width), with the mean and deviation of each word's products with
-    all documents, (words,)."""
+    """The dense vectors of a lexicon (words, width), and the mean and deviation of each word's products with all
+    documents, (words,)."""
 
     def __init__(self, vectors: np.ndarray, means: np.ndarray, deviations: np.ndarray):
-        self._vectors, self._means, self._deviations = map(torch.from_numpy, (vectors, means, deviations))
+        self._vectors, self._means, self._deviations = vectors, means, deviations
 
     @classmethod
     def of(cls, forms: list[str], encoder: Encoder, documents: Vectors) -> "Near":
-        """Those of words, for all documents."""
+        """Encode words, by their forms, and compare them with all documents."""
         with progress(iter(forms), len(forms), "encode words") as bar:
             vectors = np.asarray(encoder.load("documents").encode(forms, LENGTH, done=bar.update))
         shards = progress(documents, documents.shards, "moments", "shard")
@@ -90,7 +79,7 @@ class Near:
 
     @classmethod
     def among(cls, vectors: np.ndarray, documents: Iterable[np.ndarray]) -> "Near":
-        """Those of words with these vectors (words, width), for documents in parts (documents, width)."""
+        """Compare words with these vectors (words, width) with documents in parts (documents, width)."""
         count, sums, products = 0, np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1],) * 2)
         for part in documents:
             count += len(part)
@@ -104,10 +93,13 @@ class Near:
     def words(self, documents: np.ndarray, has_words: np.ndarray) -> csr_matrix:
         """The weights of the words (documents, lexicon) that are near each of these documents (documents, width); none
         for documents without words of their own."""
+        import torch  # not at the top, since it takes seconds; its topk is faster than NumPy's partition
+
+        vectors, means, deviations = map(torch.from_numpy, (self._vectors, self._means, self._deviations))
         rows, indices, data = [], [], []
         for start in range(0, len(documents), BATCH):
             batch = torch.from_numpy(documents[start : start + BATCH])
-            z = (batch @ self._vectors.T - self._means) / self._deviations
+            z = (batch @ vectors.T - means) / deviations
             best = torch.topk(z, min(WORDS, z.shape[1]))
             weights = best.values.numpy() - np.float32(LEAST)
             row, place = np.nonzero((weights > 0) & has_words[start : start + BATCH, None])
@@ -116,24 +108,3 @@ class Near:
             data.append(weights[row, place])
         entries = np.concatenate(data), (np.concatenate(rows), np.concatenate(indices))
         return csr_matrix(entries, shape=(len(documents), len(self._vectors)))
-
-
-def _pairs(words: Vectors, dense: Vectors) -> Iterator[tuple[Any, Any]]:
-    """The shards of both. Raises CaiError where they have different documents."""
-    for counts, vectors in zip(words, dense, strict=True):
-        if counts.ids != vectors.ids:
-            raise _other_documents(words, dense)
-        yield counts, vectors
-
-
-def _check(words: Vectors, dense: Vectors, encoder: Encoder) -> None:
-    if dense.kind != "dense":
-        raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
-    if dense.manifest.recipe["checkpoint"] != encoder.digest:
-        raise CaiError(f"{dense.folder} was not encoded with {encoder.config.name}: name its encoder")
-    if (len(words), words.shards) != (len(dense), dense.shards):
-        raise _other_documents(words, dense)
-
-
-def _other_documents(words: Vectors, dense: Vectors) -> CaiError:
-    return CaiError(f"{dense.folder} and {words.folder} have different documents: encode and count the same collection")

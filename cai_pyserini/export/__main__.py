@@ -1,15 +1,10 @@
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, Literal
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
+from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
-if TYPE_CHECKING:
-    from cai_pyserini.core.artifact import Manifest
-
-QUERY = flag(None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)")
 IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
 PREFIX = "python -m cai_pyserini.export"
 
@@ -27,7 +22,7 @@ class SentenceTransformers(EncoderExport):
     has one. A token that occurs twice in a query counts once there, and twice here.
     """
 
-    example: ClassVar[str] = (
+    example = (
         f"{PREFIX} sentence-transformers --encoder runs/hpo/splade-tiny/indexes/splade-idf --query bow --output cai"
     )
 
@@ -39,7 +34,7 @@ class Anserini(EncoderExport):
     here, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
     """
 
-    example: ClassVar[str] = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
+    example = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
 
 
 class DocumentExport(Settings):
@@ -60,7 +55,7 @@ class Milvus(DocumentExport):
     The environment variable MILVUS_TOKEN has the token of a server that needs one.
     """
 
-    example: ClassVar[str] = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
+    example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
     name: str = flag("cai", "name of the collection in Milvus")
 
@@ -75,24 +70,24 @@ class OpenSearch(DocumentExport):
     Each line of queries.jsonl has the id of a query and the `body` of its search.
     """
 
-    example: ClassVar[str] = f"{PREFIX} opensearch {IMPACTS} --collection hpo --output opensearch"
+    example = f"{PREFIX} opensearch {IMPACTS} --collection hpo --output opensearch"
 
 
 class Elasticsearch(OpenSearch):
     __doc__ = (OpenSearch.__doc__ or "").replace("OpenSearch", "Elasticsearch").replace("opensearch", "elasticsearch")
-    example: ClassVar[str] = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --output elasticsearch"
+    example = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --output elasticsearch"
 
 
 class Ciff(DocumentExport):
     """Write impacts in the Common Index File Format, which PISA and BMP import."""
 
-    example: ClassVar[str] = f"{PREFIX} ciff {IMPACTS} --output ciff"
+    example = f"{PREFIX} ciff {IMPACTS} --output ciff"
 
 
 class Seismic(DocumentExport):
     """Write impacts and queries as the JSONL that Seismic reads."""
 
-    example: ClassVar[str] = f"{PREFIX} seismic {IMPACTS} --collection hpo --output seismic"
+    example = f"{PREFIX} seismic {IMPACTS} --collection hpo --output seismic"
 
 
 FORMATS: dict[str, type[Settings]] = {
@@ -113,12 +108,11 @@ MODULES = {  # of the extra `export`
 }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(FORMATS, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
     format = next(name for name, kind in FORMATS.items() if type(settings) is kind)
     require_modules(MODULES.get(format, ()), "export")
-    manifest = _encoder(format, settings) if isinstance(settings, EncoderExport) else _documents(settings)
-    stats = manifest.stats
+    stats = _encoder(format, settings) if isinstance(settings, EncoderExport) else _documents(format, settings)
     counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
     print(f"{settings.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
     print("not in this format:")
@@ -126,20 +120,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"  {loss}")
 
 
-def _encoder(format: str, settings: EncoderExport) -> "Manifest":
+def _encoder(format: str, settings: EncoderExport) -> dict[str, Any]:
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.export.encoder import export_encoder
+    from cai_pyserini.export.source import export_encoder
 
     if format == "anserini":
         from cai_pyserini.export.anserini import write_onnx as write
     else:
         from cai_pyserini.export.sentence_transformers import write_sparse_encoder as write
-    return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query)
+    return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query).stats
 
 
-def _documents(settings: DocumentExport) -> "Manifest":
+def _documents(format: str, settings: DocumentExport) -> dict[str, Any]:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.export import ciff, json_lines
     from cai_pyserini.export.source import Source
 
     topics = None
@@ -147,24 +142,17 @@ def _documents(settings: DocumentExport) -> "Manifest":
         collection = load_index_config(settings.collection)
         topics = open_collection(collection).topics(settings.split or collection.split)
     source = Source(settings.impacts, topics, settings.query, settings.device)
-    match settings:
-        case Milvus():
-            from cai_pyserini.export.milvus import export_milvus
+    if isinstance(settings, Milvus):
+        from cai_pyserini.export.milvus import export_milvus
 
-            return export_milvus(source, settings.output, settings.uri, settings.name)
-        case OpenSearch():
-            from cai_pyserini.export.opensearch import export_opensearch
-
-            elastic = isinstance(settings, Elasticsearch)
-            return export_opensearch(source, settings.output, "elasticsearch" if elastic else "opensearch")
-        case Ciff():
-            from cai_pyserini.export.ciff import export_ciff
-
-            return export_ciff(source, settings.output)
-        case _:
-            from cai_pyserini.export.seismic import export_seismic
-
-            return export_seismic(source, settings.output)
+        return export_milvus(source, settings.output, settings.uri, settings.name).stats
+    write = {
+        "ciff": ciff.write_ciff,
+        "seismic": json_lines.write_seismic,
+        "opensearch": json_lines.OPENSEARCH.write,
+        "elasticsearch": json_lines.ELASTICSEARCH.write,
+    }[format]
+    return source.export(settings.output, write, format).stats
 
 
 if __name__ == "__main__":

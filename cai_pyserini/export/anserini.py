@@ -24,18 +24,14 @@ from cai_pyserini.models.transformer import load_pretrained
 
 ENCODER = "SpladePlusPlusEnsembleDistil"
 MODEL, VOCABULARY = "splade-pp-ed-optimized.onnx", "splade-pp-ed-vocab.txt"  # names in Anserini's cache
-SCALE = 256 / 5  # Anserini's, of every SPLADE
+SCALE = 256 / 5  # the scale of all of Anserini's SPLADE encoders
 LONGEST = 512  # tokens that Anserini reads
 DROPPED = {0: "[PAD]", 101: "[CLS]", 102: "[SEP]"}  # token ids that Anserini drops from queries, whatever they are
-INPUTS, OUTPUTS = ("input_ids", "attention_mask", "token_type_ids"), ("output_idx", "output_weights")
 IR_VERSION = 8  # what Anserini's ONNX runtime reads
 
 
 class QueryEncoder(torch.nn.Module):
-    """Token ids (1, tokens) -> token ids (entries,) and weights (entries,) of a query.
-
-    With SPLADE queries, of the model; without one, of a bag of words.
-    """
+    """Token ids (1, tokens) -> token ids (entries,) and weights (entries,): the model's or, without one, counts."""
 
     def __init__(self, model: torch.nn.Module | None, width: int, query_scale: int):
         super().__init__()
@@ -65,9 +61,8 @@ def write_onnx(config: EncoderConfig, query: Representation, folder: Path) -> li
     output = folder / "encoders"
     output.mkdir()
     (output / VOCABULARY).write_text("".join(f"{term}\n" for term in tokenizer.terms), encoding="utf-8")
-    model = (
-        load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head") if query != "bow" else None
-    )
+    head = ("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
+    model = load_pretrained(*head) if query == "splade" else None
     encoder = QueryEncoder(model, len(tokenizer), config.query_scale).eval()
     _export(encoder, output / MODEL)
     return [
@@ -97,8 +92,8 @@ def _export(encoder: QueryEncoder, path: Path) -> None:
             encoder,
             (example, torch.ones_like(example), torch.zeros_like(example)),
             path,
-            input_names=INPUTS,
-            output_names=OUTPUTS,
+            input_names=["input_ids", "attention_mask", "token_type_ids"],
+            output_names=["output_idx", "output_weights"],
             dynamic_shapes=(length, length, length),
             dynamo=True,
             external_data=False,

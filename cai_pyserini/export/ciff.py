@@ -4,19 +4,19 @@ A file is a sequence of protobuf messages, each after its length: a header, a po
 terms' bytes, and a record per document. See github.com/osirrc/ciff. The document numbers of a list are gaps, except for
 the first one. Impacts take the place of term frequencies.
 
-Documents are read twice, to count the postings of each term, and to write each posting to its place in a temporary
-file; so memory grows with the number of terms, not of documents.
+Documents are read twice, first to count the postings of each term, then to write each posting to its place in a
+temporary file; so memory grows with the number of terms, not of documents.
 """
 
 import shutil
 from collections import Counter
-from itertools import batched
+from functools import lru_cache
+from itertools import batched, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.export.source import Source
 
@@ -25,44 +25,40 @@ BATCH = 10_000  # documents between writes to the temporary file
 NAME = "index.ciff"
 
 
-def export_ciff(source: Source, output: Path) -> artifact.Manifest:
+def write_ciff(source: Source, folder: Path) -> list[str]:
     """Write index.ciff, and queries.jsonl if there are topics."""
-
-    def write(folder: Path) -> list[str]:
-        frequencies: Counter[str] = Counter()  # of documents, by term
-        documents = total = 0
-        records = folder / "documents"
-        with records.open("wb") as file:
-            for documents, (id, vector) in enumerate(source.documents(), 1):
-                length = sum(vector.values())
-                _write(file, _number(1, documents - 1), _text(2, id), _number(3, length))
-                total += length
-                frequencies.update(vector.keys())
-        terms = sorted(frequencies, key=str.encode)
-        ends = np.cumsum([frequencies[term] for term in terms])
-        path = folder / "postings"
-        postings = _postings(source, path, {term: number for number, term in enumerate(terms)}, ends)
-        with (folder / NAME).open("wb") as file:
-            _write_header(file, len(terms), documents, total, f"impacts of {source.config.name}")
-            starts = [0, *ends[:-1].tolist()]
-            for term, start, end in progress(zip(terms, starts, ends.tolist(), strict=True), len(terms), NAME, "term"):
-                _write_list(file, term, postings[start:end])
-            with records.open("rb") as written:
-                shutil.copyfileobj(written, file)
-        path.unlink()
-        records.unlink()
-        queries = source.queries()
-        if queries:
-            jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
-        return ["nothing else; whether impacts above 255 are kept depends on the reader (BMP has 8 bits)"]
-
-    return source.export(output, write, "ciff")
+    frequencies: Counter[str] = Counter()  # of documents, by term
+    documents = total = 0
+    records = folder / "documents"
+    with records.open("wb") as file:
+        for documents, (id, vector) in enumerate(source.documents(), 1):
+            length = sum(vector.values())
+            _write(file, _number(1, documents - 1), _text(2, id), _number(3, length))
+            total += length
+            frequencies.update(vector.keys())
+    terms = sorted(frequencies, key=str.encode)
+    starts = np.cumsum([0, *(frequencies[term] for term in terms)])
+    path = folder / "postings"
+    postings = _postings(source, path, {term: number for number, term in enumerate(terms)}, starts)
+    with (folder / NAME).open("wb") as file:
+        counts = [VERSION, len(terms), documents, len(terms), documents, total]
+        average = b"\x39" + np.array(total / documents, "<f8").tobytes()  # field 7, a double
+        description = _text(8, f"impacts of {source.config.name}")
+        _write(file, *(_number(field, count) for field, count in enumerate(counts, 1)), average, description)
+        for term, (start, end) in progress(zip(terms, pairwise(starts), strict=True), len(terms), NAME, "term"):
+            _write_list(file, term, postings[start:end])
+        with records.open("rb") as written:
+            shutil.copyfileobj(written, file)
+    path.unlink()
+    records.unlink()
+    source.write_queries(folder)
+    return ["nothing else; whether impacts above 255 are kept depends on the reader (BMP has 8 bits)"]
 
 
-def _postings(source: Source, path: Path, numbers: dict[str, int], ends: np.ndarray) -> np.ndarray:
-    """(document, impact) of every posting, in the order of terms and then of documents: a file in memory's place."""
-    postings = np.memmap(path, np.int32, "w+", shape=(int(ends[-1]), 2))
-    free = np.concatenate([[0], ends[:-1]])  # the next place of each term
+def _postings(source: Source, path: Path, numbers: dict[str, int], starts: np.ndarray) -> np.ndarray:
+    """(document, impact) of every posting, in the order of terms and then of documents, in a memory-mapped file."""
+    postings = np.memmap(path, np.int32, "w+", shape=(int(starts[-1]), 2))
+    free = starts[:-1].copy()  # the next place of each term
     for batch in batched(enumerate(source.documents()), BATCH):
         entries = [
             (numbers[term], document, impact) for document, (_, vector) in batch for term, impact in vector.items()
@@ -78,43 +74,18 @@ def _postings(source: Source, path: Path, numbers: dict[str, int], ends: np.ndar
     return postings
 
 
-def _write_header(file: BinaryIO, terms: int, documents: int, total: int, description: str) -> None:
-    average = b"\x39" + np.array(total / documents, "<f8").tobytes()  # field 7, a double
-    counts = [VERSION, terms, documents, terms, documents, total]
-    _write(file, *(_number(field, value) for field, value in enumerate(counts, 1)), average, _text(8, description))
-
-
 def _write_list(file: BinaryIO, term: str, postings: np.ndarray) -> None:
     """Write the list of a term, with its document frequency and the sum of its impacts."""
-    gaps = np.diff(postings[:, 0], prepend=0)
-    head = (_text(1, term), _number(2, len(postings)), _number(3, int(postings[:, 1].sum(dtype=np.int64))))
-    _write(file, *head, _posting_messages(gaps, postings[:, 1]))
+    gaps = np.diff(postings[:, 0], prepend=0).tolist()
+    impacts = postings[:, 1].tolist()
+    head = _text(1, term), _number(2, len(impacts)), _number(3, sum(impacts))
+    pairs = zip(gaps, impacts, strict=True)
+    _write(file, *head, *(_bytes(4, _number(1, gap) + _number(2, impact)) for gap, impact in pairs))
 
 
-def _posting_messages(gaps: np.ndarray, impacts: np.ndarray) -> bytes:
-    """Messages {1: gap, 2: impact}, each as field 4 of a list, all at once."""
-    (gap_bytes, gap_used), (impact_bytes, impact_used) = _varints(gaps), _varints(impacts)
-    lengths = 2 + gap_used.sum(1) + impact_used.sum(1)
-
-    def column(values: int | np.ndarray) -> np.ndarray:
-        return np.broadcast_to(values, len(gaps)).astype(np.uint8)[:, None]
-
-    # the tags: field 4, a message; fields 1 and 2, varints
-    content = np.hstack([column(0x22), column(lengths), column(0x08), gap_bytes, column(0x10), impact_bytes])
-    used = np.ones((len(gaps), 1), bool)
-    return content[np.hstack([used, used, used, gap_used, used, impact_used])].tobytes()
-
-
-def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The varints of int32 values: bytes, uint8 (values, 5), and which of them are used, bool (values, 5)."""
-    groups = values.astype(np.int64)[:, None] >> np.arange(0, 35, 7)  # 7 bits each, the lowest first
-    used = groups > 0
-    used[:, 0] = True
-    more = np.pad(used[:, 1:], ((0, 0), (0, 1)))  # the top bit says that another byte follows
-    return ((groups & 0x7F) | more * 0x80).astype(np.uint8), used
-
-
+@lru_cache(1 << 16)
 def _varint(value: int) -> bytes:
+    """7 bits per byte, the lowest first; the top bit says that another byte follows."""
     result = bytearray()
     while value > 0x7F:
         result.append(value & 0x7F | 0x80)
@@ -127,11 +98,15 @@ def _number(field: int, value: int) -> bytes:
     return _varint(field << 3) + _varint(value)
 
 
+def _bytes(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
 def _text(field: int, text: str) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(text.encode())) + text.encode()
+    return _bytes(field, text.encode())
 
 
 def _write(file: BinaryIO, *parts: bytes) -> None:
     """Write a message, after its length."""
-    file.write(_varint(sum(map(len, parts))))
-    file.writelines(parts)
+    content = b"".join(parts)
+    file.write(_varint(len(content)) + content)

@@ -1,8 +1,8 @@
 """A collection of Milvus, with sparse vectors in an inverted index and inner products as scores.
 
 The database is a server, or a file of Milvus Lite, which is Milvus inside this process. Documents go to a collection
-with a temporary name, which is renamed when all are in it. That name is derived from the output folder: no other
-collection has it, and the same command finds what an interrupted one has left.
+with a temporary name, which is renamed when all are in it. The name is derived from the output folder, so that it
+collides with no other, and that the same command finds what an interrupted one has left.
 """
 
 import logging
@@ -14,9 +14,9 @@ from typing import Any
 
 from pymilvus import DataType, MilvusClient, MilvusException
 
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.export.source import Keys, Source
+from cai_pyserini.export.source import TIES, Keys, Source, without_impacts
 
 BATCH = 1000  # documents per request
 LONGEST_ID = 512  # bytes of UTF-8
@@ -38,7 +38,7 @@ def connect(uri: str) -> Any:
 
 
 def without_password(uri: str) -> str:
-    """A URI as it may be shown and stored: without a user and a password."""
+    """A URI without user and password, to show and store."""
     return re.sub(r"(?<=://).*@", "", uri)
 
 
@@ -47,33 +47,29 @@ def export_milvus(source: Source, output: Path, uri: str, collection: str) -> ar
 
     Raises CaiError if the collection exists, but `output` does not say that it was made by this command.
     """
-    client = connect(uri)
-    shown = without_password(uri)
+    client, shown = connect(uri), without_password(uri)
     settings = {"uri": shown, "collection": collection}
     unfinished = f"{collection}_{artifact.digest(str(output.resolve()))}"
     made = artifact.read_manifest(output)
-    ours = made is not None and made.recipe.get("settings") == settings
+    ours = made is not None and made.recipe["settings"].get("to") == settings
     if ours and not client.has_collection(collection):
-        artifact.remove(output)  # so that the collection is made again
+        files.remove(output)  # so that the collection is made again
     if not ours and client.has_collection(collection):
         raise CaiError(
             f"{shown} has a collection {collection!r} that {output} does not belong to; choose another --name"
         )
 
-    def write(folder: Path) -> list[str]:
+    def write(source: Source, folder: Path) -> list[str]:
         keys = Keys(source.encoder.tokenizer.terms)
         empty = _insert(client, unfinished, source, keys)
         if ours:  # one that others have made meanwhile refuses the name
             client.drop_collection(collection)
         client.rename_collection(unfinished, collection)
         client.load_collection(collection)
-        keys.write(folder / "terms.txt")
+        keys.write(folder)
         queries = ({"id": id, "vector": _floats(keys.of_query(vector))} for id, vector in source.queries().items())
         jsonl.write(folder / "queries.jsonl", queries)
-        return [
-            f"documents without any impact: {empty:,}; none of them matches a query",
-            "the order of documents with equal scores",
-        ]
+        return [without_impacts(empty), TIES]
 
     try:
         return source.export(output, write, "milvus", **settings)

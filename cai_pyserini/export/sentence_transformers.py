@@ -16,8 +16,8 @@ from transformers import AutoTokenizer
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
-from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 
 

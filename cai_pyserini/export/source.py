@@ -1,26 +1,34 @@
-"""What exports of documents start from: the impacts of a collection, with queries in the same form."""
+"""What exports share: the impacts of documents with their queries, or an encoder, and the artifact that is made.
+
+A format is a function that writes its files to a folder and returns what the format loses, in sentences.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import encoder_yaml, load_encoder
+from cai_pyserini.core import artifact, files, jsonl
+from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.idf import idf_digest
+from cai_pyserini.words.analyzer import word_queries
 
-LOSES = "loses"  # in the statistics of an export: what the format cannot hold, in sentences
+TIES = "the order of documents with equal scores"
+
+Vector = dict[str, int]
+WriteEncoder = Callable[[EncoderConfig, Representation, Path], list[str]]
 
 
 class Source:
     """A folder of impacts. `topics`, if given, are exported beside the documents, encoded for them.
 
-    Raises CaiError for a folder that the impact stage has not written, and if its checkpoint is not there any more.
+    Raises CaiError for a folder that the impact stage has not written, or whose checkpoint has changed since.
     """
 
     def __init__(
@@ -34,14 +42,14 @@ class Source:
         self.manifest = artifact.require(impacts, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
-        if self.manifest.recipe["checkpoint"] != self.encoder.digest:
+        if self.manifest.stats["checkpoint"] != self.encoder.digest:
             raise CaiError(f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again")
         self._files = [impacts / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 
-    def documents(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Yield the id and the impacts of every document. Raises CaiError where they are not as many as there were."""
+    def documents(self) -> Iterator[tuple[str, Vector]]:
+        """Yield the id and the impacts of every document. Raises CaiError if some are missing."""
         lines = (line for file in self._files for line in jsonl.read_lines(file))
         expected, documents = self.manifest.stats["vectors"], 0
         for where, line in progress(lines, expected, "export"):
@@ -49,29 +57,30 @@ class Source:
             yield parse_vector(line, where)
         artifact.require_count(self._impacts, documents, expected)
 
-    def queries(self) -> dict[str, dict[str, int]]:
+    def queries(self) -> dict[str, Vector]:
         """Query weights by id of the topic; empty without topics."""
         encoded: dict[str, Any] = self._queries.for_search(self.config.query_scale)[0] if self._queries.topics else {}
         return encoded
 
-    def export(
-        self, output: Path, write: Callable[[Path], list[str]], format: str, **settings: object
-    ) -> artifact.Manifest:
-        """Make the artifact `output`, with the encoder.yaml that further queries are encoded with.
+    def write_queries(self, folder: Path) -> None:
+        """Write {"id", "vector"} of the queries to queries.jsonl, if there are topics."""
+        if queries := self.queries():
+            jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
 
-        `write` gets a temporary folder, and returns what the format loses, in sentences.
-        """
-        recipe = {
-            **artifact.made_by(write.__module__, "export"),
-            "format": format,
-            "settings": settings,
+    def export(
+        self, output: Path, write: Callable[["Source", Path], list[str]], format: str, **settings: object
+    ) -> artifact.Manifest:
+        """Make the artifact `output`, with the encoder.yaml that further queries are encoded with."""
+        inputs = {
             "impacts": self.manifest.digest,
-            "queries": self._queries.recipe if self._queries.topics else None,
+            "encoder": self.config.shaping("query vectors", "queries"),
+            "queries": self._queries.identity if self._queries.topics else None,
         }
+        recipe = artifact.recipe("export", inputs, format=format, to=settings)
 
         def make(folder: Path) -> artifact.Stats:
-            loses = write(folder)
-            artifact.write_text(folder / "encoder.yaml", encoder_yaml(self.config, output))
+            loses = write(self, folder)
+            files.write_text(folder / "encoder.yaml", encoder_yaml(self.config, output))
             stats = self.manifest.stats
             return {
                 "documents": stats["vectors"],
@@ -79,27 +88,70 @@ class Source:
                 "queries": len(self._queries.topics),
                 "document_scale": stats["document_scale"],
                 "query_scale": self.config.query_scale,
-                "bytes": artifact.folder_bytes(folder),
-                LOSES: [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
+                "bytes": files.folder_bytes(folder),
+                "loses": [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
             }
 
         return artifact.require(artifact.make(output, recipe, make), "export")
 
 
+def without_impacts(empty: int) -> str:
+    """The sentence on documents that a format leaves out."""
+    return f"documents without any impact: {empty:,}; none of them matches a query"
+
+
 class Keys:
-    """Integer keys of terms: the ids of tokens, and after them those of words, by their first occurrence."""
+    """Integer keys of terms: the ids of tokens, followed by words in the order of their first occurrence."""
 
     def __init__(self, terms: list[str]):
         self._keys = {term: key for key, term in enumerate(terms)}
 
-    def of_document(self, vector: dict[str, int]) -> dict[int, int]:
+    def of_document(self, vector: Vector) -> dict[int, int]:
         """The impacts of a document by key; new words get one."""
         return {self._keys.setdefault(term, len(self._keys)): impact for term, impact in vector.items()}
 
-    def of_query(self, vector: dict[str, int]) -> dict[int, int]:
+    def of_query(self, vector: Vector) -> dict[int, int]:
         """The weights of a query by key, without words that no document has."""
         return {self._keys[term]: weight for term, weight in vector.items() if term in self._keys}
 
-    def write(self, path: Path) -> None:
-        """Write a line per term; its number, counted from 0, is the key."""
-        path.write_text("".join(f"{term}\n" for term in self._keys), encoding="utf-8")
+    def write(self, folder: Path) -> None:
+        """Write terms.txt, a line per term; the number of a line, from 0, is the key."""
+        (folder / "terms.txt").write_text("".join(f"{term}\n" for term in self._keys), encoding="utf-8")
+
+
+def export_encoder(
+    config: EncoderConfig, output: Path, format: str, write: WriteEncoder, query: Representation | None = None
+) -> artifact.Manifest:
+    """Make the artifact `output` of an encoder.
+
+    Raises CaiError for a dense encoder, for that of a joint index, whose words have no place in a vocabulary, and for
+    lengths beyond the checkpoint's positions.
+    """
+    if config.kind == "dense":
+        raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
+    if config.joint:
+        raise CaiError(
+            f"{config.name} is the encoder of a joint index: {format} would leave the words of BM25 out of queries. "
+            "Export the impacts with their queries (milvus, opensearch, …), or the queries with "
+            "`python -m cai_pyserini.plugin export-topics`"
+        )
+    checkpoint = checkpoint_folder(config)
+    Encoder(config, "cpu").require_loadable("documents", "queries")
+    representation = query or config.query
+    inputs = {
+        "checkpoint": checkpoint_digest(checkpoint),
+        "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
+        "idf": idf_digest(config.idf_folder),
+    }
+    recipe = artifact.recipe("export", inputs, format=format, query=representation)
+
+    def make(folder: Path) -> artifact.Stats:
+        loses = write(config, representation, folder)
+        if representation == "splade":
+            two_steps = {"keep_query_terms", "rescore"} if config.rescore else set()  # which score all terms
+            kept = {"query"} | two_steps
+            others = {key: value for key, value in config.shaping("queries").items() if key not in kept}
+            loses += [f"the setting {key}, {value}: queries are encoded without it" for key, value in others.items()]
+        return {"bytes": files.folder_bytes(folder), "loses": loses}
+
+    return artifact.require(artifact.make(output, recipe, make), "export")

@@ -1,23 +1,16 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS
-
-METHODS = "; ".join(f"{name}: {fusion.description}" for name, fusion in FUSIONS.items())
 
 
 class Fuse(Settings):
     """Fuse TREC runs, from this package or any other tool."""
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.fusion fuse --runs bm25.trec splade-idf.trec --method minmax --output hybrid.trec"
-    )
+    example = "python -m cai_pyserini.fusion fuse --runs bm25.trec splade-idf.trec --method minmax --output hybrid.trec"
     runs: list[AnyPath] = flag(help="two or more TREC runs", min_length=2)
     output: AnyPath = OUTPUT_RUN
-    method: str = flag(DEFAULT, METHODS, choices=tuple(FUSIONS))
+    method: str = flag(DEFAULT, "; ".join(f"{n}: {f.description}" for n, f in FUSIONS.items()), choices=tuple(FUSIONS))
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
     weights: list[float] | None = flag(
@@ -28,7 +21,7 @@ class Fuse(Settings):
 class Rerank(Settings):
     """Rerank the best documents of a run with a cross-encoder."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.fusion rerank --collection scifact --run bm25.trec "
         "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output reranked.trec"
     )
@@ -43,10 +36,9 @@ class Rerank(Settings):
     device: str = DEVICE
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    settings: Fuse | Rerank = parse(
-        {"fuse": Fuse, "rerank": Rerank}, argv, "python -m cai_pyserini.fusion", "Combine runs, or rerank one."
-    )
+def main(argv: Argv = None) -> None:
+    kinds: dict[str, type[Settings]] = {"fuse": Fuse, "rerank": Rerank}
+    settings: Fuse | Rerank = parse(kinds, argv, "python -m cai_pyserini.fusion", "Combine runs, or rerank one.")
 
     from cai_pyserini.core import artifact
 
@@ -56,13 +48,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         fuse(settings.runs, settings.output, settings.method, settings.depth, settings.hits, weights=settings.weights)
     else:
         from cai_pyserini.collection.readers import open_collection
-        from cai_pyserini.core.config import load_encoder, load_index_config
+        from cai_pyserini.core.config import load_index_config
         from cai_pyserini.fusion.rerank import rerank
-        from cai_pyserini.models.checkpoint import checkpoint_folder
+        from cai_pyserini.models.checkpoint import load_checkpoint
 
         config = load_index_config(settings.collection)
         collection = open_collection(config)
-        checkpoint = checkpoint_folder(load_encoder(settings.cross_encoder))
+        checkpoint = load_checkpoint(settings.cross_encoder)
         topics = collection.topics(settings.split or config.split)
         rerank(settings.run, topics, collection, checkpoint, settings.output, settings.depth, settings.device)
     manifest = artifact.read_manifest(settings.output)

@@ -6,19 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import categories, ranks, read_parts, top, write_parts
-from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion
-
-BELOW_0 = {  # what scores below 0 do, by the method that adds or multiplies scores as they are
-    "sum": "documents that it lacks count 0, which is more; minmax and zscore have them last",
-    "product": "a product takes the lowest of a query from its scores",
-}
+from cai_pyserini.core.trec import categories, read_parts, run_digest, top, write_parts
+from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +30,11 @@ def fuse(
 ) -> Path:
     """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
 
-    Warns of runs with scores below 0 where these do not count as they are, or where documents of other runs pass them.
+    Warns of runs with scores below 0, if these change what the method does.
     """
-    recipe = {
-        **artifact.made_by(__name__, "fusion fuse"),
-        "runs": [run_digest(run) for run in runs],
-        "method": method,
-        "depth": depth,
-        "hits": hits,
-        "weights": weights and [*map(float, weights)],
-    }
+    settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
+    inputs = {"runs": [run_digest(run) for run in runs]}
+    recipe = artifact.recipe("fusion fuse", inputs, method=method, hits=hits, **settings)
 
     def write(path: Path) -> artifact.Stats:
         seconds, queries = 0.0, 0
@@ -56,26 +47,27 @@ def fuse(
                 fused = fuse_runs(read, method, depth, hits, weights)
                 seconds += time.perf_counter() - start
                 queries += fused["query_id"].nunique()
-                if method in BELOW_0:
-                    negative.update({path: _negative(read, number, method, depth) for number, path in enumerate(runs)})
+                if FUSIONS[method].below_0:
+                    negative.update({run: _below_0(read, at, FUSIONS[method], depth) for at, run in enumerate(runs)})
                 yield fused
 
         write_parts(parts(), path, tag)
         for run, count in (+negative).items():
-            logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, BELOW_0[method])
-        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs)}
+            consequence = FUSIONS[method].below_0
+            logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
+        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs), **settings}
 
     return artifact.make(output, recipe, write, folder=False)
 
 
-def _negative(runs: Sequence[pd.DataFrame], number: int, method: str, depth: int) -> int:
-    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, only of those for
-    which other runs have documents that are not among these."""
+def _below_0(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
+    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, of those for which
+    documents of other runs are missing from it."""
     best = top(runs[number], depth)
     queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
-    if not len(queries) or FUSIONS[method].combine == "product":
+    if not len(queries) or fusion.combine == "product":
         return len(queries)
-    fused, _ = candidates(runs, FUSIONS[method], depth)
+    fused, _ = candidates(runs, fusion, depth)
     found, all_found = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
     return int((found[queries] < all_found[queries]).sum())
 
@@ -98,20 +90,33 @@ def fuse_runs(
         raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
     fusion = FUSIONS[method]
     if weights is not None:
-        _check_weights(weights, len(runs), method)
+        if fusion.combine == "product":
+            raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
+        if len(weights) != len(runs):
+            raise CaiError(f"{len(weights)} weights for {len(runs)} runs: give one per run, in the order of the runs")
+        if not all(0 < weight < math.inf for weight in weights):
+            raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
     fused, values = candidates(runs, fusion, depth, weights)
-    scores = (values.sum(axis=0) if fusion.combine == "sum" else values.prod(axis=0)) + 0.0  # -0 becomes 0
+    scores = fusion.combined(values)
     order = np.lexsort((-scores, fused["query_id"].cat.codes))  # stable: equal scores stay in the order of documents
     return top(fused.assign(score=scores).iloc[order].reset_index(drop=True), hits)
 
 
-def _check_weights(weights: Sequence[float], runs: int, method: str) -> None:
-    if FUSIONS[method].combine == "product":
-        raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
-    if len(weights) != runs:
-        raise CaiError(f"{len(weights)} weights for {runs} runs: give one per run, in the order of the runs")
-    if not all(0 < weight < math.inf for weight in weights):
-        raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
+class Shares(NamedTuple):
+    """The fused score of a document, and what each run contributes to it."""
+
+    score: float
+    of_runs: list[float]
+
+
+def shares(
+    runs: Sequence[pd.DataFrame], method: str, depth: int, weights: Sequence[float] | None = None
+) -> dict[str, Shares]:
+    """The shares of every candidate of one query, whose hits are all that the runs have."""
+    fusion = FUSIONS[method]
+    fused, values = candidates(runs, fusion, depth, weights)
+    scores = fusion.combined(values).tolist()
+    return dict(zip(fused["doc_id"].astype(object), map(Shares, scores, values.T.tolist()), strict=True))
 
 
 def candidates(
@@ -121,26 +126,26 @@ def candidates(
 
     Returns the columns `query_id` and `doc_id`, sorted, and float64 (runs, documents).
     """
-    whole = fusion.missing == "last"
-    runs = runs if whole else [top(run, depth) for run in runs]
+    if fusion.missing == "zero":
+        runs = [top(run, depth) for run in runs]
     query_ids, doc_ids = (_concatenated([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
-    size = len(doc_ids.categories)
-    ends = np.cumsum([len(run) for run in runs])
-    keys = np.split(query_ids.codes.astype(np.int64) * size + doc_ids.codes, ends[:-1])  # of every hit, by run
-    best = [of_run[ranks(run) <= depth] for run, of_run in zip(runs, keys, strict=True)] if whole else keys
-    ordered = np.sort(np.concatenate(best))
+    of_run = np.repeat(np.arange(len(runs)), [len(run) for run in runs])  # of all hits, as are the next three
+    scores = np.concatenate([run["score"] for run in runs])
+    keys = query_ids.codes.astype(np.int64) * len(doc_ids.categories) + doc_ids.codes
+    starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(of_run, prepend=-1) != 0))
+    contributed = fusion.normalize(scores, starts, depth) if len(scores) else scores
+    ordered = np.sort(keys[ranks_within(scores, starts) <= depth])
     fused = ordered[np.diff(ordered, prepend=-1) > 0]  # without repetitions; np.unique hashes, which is far slower
-    query, document = np.divmod(fused, size)
+    query, document = np.divmod(fused, len(doc_ids.categories))
     values = np.zeros((len(runs), len(fused)))
-    for row, run, of_run in zip(values, runs, keys, strict=True):
-        contributed = contributions(run, fusion, depth)
-        if whole:
-            last = np.zeros(len(query_ids.categories))
-            last[of_run // size] = contributed  # of the hits of a query, the last one's remains
-            row[:] = last[query]
-        places = np.searchsorted(fused, of_run)
-        found = fused.take(places, mode="clip") == of_run
-        row[places[found]] = contributed[found]
+    if fusion.missing == "last":
+        ends = np.append(starts[1:], len(scores)) - 1
+        last = np.zeros((len(runs), len(query_ids.categories)))
+        last[of_run[ends], query_ids.codes[ends]] = contributed[ends]
+        values = last[:, query]
+    places = np.searchsorted(fused, keys)
+    found = fused.take(places, mode="clip") == keys
+    values[of_run[found], places[found]] = contributed[found]
     if weights is not None:
         values *= np.array(weights)[:, None]
     columns = {
@@ -157,22 +162,6 @@ def _concatenated(columns: Sequence[pd.Categorical]) -> pd.Categorical:
     places = np.split(ids.codes, np.cumsum([len(names) for names in known[:-1]]))
     codes = [place[column.codes] for place, column in zip(places, columns, strict=True)]
     return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)
-
-
-def contributions(run: pd.DataFrame, fusion: Fusion, depth: int = DEPTH) -> np.ndarray:
-    """What each hit of a run contributes to its fused score, float64 (hits,)."""
-    scores = run["score"].to_numpy()
-    codes = run["query_id"].cat.codes.to_numpy()
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    return fusion.normalize(scores, starts, depth) if len(scores) else scores
-
-
-def run_digest(run: Path) -> str:
-    """A digest of a run: of its recipe if this package made it, else of its bytes."""
-    if not run.is_file():
-        raise CaiError(f"no run {run}")
-    manifest = artifact.require_if_ours(run)
-    return manifest.digest if manifest else artifact.file_digest(run)
 
 
 def add_latency(own: float, runs: Sequence[Path]) -> float | None:

@@ -1,4 +1,4 @@
-"""Fusion methods. A new one is an entry in FUSIONS, and a test.
+"""Fusion methods. A new one is a function here, and a worked example in tests/fusion/test_fusions.py.
 
 Every method normalizes the scores of each run, query by query, and then adds or multiplies the values that a document
 has in the runs. The candidates of a query are the best `depth` documents of every run.
@@ -6,11 +6,15 @@ has in the runs. The candidates of a query are the best `depth` documents of eve
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+Normalize = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+
 RRF_K = 60  # Cormack et al. 2009
+DEPTH = 100  # default number of documents per query of each run that are fused or reranked
+DEFAULT = "sum"  # the paper's (section 3.3)
 
 
 @dataclass(frozen=True)
@@ -24,44 +28,67 @@ class Fusion:
     best only. "last": `normalize` gets the whole run, in which a candidate has its own value, or else that of the
     query's last hit; 0 if the run has no hit of the query.
 
-    `uses_scores` is false if only ranks count: such a method has no `-exact` hybrids.
+    `uses_scores` is false if only ranks count: such a method has no `-exact` hybrids. `below_0` says what scores below
+    0 do in this method; it ends the warning about a run that has them.
     """
 
     description: str
-    normalize: Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+    normalize: Normalize
     combine: Literal["sum", "product"] = "sum"
     missing: Literal["zero", "last"] = "zero"
     uses_scores: bool = True
+    below_0: str = ""
+
+    def combined(self, values: np.ndarray) -> np.ndarray:
+        """The fused scores, (documents,), of what each run contributes, (runs, documents)."""
+        return (values.sum(axis=0) if self.combine == "sum" else values.prod(axis=0)) + 0.0  # -0 becomes 0
 
 
+FUSIONS: dict[str, Fusion] = {}
+
+
+def fusion(name: str, **properties: Any) -> Callable[[Normalize], Normalize]:
+    """Register a function as the `normalize` of a method. Its docstring describes the method in help and docs."""
+
+    def register(normalize: Normalize) -> Normalize:
+        FUSIONS[name] = Fusion(" ".join((normalize.__doc__ or "").split()), normalize, **properties)
+        return normalize
+
+    return register
+
+
+@fusion("sum", below_0="documents that are missing from it count 0, which is higher; minmax and zscore rank them last")
 def _unchanged(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
+    """sum of the scores"""
     return scores
 
 
-def _nonnegative(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """score - min, where the lowest score of a query, min, is below 0; otherwise the score.
-
-    LaPraDoR multiplies the scores as they are, BM25's and a cosine. Two that are below 0 would have a high product, and
-    with one of them the product would fall as the other score rises.
-    """
-    return scores - np.minimum(_per_hit(np.minimum.reduceat(scores, starts), starts, scores), 0)
-
-
+@fusion("minmax")
 def _minmax(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """(score - min) / (max - min) per query; 1 where all scores of a query are equal."""
+    """sum of the scores scaled to [0, 1] per query"""
     low, high = (_per_hit(extreme.reduceat(scores, starts), starts, scores) for extreme in (np.minimum, np.maximum))
     spread = high - low
     return np.divide(scores - low, spread, out=np.ones_like(scores), where=spread > 0)
 
 
+@fusion("rrf", uses_scores=False)
 def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """1 / (60 + rank)."""
-    return 1 / (RRF_K + _ranks(scores, starts))
+    """reciprocal rank fusion: sum of 1 / (60 + rank)"""
+    return 1 / (RRF_K + ranks_within(scores, starts))
 
 
+@fusion("product", combine="product", below_0="a product subtracts the lowest score of a query")
+def _nonnegative(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
+    """product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0"""
+    # LaPraDoR multiplies the scores as they are, BM25's and a cosine. Two that are below 0 would have a high product,
+    # and with one of them the product would fall as the other score rises.
+    return scores - np.minimum(_per_hit(np.minimum.reduceat(scores, starts), starts, scores), 0)
+
+
+@fusion("zscore", missing="last")
 def _zscore(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """(score - mean) / standard deviation of the query's best `depth` scores; 0 where these are all equal."""
-    best = _ranks(scores, starts) <= depth
+    """sum of (score - mean) / standard deviation, both of the best documents per query"""
+    best = ranks_within(scores, starts) <= depth
     hits = np.add.reduceat(best, starts, dtype=np.int64)
 
     def mean(values: np.ndarray) -> np.ndarray:
@@ -73,7 +100,7 @@ def _zscore(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     return np.divide(centered, deviation, out=np.zeros_like(scores), where=deviation > 0)
 
 
-def _ranks(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def ranks_within(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """The rank of every hit within its query, from 1, (hits,)."""
     return 1 + np.arange(len(scores)) - _per_hit(starts, starts, scores)
 
@@ -81,22 +108,3 @@ def _ranks(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def _per_hit(values: np.ndarray, starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Repeat values per query (queries,) for every hit (hits,)."""
     return np.repeat(values, np.diff(starts, append=len(scores)))
-
-
-FUSIONS = {
-    "sum": Fusion("sum of the scores", _unchanged),
-    "minmax": Fusion("sum of the scores scaled to [0, 1] per query", _minmax),
-    "rrf": Fusion("reciprocal rank fusion: sum of 1 / (60 + rank)", _reciprocal_rank, uses_scores=False),
-    "product": Fusion(
-        "product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0",
-        _nonnegative,
-        combine="product",
-    ),
-    "zscore": Fusion(
-        "sum of (score - mean) / standard deviation, both of the best documents per query",
-        _zscore,
-        missing="last",
-    ),
-}
-DEPTH = 100  # documents per query of each run that are fused or reranked, unless told otherwise
-DEFAULT = "sum"  # the paper's (section 3.3)

@@ -15,14 +15,13 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
+from cai_pyserini.core.trec import read_run, run_digest, run_of, scores_by_query, top, write_run
 from cai_pyserini.encode.queries import Queries
-from cai_pyserini.encode.shards import Matrix, Shard, Vectors
-from cai_pyserini.fusion.fuse import add_latency, run_digest
+from cai_pyserini.fusion.fuse import add_latency
 from cai_pyserini.impact.impacts import impacts_of_index
-from cai_pyserini.search.lucene import LuceneSearcher
-from cai_pyserini.search.search import open_searcher
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.search import open_searcher
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors
 
 PAIRS = 8192  # query-document pairs that are scored at a time
 
@@ -36,12 +35,8 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
 
     `own` is the system's run; `scorer` scores the documents that are missing from it.
     """
-    recipe = {
-        **artifact.made_by(__name__, "beir"),
-        "result": "rescored",
-        "runs": [run_digest(run) for run in (own, *others)],
-        "depth": depth,
-    }
+    inputs = {"runs": [run_digest(run) for run in (own, *others)]}
+    recipe = artifact.recipe("beir", inputs, result="rescored", depth=depth)
 
     def write(path: Path) -> artifact.Stats:
         runs = [read_run(run) for run in (own, *others)]
@@ -57,24 +52,20 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
 
 def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, scorer: Scorer) -> pd.DataFrame:
     """The best `depth` documents per query of all runs, with scores of the system that made `own`."""
-    known = scores_by_query(own)
-    union: dict[str, dict[str, None]] = {}
+    scores, union = scores_by_query(own), Scores()
     for run in (own, *others):
         for query, documents in scores_by_query(top(run, depth)).items():
-            union.setdefault(query, {}).update(dict.fromkeys(documents))
-    missing = {query: [d for d in documents if d not in known.get(query, {})] for query, documents in union.items()}
-    found = scorer({query: documents for query, documents in missing.items() if documents})
-    scores = {query: known.get(query, {}) | found.get(query, {}) for query in union}
+            union.setdefault(query, {}).update(documents)
+    missing = {query: [d for d in documents if d not in scores.get(query, {})] for query, documents in union.items()}
+    for query, found in scorer({query: documents for query, documents in missing.items() if documents}).items():
+        scores.setdefault(query, {}).update(found)
     return run_of({query: [(d, scores[query][d]) for d in documents] for query, documents in union.items()})
 
 
 def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Scorer:
-    """A scorer with BM25 in an index of text."""
-
     def score(candidates: Candidates) -> Scores:
         searcher = open_searcher(index, k1, b)
-        if not isinstance(searcher, LuceneSearcher):
-            raise CaiError(f"{index} is not an index of text")
+        assert isinstance(searcher, LuceneSearcher)
         scores = {query: searcher.scores(topics[query], ids) for query, ids in candidates.items()}
         searcher.close()
         return scores
@@ -95,8 +86,6 @@ def impact_scorer(index: Path, vectors: Path, words: Path, expansion: Path, quer
 
 
 def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
-    """A scorer with dot products of dense vectors."""
-
     def score(candidates: Candidates) -> Scores:
         return vector_scores(candidates, list(queries.topics), queries.encoded.vectors, Vectors(vectors))
 

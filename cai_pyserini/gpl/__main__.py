@@ -1,15 +1,12 @@
-from collections.abc import Sequence
-
 from cai_pyserini.core import terminal
-from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import parse
+from cai_pyserini.core.packages import require_trainer
+from cai_pyserini.core.settings import Argv, parse
 from cai_pyserini.gpl.settings import GplSettings
-from cai_pyserini.trainer.__main__ import PACKAGES
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(GplSettings, argv, "python -m cai_pyserini.gpl")
-    require_modules(PACKAGES, "trainer")
+    require_trainer()
 
     from cai_pyserini.gpl.gpl import gpl
 

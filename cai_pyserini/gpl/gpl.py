@@ -10,18 +10,17 @@ from math import ceil
 from pathlib import Path
 
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.plan import run
+from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.gpl.settings import GplSettings
-from cai_pyserini.trainer import generate
-from cai_pyserini.trainer.dense import DenseTraining
 from cai_pyserini.trainer.examples import count
-from cai_pyserini.trainer.mine import mine
-from cai_pyserini.trainer.pairs import PairTraining
-from cai_pyserini.trainer.score import score
+from cai_pyserini.trainer.files import mine, score
+from cai_pyserini.trainer.generate import STAGE, generate
+from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import (
     DenseSettings,
     GenerateSettings,
@@ -30,7 +29,6 @@ from cai_pyserini.trainer.settings import (
     SpladeSettings,
     load_step,
 )
-from cai_pyserini.trainer.splade import SpladeTraining
 from cai_pyserini.trainer.training import require_one_gpu, total_steps
 
 TRAINING = {"batch_size": 24, "max_steps": 140_000, "warmup": 0.00714, "max_document_length": 350}  # Appendix D
@@ -39,69 +37,40 @@ TRAINING = {"batch_size": 24, "max_steps": 140_000, "warmup": 0.00714, "max_docu
 def gpl(settings: GplSettings) -> Path:
     """Write the adapted checkpoint."""
     require_one_gpu(settings.device)
-    folder = settings.output.with_name(f"{settings.output.name}.steps")
-    common = {"seed": settings.seed, "device": settings.device}
+    folder, device = settings.output.with_name(f"{settings.output.name}.steps"), settings.device
     encoders = [load_encoder(spec) for spec in (settings.base, *settings.retrievers)]
-    generation = load_step(
-        GenerateSettings,
-        settings.generate,
-        common | {"collection": settings.collection, "generator": settings.generator, "output": folder / "generated"},
-    )
-    training = _training(settings, encoders[0], common | {"data": folder / "train.jsonl"})
-
+    common = {"seed": settings.seed, "device": device}
+    fixed = {"collection": settings.collection, "generator": settings.generator, "output": folder / "generated"}
+    generation = load_step(GenerateSettings, settings.generate, common | fixed)
+    fixed = {"base": settings.base, "output": settings.output, "data": folder / "train.jsonl", "loss": "margin-mse"}
+    kind: type[DenseSettings | SpladeSettings] = DenseSettings if encoders[0].kind == "dense" else SpladeSettings
+    training = load_step(kind, settings.train, common | fixed, TRAINING)
     for encoder in encoders:
-        Encoder(encoder, settings.device).require_loadable("documents", "queries")
-    training.require_positions()
-    generated = generate.generate(generation)
-    runs = [_search(generated, encoder, folder, settings.device) for encoder in encoders]
-    queries = artifact.require(generated, generate.STAGE).stats["queries"]
-    mined = mine(
-        MineSettings(
-            collection=str(generated),
-            runs=runs,
-            output=folder / "negatives.jsonl",
-            depth=settings.depth,
-            negatives=_negatives(training, queries, settings.depth * len(runs)),
-            seed=settings.seed,
-        )
-    )
-    count(mined, margins=False, negatives=training.settings.negatives)  # before hours of scoring
-    score(
-        ScoreSettings(
-            data=mined,
-            cross_encoder=settings.cross_encoder,
-            output=folder / "train.jsonl",
-            device=settings.device,
-        )
-    )
-    return training.run()
+        Encoder(encoder, device).require_loadable("documents", "queries")
+    base_encoder(training)
+
+    generated = generate(generation)
+    runs = [_search(generated, encoder, folder, device) for encoder in encoders]
+    negatives = _negatives(training, artifact.require(generated, STAGE).stats["queries"], settings.depth * len(runs))
+    drawn = {"negatives": negatives, "depth": settings.depth, "seed": settings.seed}
+    fixed = {"collection": str(generated), "runs": runs, "output": folder / "negatives.jsonl"}
+    mined = mine(load_step(MineSettings, None, fixed | drawn))
+    count(mined, margins=False, negatives=training.negatives)  # before hours of scoring
+    score(ScoreSettings(data=mined, cross_encoder=settings.cross_encoder, output=training.data, device=device))
+    return train(training)
 
 
-def _training(settings: GplSettings, base: EncoderConfig, fixed: dict[str, object]) -> PairTraining:
-    fixed |= {"base": settings.base, "output": settings.output, "loss": "margin-mse"}
-    if base.kind == "dense":
-        return DenseTraining(load_step(DenseSettings, settings.train, fixed, TRAINING))
-    return SpladeTraining(load_step(SpladeSettings, settings.train, fixed, TRAINING))
-
-
-def _negatives(training: PairTraining, queries: int, candidates: int) -> int:
+def _negatives(settings: DenseSettings | SpladeSettings, queries: int, candidates: int) -> int:
     """How many negatives each query needs so that no pair is seen twice in the training, if there are enough."""
-    settings = training.settings
     pairs = settings.batch_size * settings.accumulate * total_steps(settings, queries) * settings.negatives
     negatives = min(candidates, max(1, ceil(pairs / queries)))
     return negatives + -negatives % settings.negatives
 
 
 def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) -> Path:
-    """The run of an encoder for the generated queries."""
     name = "dense" if encoder.kind == "dense" else "splade" if encoder.query == "splade" else "splade-doc"
-    experiment = Experiment(
-        collection=load_index_config(str(generated)),
-        encoder=encoder,
-        output=folder / "runs" / encoder.name,
-        split="train",
-        device=device,
-        dense=encoder,
-    )
-    run(experiment, [name])
-    return experiment.layout.run(parse_system(name))
+    collection, system = load_index_config(str(generated)).replace(split="train"), parse_system(name)
+    experiment = Experiment(collection=collection, encoder=encoder, device=device, dense=encoder)
+    run = RunFolder(folder / "runs" / encoder.name, experiment)
+    steps.run(plan(run, [system]))
+    return run.run(system)

@@ -1,8 +1,7 @@
 """The settings of GPL; those of single steps can be given in YAML files."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
-from cai_pyserini.adapt.settings import CROSS_ENCODER, GENERATOR, OUTPUT
 from cai_pyserini.core.flags import COLLECTION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.trainer.settings import CONFIG, ONE_GPU
@@ -14,7 +13,7 @@ class GplSettings(Settings):
     If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.gpl --collection scifact --base splade-tiny --retrievers minilm "
         "--generator BeIR/query-gen-msmarco-t5-base-v1 --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 "
         "--output models/gpl"
@@ -22,9 +21,9 @@ class GplSettings(Settings):
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     base: str = flag(help="encoder to adapt, SPLADE or dense")
-    generator: str = flag(help=GENERATOR)
-    cross_encoder: str = flag(help=CROSS_ENCODER)
-    output: AnyPath = OUTPUT
+    generator: str = flag(help="a query generator, such as BeIR/query-gen-msmarco-t5-base-v1")
+    cross_encoder: str = flag(help="a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
+    output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
     retrievers: list[str] = flag([], "further encoders, besides the base, that retrieve negatives, such as minilm")
     depth: int = flag(50, "draw negatives from this many best documents of each retriever", ge=1)
     generate: AnyPath | None = flag(None, "YAML file with settings for query generation")

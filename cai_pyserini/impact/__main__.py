@@ -1,9 +1,6 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
 CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of the encoder's settings
 
@@ -11,15 +8,12 @@ CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of
 class ImpactSettings(Settings):
     """Weight raw vectors with IDF and quantize them to integer impacts, as JSON vectors for Lucene."""
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
-    )
+    example = "python -m cai_pyserini.impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
     vectors: PathOrUrl = VECTORS
     encoder: str = flag(help="encoder that the vectors were made with")
     output: PathOrUrl = OUTPUT_OR_URL
     idf: str | None = flag(
-        None,
-        f"folder written by the idf stage, {OR_URL} (default: the encoder's; if it has none, no weighting)",
+        None, f"folder written by the idf stage, {OR_URL} (default: the encoder's; if it has none, no weighting)"
     )
     idf_power: float | None = flag(
         None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0
@@ -38,12 +32,11 @@ class ImpactSettings(Settings):
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
-        None, "prune SPLADE's part of documents to this many impacts each, the largest (default: the encoder's)", ge=1
+        None, "keep only this many of SPLADE's impacts per document, the largest (default: the encoder's)", ge=1
     )
     keep_mass: float | None = flag(
         None,
-        "prune SPLADE's part of documents to the largest impacts that have this share of their sum (default: the "
-        "encoder's)",
+        "keep only SPLADE's largest impacts of a document that have this share of their sum (default: the encoder's)",
         gt=0,
         le=1,
     )
@@ -57,15 +50,15 @@ class ImpactSettings(Settings):
     threads: int = THREADS
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(ImpactSettings, argv, "python -m cai_pyserini.impact")
 
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.encode.shards import Vectors
     from cai_pyserini.impact.bm25 import Bm25
     from cai_pyserini.impact.impacts import write_impacts
     from cai_pyserini.impact.quantization import loss_text
+    from cai_pyserini.vectors.shards import Vectors
 
     changes = settings.model_dump(include=CHANGES, exclude_none=True)
     bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha, settings.expansion) if settings.words else None

@@ -1,4 +1,4 @@
-"""BM25 as vectors: what the counts of the words stage are worth, exactly as in Lucene.
+"""BM25 as vectors: the weights that Lucene would give to the counts of the words stage.
 
     weight = idf * tf / (tf + k1 * (1 - b + b * length / average length)),   idf = ln(1 + (N - df + 0.5) / (df + 0.5))
 
@@ -12,26 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.lines import Lines
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.shards import Shard, Vectors
+from cai_pyserini.vectors.shards import Shard, Vectors
 
-NEAR = 0.5  # of the weights of the expand stage, which are about as spread as BM25's
-EXACT = 24  # lengths below it, and their distance from the coded values, in Lucene's SmallFloat.intToByte4
-
-
-class Span(NamedTuple):
-    """A span of a document, and how often each of its words occurs in it."""
-
-    text: str
-    words: dict[str, int]
+NEAR = 0.5  # factor on the weights of near words, whose spread is about that of BM25's
+EXACT = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
 
 
 @dataclass(frozen=True)
@@ -53,21 +44,21 @@ class Bm25:
 
     @cached_property
     def near(self) -> Vectors | None:
-        """The weights of words near documents. Raises CaiError for those of other counts."""
+        """The weights of words near documents. Raises CaiError if they were made from other counts."""
         near = Vectors(self.expansion, "expand") if self.expansion else None
-        if near and near.manifest.recipe["counts"] != self.counts.manifest.digest:
+        if near and near.manifest.stats["words"] != self.counts.manifest.digest:
             raise CaiError(f"{self.expansion} was not made from {self.folder}: expand these words")
         return near
 
     @cached_property
     def words(self) -> Sequence[str]:
         """The words, in the order of the columns."""
-        return Lines(self.folder / "words.txt")
+        return jsonl.Lines(self.folder / "words.txt")
 
     @property
-    def spans(self) -> list[Span]:
-        """Spans of documents, which stand in for queries."""
-        return [Span(line["text"], line["words"]) for _, line in jsonl.read(self.folder / "spans.jsonl", ["text"])]
+    def spans(self) -> list[tuple[str, dict[str, int]]]:
+        """Spans of documents, which stand in for queries, each with its words and how often they occur."""
+        return [(line["text"], line["words"]) for _, line in jsonl.read(self.folder / "spans.jsonl", ["text"])]
 
     @cached_property
     def _statistics(self) -> tuple[np.ndarray, float]:
@@ -86,9 +77,7 @@ class Bm25:
         return map(self.shard, range(self.counts.shards))
 
     def shard(self, number: int) -> Shard:
-        """The weights of a shard."""
-        near = self.near  # which says where they are not of these counts
-        counts = self.counts.shard(number)
+        near, counts = self.near, self.counts.shard(number)
         weights = self.weights(counts.vectors)
         return Shard(counts.ids, weights + NEAR * near.shard(number).vectors if near else weights)
 
@@ -102,7 +91,7 @@ class Bm25:
 
 
 def stored_lengths(lengths: np.ndarray) -> np.ndarray:
-    """The lengths that Lucene reads for documents of these lengths: it stores them in a byte."""
+    """The lengths that Lucene scores documents of these lengths with: it stores them in a byte."""
     return _LENGTHS[np.searchsorted(_LENGTHS, lengths, side="right") - 1]
 
 

@@ -6,62 +6,167 @@ used, so that the Pyserini plugin can encode queries, and further documents, in 
 Joint impacts also hold the BM25 weights of words, quantized with a range of their own; a word's name begins with
 `bm25:`. The query balances both (encode.queries), so that one search has the score alpha * BM25 + SPLADE. Pruning
 leaves the words as they are: they are few, and how much their impacts weigh beside SPLADE's depends on the query.
+Unless it is given, alpha is estimated without labels:
+
+    alpha = mean over queries of deviation(SPLADE's best scores) / mean over queries of deviation(BM25's best scores)
+
+which brings both to one scale. Queries are spans of documents; the best scores are 100 per query; BM25's are without
+expansion. (The mean of the ratios would be no estimate: it explodes on a query that matches a handful of documents.)
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from scipy.sparse import csr_matrix
+import numpy as np
+from scipy.sparse import csr_matrix, hstack
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Vectors
-from cai_pyserini.idf.idf import idf_weights
-from cai_pyserini.impact.alpha import estimate_alpha
+from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.quantization import QuantizationLoss
-from cai_pyserini.impact.shards import Impacts, Terms, other_documents
-from cai_pyserini.impact.weighting import weighted
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
+from cai_pyserini.models.idf import idf_digest, idf_weights
+from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.vectors.shards import Shard, Vectors
 
-LEAST_SHARDS = 4  # per process: to start one takes longer than to write one shard
+LEAST_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard
+BEST = 100  # best documents per query that alpha is estimated with
+
+
+class Written(NamedTuple):
+    """A shard that has been written."""
+
+    number: int
+    documents: int
+    nonzeros: int
+    loss: np.ndarray  # Quantizer.loss
+
+
+class Terms(Sequence[str]):
+    """The columns of impacts: the tokens of a vocabulary, and then words, which can be millions."""
+
+    def __init__(self, tokens: Sequence[str], words: Sequence[str]):
+        self._tokens, self._words = tokens, words
+
+    def __len__(self) -> int:
+        return len(self._tokens) + len(self._words)
+
+    def __getitem__(self, column: Any) -> Any:
+        word = range(len(self))[column] - len(self._tokens)
+        return self._tokens[column] if word < 0 else WORD + self._words[word]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._tokens
+        yield from (WORD + word for word in self._words)
+
+
+@dataclass(frozen=True)
+class Impacts:
+    """The impacts of a collection, as `config`, an encoder.yaml of the impact stage, says; with `bm25`, joint ones.
+
+    Iterating yields int32 impacts (documents, columns), shard by shard; the columns are `terms`: the tokens of the
+    vocabulary, and then the words. `weights` are the IDF of the tokens.
+    """
+
+    vectors: Vectors
+    config: EncoderConfig
+    terms: Terms
+    weights: np.ndarray | None
+    bm25: Bm25 | None = None
+
+    @property
+    def quantizer(self) -> Quantizer:
+        return Quantizer.of(self.config.bits, self.config.range or 1.0)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return (self.shard(number)[0] for number in range(self.vectors.shards))
+
+    def shard(self, number: int) -> tuple[Shard, np.ndarray]:
+        """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
+        shard = self.vectors.shard(number)
+        weights = weighted(shard.vectors, self.weights)
+        impacts = self.quantizer.impacts(weights, shard.ids)
+        loss = self.quantizer.loss(weights, impacts)
+        impacts = prune(impacts, self.config)
+        if self.bm25 and (joint := self.config.joint):
+            words = self.bm25.shard(number)
+            if words.ids != shard.ids:
+                raise _other_documents(self.vectors, self.bm25)
+            of_words = Quantizer.of(joint.bits, joint.range).impacts(words.vectors, words.ids)
+            impacts = hstack([impacts, of_words], format="csr")
+        return Shard(shard.ids, impacts), loss
+
+    def queries(self, queries: Queries) -> csr_matrix:
+        """Query weights (queries, columns), in the order of the topics."""
+        encoded: dict[str, Any] = queries.for_search(self.config.query_scale)[0]
+        return term_matrix(encoded.values(), self.terms)
+
+    def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
+        for number in numbers:
+            shard, loss = self.shard(number)
+            with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(json_vectors(shard.ids, shard.vectors, self.terms))
+            yield Written(number, len(shard.ids), int(np.count_nonzero(shard.vectors.data)), loss)
+
+
+def term_matrix(texts: Collection[Mapping[str, int]], terms: Sequence[str]) -> csr_matrix:
+    """Weights of terms, as float32 (texts, terms); terms that are not in `terms` are left out."""
+    used = {term for text in texts for term in text}
+    columns = {term: column for column, term in enumerate(terms) if term in used}
+    entries = [(row, columns[t], n) for row, text in enumerate(texts) for t, n in text.items() if t in columns]
+    rows, indices, weights = np.array(entries, np.int64).reshape(-1, 3).T
+    return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(texts), len(terms)))
+
+
+def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) -> list[str]:
+    """One JSON line per row, with its newline; terms are in vocabulary order."""
+    names = {column: json.dumps(terms[column], ensure_ascii=False) for column in np.unique(impacts.indices).tolist()}
+    lines = []
+    for row, id in enumerate(ids):
+        entries = slice(impacts.indptr[row], impacts.indptr[row + 1])
+        pairs = zip(impacts.indices[entries].tolist(), impacts.data[entries].tolist(), strict=True)
+        vector = ", ".join([f"{names[column]}: {value}" for column, value in pairs])
+        lines.append(f'{{"id": {json.dumps(id)}, "contents": "", "vector": {{{vector}}}}}\n')
+    return lines
 
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
-    """The impacts of vectors, and of words, as an encoder.yaml of this stage says."""
-    require_encoded_with(vectors, config)
-    tokenizer = Tokenizer(checkpoint_folder(config))
-    terms = Terms(tokenizer.terms, bm25.words if bm25 else (), WORD)
+    """The impacts of vectors and words with the settings of an encoder.yaml that this stage has written."""
+    tokenizer = Encoder(config).tokenizer
+    terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
 
 
 def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
-    """Raise CaiError if documents were encoded with another checkpoint than an encoder's, or with other settings."""
-    recipe = vectors.manifest.recipe
-    if checkpoint_digest(checkpoint_folder(config)) != recipe["checkpoint"]:
+    """Raise CaiError if documents were encoded with another checkpoint or other settings than an encoder's."""
+    used = vectors.encoder
+    if Encoder(config).digest != used["checkpoint"]:
         raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
-    for setting, used in (("max_document_length", recipe["max_length"]), ("overlap", recipe["overlap"])):
-        if (own := getattr(config, setting)) != used:
+    for setting, value in (("max_document_length", used["max_length"]), ("overlap", used["overlap"])):
+        if (own := getattr(config, setting)) != value:
             raise CaiError(
-                f"{vectors.folder} was encoded with {setting} {used}, but {config.name} has {own}: set {used} in its "
+                f"{vectors.folder} was encoded with {setting} {value}, but {config.name} has {own}: set {value} in its "
                 "YAML, or encode the documents again"
             )
 
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
-    """The impacts of an index, made again from the vectors and, for a joint one, the words and expansion behind it."""
-    config = load_encoder(str(index))
-    return open_impacts(Vectors(vectors), config, bm25_of_index(config, words, expansion))
+    """The impacts of an index, made again from its vectors and, if it is joint, its words and expansion."""
+    raw, config = Vectors(vectors), load_encoder(str(index))
+    require_encoded_with(raw, config)
+    return open_impacts(raw, config, bm25_of_index(config, words, expansion))
 
 
 def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
-    """The words of a joint index, whose encoder is `config`, with its parameters of BM25; None of another index."""
+    """The words of the joint index whose encoder is `config`, with its parameters of BM25; None if it is not joint."""
     joint = config.joint
     return Bm25(words, joint.k1, joint.b, expansion=expansion if joint.expanded else None) if joint else None
 
@@ -76,61 +181,101 @@ def write_impacts(
 ) -> Path:
     """Write the impacts of a collection as JSON vectors, one file per shard; with `bm25`, joint ones.
 
-    `encoder` encodes the spans that alpha is estimated with; it is that of the vectors, and only needed to share a
-    loaded model. At most `threads` processes write, 0: one per processor. Raises CaiError for dense vectors, for
-    vectors of another encoder, and for words of other documents.
+    `encoder`, that of the vectors, encodes the spans that alpha is estimated with; give one that has its model loaded.
+    At most `threads` processes write; 0 means one per processor. Raises CaiError for dense vectors, for vectors of
+    another encoder, and for words of other documents.
     """
-    recipe = {
-        **artifact.made_by(__name__, "impact"),
+    if vectors.kind == "dense":
+        raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
+    require_encoded_with(vectors, config)
+    inputs = {
         "vectors": vectors.manifest.digest,
-        "checkpoint": vectors.manifest.recipe["checkpoint"],
-        "idf": artifact.require(config.idf_folder, "idf").digest if config.idf_folder else None,
-        "encoder": config.model_dump(exclude={"name", "checkpoint", "revision", "idf", "source"}),  # its encoder.yaml
-        "bm25": bm25 and [bm25.counts.manifest.digest, bm25.k1, bm25.b, bm25.alpha],
+        "idf": idf_digest(config.idf_folder),
+        "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }
+    words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha} if bm25 else {}
+    recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
 
     def write(folder: Path) -> artifact.Stats:
-        if vectors.kind == "dense":
-            raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
-        require_encoded_with(vectors, config)
+        impacts = open_impacts(vectors, config, bm25)
         if bm25 and (len(bm25.counts), bm25.counts.shards) != (len(vectors), vectors.shards):
-            raise other_documents(vectors, bm25)
-        weights = idf_weights(config, vectors.vocabulary)
-        largest = config.range or _largest((weighted(s.vectors, weights) for s in vectors), vectors.folder)
+            raise _other_documents(vectors, bm25)
+        largest = config.range or _largest((weighted(s.vectors, impacts.weights) for s in vectors), vectors.folder)
         used = config.replace(range=largest, joint=None)
         if bm25:
-            alpha = estimate_alpha(vectors, weights, bm25, encoder or Encoder(config))
+            alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
             largest = _largest((shard.vectors for shard in bm25.shards()), bm25.folder)
             used = used.replace(
                 joint=Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, expanded=bm25.near is not None)
             )
-        impacts = open_impacts(vectors, used, bm25)
+        impacts = replace(impacts, config=used)
         count = processes_for(vectors.shards, LEAST_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
             written = sorted(progress(shards, vectors.shards, f"impacts {output.name}", "shard"))
         artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
-        loss = QuantizationLoss(impacts.quantizer)
-        for shard in written:
-            loss.update(shard.loss)
-        artifact.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
+        files.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
         return {
             "vectors": len(vectors),
             "shards": vectors.shards,
             "nonzeros": sum(shard.nonzeros for shard in written),
             "document_scale": impacts.quantizer.scale,
-            "loss": loss.stats(),
+            "loss": loss_stats(sum((shard.loss for shard in written), np.zeros(5))),
             "alpha": used.joint and used.joint.alpha,
-            "settings": used.document_settings,
+            "checkpoint": vectors.encoder["checkpoint"],
+            "settings": used.shaping("vectors", "impacts", defaults=True),
         }
 
-    return artifact.make(output, recipe, write)
+    stats = artifact.require(artifact.make(output, recipe, write), "impact").stats
+    joint = stats["alpha"] and Joint(alpha=stats["alpha"], **stats["settings"]["joint"])
+    used = config.replace(range=stats["settings"]["range"], joint=joint)
+    artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # settings of queries may be others
+    return output
+
+
+def _other_documents(vectors: Vectors, bm25: Bm25) -> CaiError:
+    return CaiError(f"{vectors.folder} and {bm25.folder} have different documents: count the words again")
 
 
 def _largest(vectors: Iterable[csr_matrix], folder: Path) -> float:
-    """The largest weight of a collection. Raises CaiError where there is none."""
+    """The largest weight of a collection. Raises CaiError if there is none."""
     largest = max(float(matrix.data.max(initial=0)) for matrix in vectors)
     if not largest > 0:
         raise CaiError(f"{folder}: no document has any weight; is this a SPLADE checkpoint?")
     return largest
+
+
+def estimate_alpha(
+    vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
+) -> dict[Representation, float]:
+    """Alpha for both representations of queries, from raw vectors and their IDF `weights` (vocabulary,).
+
+    Raises CaiError if documents are too short to have spans, or too few.
+    """
+    spans = [(text, words) for text, words in bm25.spans if words]
+    kinds: list[Representation] = ["splade", "bow"]
+    if bm25.alpha is not None:
+        return dict.fromkeys(kinds, bm25.alpha)
+    if not spans:
+        raise CaiError(f"{bm25.folder}: the documents are too short to estimate alpha from them: give --alpha")
+    queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
+    words = term_matrix([counts for _, counts in spans], bm25.words)
+    bm25 = replace(bm25, expansion=None)
+    best: dict[str, np.ndarray] = {kind: np.zeros((len(spans), 0)) for kind in (*kinds, "bm25")}
+    bar = progress(vectors, vectors.shards, "alpha", "shard")
+    for shard, of_words in zip(bar, bm25.shards(), strict=True):
+        documents = weighted(shard.vectors, weights)
+        for kind, matrix in queries.items():
+            best[kind] = _merge(best[kind], matrix @ documents.T)
+        best["bm25"] = _merge(best["bm25"], words @ of_words.vectors.T)
+    deviations = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
+    if not all(deviations.values()):
+        raise CaiError(f"{bm25.folder}: the documents are too few to estimate alpha from them: give --alpha")
+    return {kind: round(deviations[kind] / deviations["bm25"], 4) for kind in kinds}
+
+
+def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:
+    """The best scores of each query so far (queries, at most BEST), and of a shard (queries, documents)."""
+    every = np.hstack([best, scores.toarray()])
+    return every if every.shape[1] <= BEST else np.partition(every, -BEST, axis=1)[:, -BEST:]

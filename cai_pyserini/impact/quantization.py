@@ -1,4 +1,4 @@
-"""Quantization: weights -> integer impacts.
+"""Weights -> integer impacts: IDF weighting (Iida & Okazaki 2022, equation 6), quantization, static pruning.
 
     impact = round(weight * document_scale),   document_scale = (2 ** bits - 1) / range
 
@@ -11,8 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.finite import first_not_finite
+from cai_pyserini.vectors.rows import largest, largest_of_mass
+
+
+def weighted(vectors: csr_matrix, weights: np.ndarray | None) -> csr_matrix:
+    """Multiply every row of (documents, vocabulary) by `weights` (vocabulary,); None leaves it unchanged."""
+    if weights is None:
+        return vectors
+    data = vectors.data * weights[vectors.indices]
+    return csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape)
 
 
 @dataclass(frozen=True)
@@ -40,45 +50,39 @@ class Quantizer:
         impacts.eliminate_zeros()
         return impacts
 
+    def loss(self, weights: csr_matrix, impacts: csr_matrix) -> np.ndarray:
+        """The loss from quantization, as sums that add up over shards: squared error, squared weights, and the numbers
+        of entries, dropped ones and clipped ones."""
+        difference = weights - impacts / self.scale
+        clipped = weights.data * self.scale >= 2**self.bits - 0.5
+        squares = (np.square(difference.data).sum(), np.square(weights.data, dtype=np.float64).sum())
+        return np.array([*squares, weights.nnz, weights.nnz - impacts.nnz, clipped.sum()], np.float64)
 
-class QuantizationLoss:
-    """The loss from quantization, summed over shards: squared error, and dropped and clipped entries."""
 
-    def __init__(self, quantizer: Quantizer):
-        self.quantizer = quantizer
-        self._error = self._square = 0.0
-        self._entries = self._dropped = self._clipped = 0
-
-    def add(self, weights: csr_matrix, impacts: csr_matrix) -> None:
-        """Add one shard."""
-        difference = weights - impacts / self.quantizer.scale
-        self._error += float(np.square(difference.data).sum())
-        self._square += float(np.square(weights.data, dtype=np.float64).sum())
-        self._entries += weights.nnz
-        self._dropped += weights.nnz - impacts.nnz
-        self._clipped += int((weights.data * self.quantizer.scale >= 2**self.quantizer.bits - 0.5).sum())
-
-    def update(self, other: "QuantizationLoss") -> None:
-        """Add the loss of other shards."""
-        self._error += other._error
-        self._square += other._square
-        self._entries += other._entries
-        self._dropped += other._dropped
-        self._clipped += other._clipped
-
-    def stats(self) -> dict[str, float]:
-        """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
-        entries = max(self._entries, 1)
-        return {
-            "relative_error": float(np.sqrt(self._error / self._square)) if self._square else 0.0,
-            "dropped": self._dropped / entries,
-            "clipped": self._clipped / entries,
-        }
+def loss_stats(sums: np.ndarray) -> dict[str, float]:
+    """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
+    error, square, entries, dropped, clipped = sums.tolist()
+    return {
+        "relative_error": float(np.sqrt(error / square)) if square else 0.0,
+        "dropped": dropped / max(entries, 1),
+        "clipped": clipped / max(entries, 1),
+    }
 
 
 def loss_text(loss: dict[str, float]) -> str:
-    """QuantizationLoss.stats in words."""
     return (
         f"relative error {loss['relative_error']:.2%}, {loss['dropped']:.2%} of the entries became 0, "
         f"{loss['clipped']:.2%} were clipped to the range"
     )
+
+
+def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:
+    """The largest impacts (documents, vocabulary) of each document, by keep_mass and keep_terms (Lassance et al. 2023).
+
+    Small impacts make up most of an index and little of its scores. Those that remain are unchanged.
+    """
+    if config.keep_mass is not None:
+        impacts = largest_of_mass(impacts, config.keep_mass)
+    if config.keep_terms is not None:
+        impacts = largest(impacts, config.keep_terms)
+    return impacts

@@ -1,9 +1,8 @@
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, NO_RAW, OR_URL, THREADS, VECTORS, Sharded
-from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
 
 OUTPUT = flag(help=f"output folder, the index, {OR_URL}")
 
@@ -14,7 +13,7 @@ class ImpactIndex(Sharded):
     With --shard-num, index one shard of those from the impact stage; search takes all shards as one index.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
+    example = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
     input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
     output: PathOrUrl = OUTPUT
     collection: str | None = flag(
@@ -31,7 +30,7 @@ class Bm25Index(Sharded):
     With --shard-num, index one shard of it; search takes all shards as one index.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.index bm25 --collection hpo --output index"
+    example = "python -m cai_pyserini.index bm25 --collection hpo --output index"
     collection: str = COLLECTION
     output: PathOrUrl = OUTPUT
     threads: int = THREADS
@@ -44,47 +43,38 @@ class Bm25Index(Sharded):
 class DenseIndex(Settings):
     """Index dense vectors with Faiss."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.index dense --vectors vectors --output index"
+    example = "python -m cai_pyserini.index dense --vectors vectors --output index"
     vectors: PathOrUrl = VECTORS
     output: PathOrUrl = OUTPUT
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     kinds: Mapping[str, type[Settings]] = {"impact": ImpactIndex, "bm25": Bm25Index, "dense": DenseIndex}
     settings: ImpactIndex | Bm25Index | DenseIndex = parse(
         kinds, argv, "python -m cai_pyserini.index", "Write an index that Pyserini opens."
     )
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collection.readers import load_collection
     from cai_pyserini.core import artifact
-    from cai_pyserini.core.config import load_index_config
 
     if isinstance(settings, ImpactIndex):
         from cai_pyserini.index.impact import index_impacts
 
-        collection = open_collection(load_index_config(settings.collection)) if settings.collection else None
-        index_impacts(
-            settings.input, settings.output, collection, settings.threads, settings.shard_id, settings.shard_num
-        )
+        collection = load_collection(settings.collection) if settings.collection else None
+        shard = settings.shard_id, settings.shard_num
+        index_impacts(settings.input, settings.output, collection, settings.threads, *shard)
     elif isinstance(settings, DenseIndex):
-        from cai_pyserini.encode.shards import Vectors
         from cai_pyserini.index.dense import index_dense
+        from cai_pyserini.vectors.shards import Vectors
 
         index_dense(Vectors(settings.vectors), settings.output)
     else:
         from cai_pyserini.index.bm25 import index_bm25
 
-        generated = open_collection(load_index_config(settings.generated)) if settings.generated else None
-        collection = open_collection(load_index_config(settings.collection))
-        index_bm25(
-            collection,
-            settings.output,
-            settings.threads,
-            generated,
-            not settings.no_raw,
-            settings.shard_id,
-            settings.shard_num,
-        )
+        generated = load_collection(settings.generated) if settings.generated else None
+        collection = load_collection(settings.collection)
+        shard = settings.shard_id, settings.shard_num
+        index_bm25(collection, settings.output, settings.threads, generated, not settings.no_raw, *shard)
     stats = artifact.require(settings.output, "index").stats
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
     print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s")

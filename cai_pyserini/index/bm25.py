@@ -2,22 +2,36 @@
 
 import os
 import re
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from itertools import batched, islice
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core import artifact, files, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.index.generated import queries_of_documents
-from cai_pyserini.index.raw import raw_json
-from cai_pyserini.index.shards import shard_recipe
+from cai_pyserini.index.shards import shard_settings
+from cai_pyserini.index.writer import raw_json
 
 HEAP = "2g"
 BUFFER_MB = "512"  # Lucene's indexing buffer
-FILE_DOCUMENTS = 20_000  # per file that Anserini reads; each is a unit of work for its threads
+FILE_DOCUMENTS = 20_000  # documents per file that Anserini reads; a file is a unit of work for its threads
+GENERATED = "train"  # split of the qrels of generated queries
+TABLES = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE queries (place TEXT, id TEXT, text TEXT);
+CREATE TABLE judged (place TEXT, query TEXT, document TEXT)"""
+INDEXES = "CREATE INDEX ids ON queries (id); CREATE INDEX documents ON judged (document)"
+TWICE = """
+SELECT (SELECT place FROM queries WHERE id = every.id ORDER BY rowid LIMIT 1 OFFSET 1), id
+FROM queries AS every GROUP BY id HAVING count(*) > 1 LIMIT 1"""
+UNKNOWN = "SELECT judged.place, query FROM judged LEFT JOIN queries ON id = query WHERE id IS NULL LIMIT 1"
+OF_DOCUMENT = """
+SELECT DISTINCT queries.rowid, text FROM judged JOIN queries ON id = query
+WHERE document = ? AND text <> '' ORDER BY queries.rowid"""
 
 
 def index_bm25(
@@ -33,29 +47,30 @@ def index_bm25(
 
     Positions and document vectors are stored (for RM3), and, with `raw`, the documents. `generated` is a collection of
     generated queries, which are appended to the documents that its qrels assign them to (docT5query, Nogueira & Lin
-    2019). With `shard_num`, only the documents whose number modulo `shard_num` is `shard_id`, of which there has to be
-    one.
+    2019). With `shard_num`, only the documents whose number modulo `shard_num` is `shard_id`. Raises CaiError if there
+    are none.
     """
     documents = collection.fingerprint("documents")
-    recipe = {**artifact.made_by(__name__, "index"), "kind": "bm25", "documents": documents, "raw": raw}
-    recipe |= shard_recipe(shard_id, shard_num)
-    if generated:
-        recipe["generated"] = [generated.fingerprint(part) for part in ("queries", "train")]
+    inputs = {
+        "documents": documents,
+        "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
+    }
+    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **shard_settings(shard_id, shard_num))
 
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
         staging.mkdir()
         appended = queries_of_documents(generated, folder / "generated") if generated else None
         count = _stage_json(collection, staging, appended or (lambda id: []), shard_id, shard_num)
-        artifact.remove(folder / "generated")
+        files.remove(folder / "generated")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
         indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw)
-        artifact.remove(staging)
+        files.remove(staging)
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
         index.rmdir()
-        return {"documents": indexed, "bytes": artifact.folder_bytes(folder)}
+        return {"kind": "bm25", "raw": raw, "documents": indexed, "bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 
@@ -78,13 +93,8 @@ def _stage_json(
 def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool) -> int:
     """Run IndexCollection on `count` documents and return how many it indexed: all but the empty ones."""
     java = jvm.find_java()
-    command = [
-        java.command,
-        *jvm.options(java, HEAP),
-        "-cp",
-        str(jvm.anserini_jar()),
-        "io.anserini.index.IndexCollection",
-    ]
+    command = [java.command, *jvm.options(java, HEAP), "-cp", str(jvm.anserini_jar())]
+    command += ["io.anserini.index.IndexCollection"]
     command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
     command += ["-input", str(source), "-index", str(index), "-threads", str(threads)]
     command += ["-storePositions", "-storeDocvectors", *["-storeRaw"] * raw, "-memoryBuffer", BUFFER_MB]
@@ -98,3 +108,25 @@ def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool
         tail = "\n  ".join(errors[:3] + lines[-5:])
         raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {tail}")
     return counts["indexed"]
+
+
+def queries_of_documents(collection: Collection, path: Path) -> Callable[[str], list[str]]:
+    """A function that returns the generated queries which the qrels of a collection assign to a document, in their
+    order.
+
+    There are several per document, so they are kept in a new file `path`. Raises CaiError for a query id that occurs
+    twice, and for qrels of an unknown query.
+    """
+    file = sqlite3.connect(path)
+    file.executescript(TABLES)
+    queries, judgments = collection.streamed(GENERATED)
+    texts = ((query.where, query.id, " ".join(query.text.split())) for query in queries)
+    file.executemany("INSERT INTO queries VALUES (?, ?, ?)", texts)
+    judged = ((judgment.where, judgment.query, judgment.document) for judgment in judgments)
+    file.executemany("INSERT INTO judged VALUES (?, ?, ?)", judged)
+    file.executescript(INDEXES)
+    for where, id in file.execute(TWICE):
+        raise CaiError(f"{where}: query id {id!r} occurs twice; ids must be unique")
+    for where, id in file.execute(UNKNOWN):
+        raise CaiError(f"{where}: query {id!r} is in the qrels but not among the queries")
+    return lambda document: [text for _, text in file.execute(OF_DOCUMENT, (document,))]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import faiss
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.vectors.shards import Vectors
 
-COUNT = struct.Struct("<Q")  # of floats, which comes last before them
+COUNT = struct.Struct("<Q")  # of floats: the last field of the header
 
 
 def index_dense(vectors: Vectors, output: Path) -> Path:
@@ -33,11 +33,13 @@ def index_dense(vectors: Vectors, output: Path) -> Path:
             if file.tell() != len(header) + 4 * len(vectors) * width:
                 raise CaiError(f"{vectors.folder} has not the {len(vectors):,} vectors of its manifest: encode again")
         return {
+            "kind": "dense",
+            "raw": False,
             "documents": len(vectors),
-            "bytes": artifact.folder_bytes(folder),
-            "checkpoint": vectors.manifest.recipe["checkpoint"],
-            "idf": vectors.manifest.recipe["idf"],
+            "bytes": files.folder_bytes(folder),
+            "checkpoint": vectors.encoder["checkpoint"],
+            "idf": vectors.encoder["idf"],
         }
 
-    recipe = {**artifact.made_by(__name__, "index"), "kind": "dense", "source": vectors.manifest.digest}
+    recipe = artifact.recipe("index", {"vectors": vectors.manifest.digest}, kind="dense")
     return artifact.make(output, recipe, write)

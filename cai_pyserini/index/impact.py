@@ -17,14 +17,14 @@ from cai_pyserini.collection.ids import Ids
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import folder_bytes, write_text
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.json_vectors import parse_checked, read_vectors
-from cai_pyserini.index.raw import raw_documents
-from cai_pyserini.index.shards import shard_recipe
-from cai_pyserini.index.writer import ids_are_unique, merge, open_writer
+from cai_pyserini.index.shards import shard_settings
+from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 
-LEAST_BYTES = 100_000_000  # of JSON vectors per process, whose JVM spends seconds of processor time to get warm
+LEAST_BYTES = 100_000_000  # the fewest bytes of JSON vectors per process, whose JVM takes seconds to warm up
 BATCH = 1024  # documents between two steps of the progress bar
 
 
@@ -46,9 +46,9 @@ def index_impacts(
     """Index JSON vectors, from the impact stage or any other tool; with their collection, its documents are stored.
 
     With `shard_num`, only the files whose number modulo `shard_num` is `shard_id`. They are divided among at most
-    `threads` processes, 0: one per processor; the index does not depend on it. Raises CaiError for a line that is not
-    {"id": string, "vector": {term: positive integer, …}}, for a document that the collection does not have, or has in
-    another place, and for shards of too few files, and for an unfinished or damaged folder of the impact stage.
+    `threads` processes (0: one per processor), on which the index does not depend. Raises CaiError for a line that is
+    not {"id": string, "vector": {term: positive integer, …}}, for a document that the collection lacks or has in
+    another place, for shards of too few files, and for an unfinished or damaged folder of the impact stage.
     """
     ours = artifact.require_if_ours(impacts, "impact")
     found = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
@@ -60,29 +60,32 @@ def index_impacts(
     if len(files) < shard_num:
         raise CaiError(f"{impacts} has {len(files)} files, too few for --shard-num {shard_num}")
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
-    recipe = {
-        **artifact.made_by(__name__, "index"),
-        "kind": "impact",
-        "source": source,
-        "raw": collection and collection.fingerprint("documents"),
-        **shard_recipe(shard_id, shard_num),
-    }
+    inputs = {"impacts": source, "documents": collection and collection.fingerprint("documents")}
+    recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num))
     of_whole = ours.stats if ours and shard_num == 1 else {}
 
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
         documents = _write_index(files[shard_id::shard_num], folder, of_whole.get("vectors"), collection, threads)
         artifact.require_count(impacts, documents, of_whole.get("vectors", documents))
-        stats: artifact.Stats = {"documents": documents, "seconds": round(time.perf_counter() - start, 3)}
+        stats: artifact.Stats = {
+            "kind": "impact",
+            "raw": collection is not None,
+            "documents": documents,
+            "seconds": round(time.perf_counter() - start, 3),
+        }
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
-            artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, output))
-            stats |= {"checkpoint": ours.recipe["checkpoint"], "query_scale": config.query_scale}
+            write_text(folder / "encoder.yaml", encoder_yaml(config, output))
+            stats |= {"checkpoint": ours.stats["checkpoint"], "query_scale": config.query_scale}
             stats |= {key: ours.stats[key] for key in ("document_scale", "settings")}
             stats |= {"nonzeros": of_whole["nonzeros"]} if of_whole else {}
-        return stats | {"bytes": artifact.folder_bytes(folder)}
+        return stats | {"bytes": folder_bytes(folder)}
 
-    return artifact.make(output, recipe, write)
+    artifact.make(output, recipe, write)
+    if ours:
+        artifact.renew(output / "encoder.yaml", encoder_yaml(load_encoder(str(impacts / "encoder.yaml")), output))
+    return output
 
 
 def _write_index(

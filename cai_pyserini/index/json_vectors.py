@@ -24,8 +24,8 @@ def read_vectors(files: list[Path]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _parse(line: str, where: str, ours: bool) -> tuple[str, str]:
-    """Id and delimited contents of a JSON vector. Lines of the impact stage are sliced, not parsed, for speed; if they
-    are `ours`, written from the columns of a matrix, no term occurs twice."""
+    """Id and delimited contents of a JSON vector. For speed, lines as the impact stage writes them are sliced, not
+    parsed; in `ours`, which it has written from a matrix, no term occurs twice."""
     middle = line.find(MIDDLE)
     if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and line.isascii() and "\\" not in line:
         id = line[len(FRONT) : middle]

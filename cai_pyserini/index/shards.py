@@ -1,7 +1,7 @@
 """Shards of an index: indexes that each have some of the documents of a collection, and are searched as one.
 
-What scores depend on is of the whole collection. Impacts are all made before they are divided; and Lucene adds up the
-statistics of BM25, numbers of documents and of words, over all shards that are opened together.
+Their scores are those of the whole index: impacts are made before they are divided, and Lucene adds up the statistics
+of BM25, numbers of documents and of words, over all shards that are opened together.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from cai_pyserini.core.errors import CaiError
 type Index = Path | Sequence[Path]  # the folder of an index, or those of all its shards
 
 
-def shard_recipe(shard_id: int, shard_num: int) -> artifact.Recipe:
-    """What is in the recipe of a shard, and not in that of the whole index."""
+def shard_settings(shard_id: int, shard_num: int) -> dict[str, Any]:
+    """The part of a shard's recipe that the whole index does not have."""
     return {"shard": [shard_id, shard_num]} if shard_num > 1 else {}
 
 
@@ -28,7 +28,7 @@ def folders(index: Index) -> list[Path]:
 def require_index(index: Index) -> artifact.Manifest:
     """The manifest of an index; of shards, that of the first, with the recipe of the whole index.
 
-    Raises CaiError for a folder that is no index, and for several that are not all the shards of one index.
+    Raises CaiError for a folder that is not an index, and for folders that are not all the shards of one index.
     """
     manifests = [(folder, artifact.require(folder, "index")) for folder in folders(index)]
     first, manifest = manifests[0]
@@ -37,10 +37,10 @@ def require_index(index: Index) -> artifact.Manifest:
     recipe = manifest.recipe
     found: dict[int, Path] = {}
     for folder, other in manifests:
-        if "shard" not in other.recipe:
+        if "shard" not in other.recipe["settings"]:
             raise CaiError(f"{folder} is a whole index: only the shards of one index can be searched together")
-        number, count = other.recipe["shard"]
-        if recipe != other.recipe | {"shard": [recipe["shard"][0], count]}:
+        number, count = other.recipe["settings"]["shard"]
+        if _whole(recipe) != _whole(other.recipe) or recipe["settings"]["shard"][1] != count:
             raise CaiError(
                 f"{folder} and {first} are not shards of one index: they were made of different documents, or with "
                 "different encoders, statistics or settings"
@@ -50,12 +50,17 @@ def require_index(index: Index) -> artifact.Manifest:
         found[number] = folder
     if missing := set(range(count)) - found.keys():
         raise CaiError(f"the shard with --shard-id {min(missing)} is missing: give all {count} shards of the index")
-    whole = {key: value for key, value in recipe.items() if key != "shard"}
+    whole = _whole(recipe)
     return replace(manifest, recipe=whole, digest=artifact.digest(whole))
 
 
+def _whole(recipe: artifact.Recipe) -> artifact.Recipe:
+    """The recipe of the index that a shard is of."""
+    return recipe | {"settings": {key: value for key, value in recipe["settings"].items() if key != "shard"}}
+
+
 def open_reader(index: Index) -> Any:
-    """A Lucene reader of an index; of shards, one of all of them. Raises CaiError where documents are missing."""
+    """One Lucene reader of an index or all its shards. Raises CaiError if documents are missing."""
     with jvm.using_java("opening an index"):
         open_one = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader
         readers = []

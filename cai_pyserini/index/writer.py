@@ -1,32 +1,57 @@
-"""Write impacts with Lucene's own IndexWriter.
+"""Write impacts with Lucene's own IndexWriter, and the form in which indexes store documents.
 
 Anserini's JsonVectorCollection repeats each term as many times as its impact, so that indexing time grows with the sum
 of the impacts. Here a document is `term␁impact term␁impact …`, split at white space and analyzed by
 DelimitedTermFrequencyTokenFilter, so that it grows with the number of terms. The index is the same for Anserini and
 Pyserini: a field `contents` with documents and frequencies and without norms, scored by ImpactSimilarity, a field
-`id`, stored and in doc values, and the stored field `raw`.
+`id`, stored and in doc values, and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.collection.contract import Collection
+from cai_pyserini.core import files, jvm
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.index.json_vectors import DELIMITER
 
 RAM_BUFFER_MB = 64.0  # on the heap of the JVM
 
 
+def raw_json(id: str, title: str, contents: str) -> str:
+    """The stored form of a document; `contents` is its text that is searched."""
+    titled = {"title": title} if title else {}
+    return json.dumps({"id": id, **titled, "contents": contents}, ensure_ascii=False)
+
+
+def raw_documents(collection: Collection) -> Callable[[str], str]:
+    """A function that returns the stored form of the document with an id; ids must be in the collection's order.
+
+    It raises CaiError for an id that the rest of the collection does not have.
+    """
+    records = collection.records()
+
+    def raw(id: str) -> str:
+        for record in records:
+            if record.id == id:
+                return raw_json(id, record.title, collection.contents_of(record))
+        raise CaiError(f"document {id!r} is not in collection {collection.name}, or not in this order")
+
+    return raw
+
+
 def delimited_analyzer(filter: str) -> Any:
-    """A Lucene analyzer of `term␁number term␁number …`; `filter` says what the numbers are of terms."""
-    # Tokens may be longer than Lucene's longest term, so that too long a term is refused, not split.
+    """A Lucene analyzer of `term␁number term␁number …`; `filter` tells the meaning of the numbers."""
+    # Tokens may be longer than Lucene's longest term, so that a term that is too long is refused, not split.
     builder = jvm.java_class("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
     builder = builder.withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
     return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
 
 
 def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
-    """A Lucene IndexWriter, and a function that adds a document to it, stored if there is a function `raw`."""
+    """A Lucene IndexWriter, and a function that adds a document to it, and what `raw` returns for its id."""
     java = jvm.java_class
     analyzer = delimited_analyzer("delimitedTermFrequency")
     config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
@@ -67,13 +92,13 @@ def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Ca
 
 
 def merge(parts: Sequence[Path], index: Path) -> None:
-    """Merge indexes, in their order, to an index of one segment, which can be the only part; others are removed."""
+    """Merge indexes in their order into `index`, of one segment, which may be the only part; remove the others."""
     writer, _ = open_writer(index, None)
     try:
         if [*parts] != [index]:
             writer.addIndexes(*map(_directory, parts))
             for part in parts:
-                artifact.remove(part)
+                files.remove(part)
         writer.forceMerge(1)
         writer.close()
     except BaseException:

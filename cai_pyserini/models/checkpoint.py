@@ -1,35 +1,43 @@
-"""Checkpoint folders: where they are, and digests of their contents."""
+"""Checkpoint folders: where they are, what they need to have, and digests of their contents."""
 
+from collections.abc import Mapping
 from pathlib import Path
-
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from typing import Any
 
 from cai_pyserini.core.artifact import digest, file_digest
-from cai_pyserini.core.config import EncoderConfig, names
+from cai_pyserini.core.config import EncoderConfig, load_encoder, names
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP, pip_path
 
+PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
 def checkpoint_folder(config: EncoderConfig) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded from the hub where it is not one."""
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
         return folder
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
+    import huggingface_hub
+
     try:
         patterns = [f"*{suffix}" for suffix in SUFFIXES]
-        return Path(snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
+        return Path(found)
+    except (ValueError, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CaiError(
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
+
+
+def load_checkpoint(spec: str) -> Path:
+    """The local folder of the checkpoint that `spec` refers to, see load_encoder."""
+    return checkpoint_folder(load_encoder(spec))
 
 
 def require_safetensors(checkpoint: Path) -> None:
@@ -41,6 +49,43 @@ def require_safetensors(checkpoint: Path) -> None:
             f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. "
             "For a hub id, a revision with safetensors (often refs/pr/1) can be set in the encoder's YAML"
         )
+
+
+def require_projection(path: Path) -> Path:
+    """The path, if it is a file. Raises CaiError if not."""
+    if not path.is_file():
+        raise CaiError(f"no projection {path}: {PROJECTION_REMEDY}")
+    return path
+
+
+def max_positions(model: Any) -> int | None:
+    """The number of tokens that a model has position embeddings for; None for relative and rotary positions."""
+    import torch
+
+    rooms = []
+    for name, module in model.named_modules():
+        if name.endswith(("position_embeddings", "embed_positions", "wpe")) and isinstance(module, torch.nn.Embedding):
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts on from there
+            rooms.append(module.num_embeddings - unused - getattr(module, "offset", 0))
+    return min([*rooms, getattr(model.config, "max_position_embeddings", rooms[0])]) if rooms else None
+
+
+def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
+    """Raise CaiError for a setting of `lengths`, in tokens, that is greater than the number of positions that the model
+    of a checkpoint has. The weights are not loaded."""
+    import torch
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
+        with torch.device("meta"):
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
+    except Exception:  # of many kinds; loading the model reports it
+        return
+    room = max_positions(model.get_encoder() if config.is_encoder_decoder else model)
+    for name, length in lengths.items():
+        if room is not None and length > room:
+            raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")
 
 
 def checkpoint_files(checkpoint: Path) -> list[Path]:

@@ -13,8 +13,9 @@ import torch
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.finite import first_not_finite
-from cai_pyserini.models.transformer import Done, Precision, Transformer, batches, load_pretrained
-from cai_pyserini.models.windows import NAME
+from cai_pyserini.models.device import Precision
+from cai_pyserini.models.tokenizer import NAME, Done
+from cai_pyserini.models.transformer import Transformer, batches, load_pretrained
 
 MAX_LENGTH = 512  # tokens of a query and a document together
 TOKENIZED = 4096  # pairs that are tokenized at a time
@@ -59,7 +60,6 @@ class CrossEncoder:
 
     @torch.inference_mode()
     def _scores(self, pairs: list[Any]) -> np.ndarray:
-        """The scores of a batch of tokenized pairs."""
         ids, mask = self.transformer.pad([pair.ids for pair in pairs])
         more = {}
         if self.transformer.tokenizer.has_types:

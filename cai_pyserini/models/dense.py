@@ -9,7 +9,7 @@ collection does not contain. Documents and queries are pooled alike. The vector 
 normalized mean of theirs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.finite import first_not_finite
-from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
-from cai_pyserini.models.windows import NAME, Windows
+from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection
+from cai_pyserini.models.device import Precision
+from cai_pyserini.models.tokenizer import Windows
+from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
-REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 
-
-class Dense:
+class Dense(TextEncoder[np.ndarray]):
     """A dense encoder: any transformer checkpoint. `weights` (vocabulary,) are those of the tokens in the mean;
     `projection` is a safetensors file with the tensor `weight` (width, width), by which each mean is multiplied."""
 
@@ -39,9 +38,7 @@ class Dense:
         projection: Path | None = None,
     ):
         model = load_transformer(checkpoint)
-        self.transformer = Transformer(checkpoint, model, device, precision)
-        self.tokenizer = self.transformer.tokenizer
-        self.width: int = model.config.hidden_size
+        super().__init__(Transformer(checkpoint, model, device, precision), model.config.hidden_size)
         if weights is not None and len(weights) != len(self.tokenizer):
             raise CaiError(
                 f"{checkpoint} has {len(self.tokenizer):,} tokens, the IDF {len(weights):,}: compute the IDF with this "
@@ -49,45 +46,15 @@ class Dense:
             )
         chosen = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
         self._weights = chosen.to(self.transformer.device)
-        self._projection = None
-        if projection:
-            self._projection = load_projection(projection, self.width)
-
-    def encode(
-        self,
-        texts: Sequence[str],
-        max_length: int,
-        batch_size: int | None = None,
-        done: Done = lambda count: None,
-        overlap: int | None = None,
-    ) -> np.ndarray:
-        """Vectors, float32 (texts, width), of the first `max_length` tokens of each text, or with `overlap` of all
-        tokens, in windows.
-
-        The vector of a blank text is zero. The other arguments are those of Transformer.map_windows.
-        """
-        windows = self.transformer.windows(texts, max_length, overlap)
-        return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
-
-    def encode_batches(
-        self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The texts of each batch of windows, by position, and the windows' vectors. The first `skip` are left out.
-        Raises CaiError for a vector that is not finite."""
-        for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
-            if (row := first_not_finite(vectors)) is not None:
-                raise self.transformer.not_finite(f"vector of {windows.names[positions[row]][:NAME]!r}")
-            yield positions, vectors
+        self._projection = load_projection(projection, self.width) if projection else None
 
     def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """The sums of what batches have of each text (texts, width); zero where none has anything."""
         sums = np.zeros((len(windows.counts), self.width), np.float32)
         for positions, found in pieces:
             np.add.at(sums, positions, found)
         return sums
 
     def finish(self, sums: np.ndarray, windows: Windows) -> np.ndarray:
-        """The vectors (texts, width) from the sums over all batches."""
         several = windows.counts > 1
         sums[several] /= np.linalg.norm(sums[several], axis=1, keepdims=True)
         return sums
@@ -116,20 +83,13 @@ def load_projection(path: Path, width: int) -> np.ndarray:
     try:
         weight = load_file(require_projection(path)).get("weight")
     except SafetensorError as error:
-        raise CaiError(f"{path} is not a safetensors file ({error}): {REMEDY}") from None
+        raise CaiError(f"{path} is not a safetensors file ({error}): {PROJECTION_REMEDY}") from None
     if weight is None:
-        raise CaiError(f"{path} has no tensor `weight`: {REMEDY}")
+        raise CaiError(f"{path} has no tensor `weight`: {PROJECTION_REMEDY}")
     if weight.dtype != torch.float32 or weight.shape != (width, width):
         found = f"{str(weight.dtype).removeprefix('torch.')} {tuple(weight.shape)}"
-        raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {REMEDY}")
+        raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {PROJECTION_REMEDY}")
     return weight.numpy()
-
-
-def require_projection(path: Path) -> Path:
-    """The path, if it is a file. Raises CaiError if not."""
-    if not path.is_file():
-        raise CaiError(f"no projection {path}: {REMEDY}")
-    return path
 
 
 def load_transformer(checkpoint: Path) -> Any:

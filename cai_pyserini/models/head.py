@@ -4,8 +4,8 @@
 
 Forward, the logits are made and reduced in blocks of the vocabulary, in a buffer that stays in the cache; the tensor
 (texts, tokens, vocabulary) never exists. Backward, the gradient of an entry flows through the one token that won it,
-and only where the entry is positive, since relu follows: which token that was is found again for those few entries, so
-the forward pass that trains is the one that encodes.
+and only where the entry is positive, since relu follows: that token is found again for those few entries, so that
+training and encoding share one forward pass.
 """
 
 import torch
@@ -57,8 +57,7 @@ class _MaxLogits(torch.autograd.Function):
 
 
 def _forward(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Floats are compared as the integers that their bits make: several times as fast, and the same order among
-    positive ones."""
+    """Floats are compared as integers of the same bits: several times as fast, and the same order if positive."""
     texts, length, _ = hidden.shape
     flat = hidden.flatten(0, 1)
     bits = BITS[hidden.dtype]

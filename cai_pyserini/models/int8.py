@@ -1,11 +1,11 @@
-"""Products of 8-bit integers on CPUs: activations are quantized when they are there, weights once.
+"""Products of 8-bit integers on CPUs: activations are quantized at each product, weights once.
 
     x_i ≈ s_i (u_i - z),  w_o ≈ t_o q_o:      <x_i, w_o> + b_o ≈ s_i (t_o <u_i, q_o> - t_o z sum(q_o)) + b_o
 
 u_i in 0..255, with a scale s_i for each token i; q_o in -127..127, with a scale t_o for each output o; z is constant.
-The sums are exact. Two large products have one scale for all tokens of a batch, which their inputs can do with: the one
-before GELU, so that GELU is part of it, and the head. A vector thus depends a little on its batch. Between the products
-everything is float32, except attention, which is bfloat16 where the hardware gains from it.
+The sums are exact. Two large products have one scale for all tokens of a batch, which is enough for their inputs: the
+one before GELU, so that GELU is part of it, and the head. A vector thus depends a little on its batch. Between the
+products everything is float32, except attention, which is bfloat16 where the hardware gains from it.
 
 A layer of BERT, RoBERTa or DistilBERT is replaced as a whole, by one of few and large operations. Elsewhere, each
 linear layer is replaced alone.

@@ -7,8 +7,9 @@ entry. A text of several windows has a power mean of their weights:
 
     w_v = (mean over windows k of w_kv^3)^(1/3)
 
-Their maximum, the model's own pooling carried on (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse Retrieval for
-Long Documents"), grows with the number of windows, so that the longest documents are found with every query.
+Their maximum, which would continue the model's own pooling (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse
+Retrieval for Long Documents"), grows with the number of windows, so that the longest documents are found with every
+query.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,24 +22,23 @@ import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.finite import first_not_finite
+from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import max_logits
 from cai_pyserini.models.int8 import Int8Head
-from cai_pyserini.models.transformer import Done, Precision, Transformer, load_pretrained
-from cai_pyserini.models.windows import NAME, Windows
+from cai_pyserini.models.tokenizer import Done, Windows
+from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/experiments/long-documents.md)
 
 
-class Splade:
+class Splade(TextEncoder[csr_matrix]):
     """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer."""
 
     def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto"):
         model, decoder = load_masked_lm(checkpoint)
-        self.transformer = Transformer(checkpoint, model, device, precision, exclude=decoder)
-        self.tokenizer = self.transformer.tokenizer
-        self.width = size = len(self.tokenizer)
-        # a decoder may be padded beyond the vocabulary
+        transformer = Transformer(checkpoint, model, device, precision, exclude=decoder)
+        size = len(transformer.tokenizer)  # a decoder may be padded beyond the vocabulary
+        super().__init__(transformer, size)
         embeddings = decoder.weight.detach()[:size]
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
         self._max_logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -48,36 +48,16 @@ class Splade:
             to = self.transformer.device, self.transformer.dtype
             self._max_logits = partial(max_logits, weight=embeddings.to(*to).contiguous(), bias=bias.to(*to))
 
-    def encode(
-        self,
-        texts: Sequence[str],
-        max_length: int,
-        batch_size: int | None = None,
-        done: Done = lambda count: None,
-        overlap: int | None = None,
-    ) -> csr_matrix:
-        """Raw vectors, float32 (texts, vocabulary), of the first `max_length` tokens of each text, or with `overlap` of
-        all tokens, in windows.
-
-        The vector of a blank text is empty. The other arguments are those of Transformer.map_windows.
-        """
-        windows = self.transformer.windows(texts, max_length, overlap)
-        return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
-
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, csr_matrix]]:
-        """The texts of each batch of windows, by position, and the windows' weights, to the POWER for texts of several
-        windows. The first `skip` are left out. Raises CaiError for a vector that is not finite."""
-        for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
-            if (row := first_not_finite(vectors)) is not None:
-                raise self.transformer.not_finite(f"vector of {windows.names[positions[row]][:NAME]!r}")
+        """As TextEncoder.encode_batches; weights of texts of several windows are to the POWER."""
+        for positions, vectors in super().encode_batches(windows, batch_size, done, skip):
             several = np.repeat(windows.counts[positions] > 1, np.diff(vectors.indptr))
             vectors.data[several] **= POWER
             yield positions, vectors
 
     def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
-        """The sums of what batches have of each text (texts, vocabulary); empty where none has anything."""
         shape = len(windows.counts), self.width
         if not pieces:
             return csr_matrix(shape, dtype=np.float32)
@@ -92,7 +72,6 @@ class Splade:
         return csr_matrix((sums, np.divmod(keys[is_first], self.width)), shape=shape)
 
     def finish(self, sums: csr_matrix, windows: Windows) -> csr_matrix:
-        """The vectors (texts, vocabulary) from the sums over all batches."""
         counts = np.repeat(windows.counts, np.diff(sums.indptr))
         several = counts > 1
         sums.data[several] = (sums.data[several] / counts[several]) ** (1 / POWER)

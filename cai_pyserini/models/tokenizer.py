@@ -1,21 +1,25 @@
-"""Text to token ids, and the names of tokens in indexes."""
+"""Text to token ids, all or in windows, and the names of tokens in indexes."""
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import batched
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from transformers import AutoTokenizer
 
 from cai_pyserini.core.artifact import digest
+from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
 
-WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
+NAME = 200  # characters of a name in error messages
+TOKENIZED = 256  # texts that are tokenized at a time
+Done = Callable[[int], object]  # called with the number of texts that have been processed
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
@@ -26,6 +30,8 @@ class Tokenizer:
     def __init__(self, checkpoint: Path):
         if not any((checkpoint / name).is_file() for name in ("tokenizer.json", "vocab.txt", "tokenizer.model")):
             raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+        from transformers import AutoTokenizer  # imports torch, which takes seconds
+
         try:
             loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
         except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
@@ -43,8 +49,7 @@ class Tokenizer:
     @property
     def settings(self) -> dict[str, Any]:
         """The tokenizer as a tokenizer.json describes it."""
-        settings: dict[str, Any] = json.loads(self._backend.to_str())
-        return settings
+        return json.loads(self._backend.to_str())
 
     @cached_property
     def terms(self) -> list[str]:
@@ -91,7 +96,7 @@ class Tokenizer:
             self._backend.no_truncation()
         else:
             self._backend.enable_truncation(max_length)
-        for part in batched(texts, 256):  # the encodings are large: a few at a time
+        for part in batched(texts, TOKENIZED):  # the encodings are large
             yield from self._backend.encode_batch_fast(list(part), add_special_tokens=special)
 
     def pairs(self, first: Sequence[str], second: Sequence[str], max_length: int) -> list[Any]:
@@ -108,3 +113,57 @@ class Tokenizer:
         counts = csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(len(texts), len(self)))
         counts.sum_duplicates()
         return counts
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of texts: first the first window of every text, in order, then all others. Blank texts have none."""
+
+    tokens: list[Sequence[int]]  # token ids, special tokens included
+    owners: np.ndarray  # the position of each window's text, int64 (windows,)
+    counts: np.ndarray  # the number of windows of each text, int64 (texts,)
+    max_length: int  # tokens per window at most
+    names: Sequence[str]  # what error messages call the texts
+
+    @classmethod
+    def of(
+        cls,
+        texts: Sequence[str],
+        tokenizer: Tokenizer,
+        max_length: int,
+        overlap: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Self:
+        """The first `max_length` tokens of every text; with `overlap` all tokens, in windows of that length.
+
+        Windows of a text have `overlap` tokens in common, the last two of them more if need be: a shorter one would
+        have too little context. `names` are ids, or else the texts. Raises CaiError if `overlap` leaves no room.
+        """
+        full = [position for position, text in enumerate(texts) if text.strip()]
+        counts = np.zeros(len(texts), np.int64)
+        first: list[Sequence[int]] = []
+        further: list[Sequence[int]] = []
+        for part in batched(full, TOKENIZED):
+            tokens = tokenizer.encode([texts[i] for i in part], max_length if overlap is None else None)
+            for position, ids in zip(part, tokens, strict=True):
+                windows = [ids] if overlap is None else _cut(ids, tokenizer.special_tokens, max_length, overlap)
+                first.append(windows[0])
+                further += windows[1:]
+                counts[position] = len(windows)
+        owners = np.repeat(np.arange(len(texts)), np.maximum(counts - 1, 0))
+        return cls(
+            first + further, np.concatenate([np.array(full, np.int64), owners]), counts, max_length, names or texts
+        )
+
+
+def _cut(ids: Sequence[int], special: tuple[int, int], max_length: int, overlap: int) -> list[Sequence[int]]:
+    """The windows of a text's tokens, each with the `special` ones that come before and after the text."""
+    before, after = special
+    room = max_length - before - after
+    if overlap >= room:
+        raise CaiError(f"windows of {max_length} tokens cannot overlap by {overlap}: set a smaller overlap")
+    tokens = array("i", ids)  # a tenth of the memory of a list
+    end = len(tokens) - after
+    last = max(end - room, before)
+    starts = [*range(before, last, room - overlap), last]
+    return [tokens[:before] + tokens[start : min(start + room, end)] + tokens[end:] for start in starts]

@@ -5,10 +5,11 @@ hundreds of times per batch, on a busy machine for most of the time.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,15 +18,14 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import require_safetensors
+from cai_pyserini.core.finite import first_not_finite
+from cai_pyserini.models.checkpoint import max_positions, require_safetensors
+from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
-from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.windows import Windows
+from cai_pyserini.models.tokenizer import NAME, Done, Tokenizer, Windows
 
 GPU_BATCH = 256  # texts of full length
 CPU_BATCH = 2048  # the same times the width of the model, so that what is between its layers stays in the cache
-Precision = Literal["auto", "float32", "bfloat16", "int8"]
-Done = Callable[[int], object]  # called with the number of texts that have been processed
 
 
 class Transformer:
@@ -33,7 +33,7 @@ class Transformer:
 
     `precision` is that of the matrix products, except in the layer `exclude`; sums and everything after them are
     float32. `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` is for CPUs with VNNI.
-    `batch_size` is the number of texts of full length that make a batch unless one says otherwise.
+    `batch_size` is the default number of texts of full length per batch.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Transformer:
         self.device = resolve_device(device)
         self.precision = resolve_precision(precision, self.device)
         self.dtype = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
-        self.max_length = positions(model) or sys.maxsize
+        self.max_length = max_positions(model) or sys.maxsize
         on_gpu = self.device.type == "cuda"
         self.batch_size = GPU_BATCH if on_gpu else max(1, CPU_BATCH // model.config.hidden_size)
         if self.precision == "int8":
@@ -95,8 +95,8 @@ class Transformer:
         """Apply `function` to the padded token ids and mask of every batch of windows but the first `skip`.
 
         `batch_size`, by default that of the model, is the number of windows of maximum length per batch; batches of
-        shorter ones are larger. Yields,
-        for every batch, the positions of the windows' texts and what `function` returned.
+        shorter ones are larger. Yields, for every batch, the positions of the windows' texts and what `function`
+        returned.
         """
         size = batch_size or self.batch_size
         unread = windows.counts.copy()
@@ -141,29 +141,52 @@ class Transformer:
         return ids.to(self.device), mask.to(self.device)
 
 
-def positions(model: Any) -> int | None:
-    """The number of tokens that a model has position embeddings for; None for relative and rotary positions."""
-    rooms = []
-    for name, module in model.named_modules():
-        if name.endswith(("position_embeddings", "embed_positions", "wpe")) and isinstance(module, torch.nn.Embedding):
-            unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts on from there
-            rooms.append(module.num_embeddings - unused - getattr(module, "offset", 0))
-    return min([*rooms, getattr(model.config, "max_position_embeddings", rooms[0])]) if rooms else None
+class TextEncoder[Vectors](ABC):
+    """A transformer that turns texts into vectors (texts, width), window by window."""
 
+    def __init__(self, transformer: Transformer, width: int):
+        self.transformer = transformer
+        self.tokenizer = transformer.tokenizer
+        self.width = width
 
-def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
-    """Raise CaiError for a setting of `lengths`, in tokens, that is greater than the number of positions that the model
-    of a checkpoint has. The weights are not loaded."""
-    try:
-        config = transformers.AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
-        with torch.device("meta"):
-            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
-    except Exception:  # of many kinds; loading the model reports it
-        return
-    room = positions(model.get_encoder() if config.is_encoder_decoder else model)
-    for name, length in lengths.items():
-        if room is not None and length > room:
-            raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")
+    def encode(
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        batch_size: int | None = None,
+        done: Done = lambda count: None,
+        overlap: int | None = None,
+    ) -> Vectors:
+        """Vectors, float32 (texts, width), of the first `max_length` tokens of each text, or with `overlap` of all
+        tokens, in windows.
+
+        The vector of a blank text is zero. The other arguments are those of Transformer.map_windows.
+        """
+        windows = self.transformer.windows(texts, max_length, overlap)
+        return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
+
+    def encode_batches(
+        self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
+    ) -> Iterator[tuple[np.ndarray, Vectors]]:
+        """The texts of each batch of windows but the first `skip`, by position, and the windows' vectors.
+
+        Raises CaiError for a vector that is not finite.
+        """
+        for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
+            if (row := first_not_finite(vectors)) is not None:
+                raise self.transformer.not_finite(f"vector of {windows.names[positions[row]][:NAME]!r}")
+            yield positions, vectors
+
+    @abstractmethod
+    def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, Vectors]]) -> Vectors:
+        """Sum the vectors of batches by text, (texts, width); zero for texts without any."""
+
+    @abstractmethod
+    def finish(self, sums: Vectors, windows: Windows) -> Vectors:
+        """The vectors (texts, width) from the sums over all batches."""
+
+    @abstractmethod
+    def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> Vectors: ...
 
 
 def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:
@@ -209,41 +232,3 @@ def load_pretrained(kind: str, checkpoint: Path, head: str) -> Any:
             f"{' …' if len(missing) > 3 else ''}. Use a checkpoint saved from {kind}"
         )
     return model.eval()
-
-
-def resolve_device(device: str) -> torch.device:
-    """The device that a name refers to; `auto` is a GPU if there is one. Raises CaiError for one that is not there."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        resolved = torch.device(device)
-    except RuntimeError:
-        resolved = torch.device("meta")
-    if resolved.type not in ("cpu", "cuda"):
-        raise CaiError(f"no device {device!r}; known are auto, cpu, cuda, cuda:1, …")
-    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
-        raise CaiError(f"no device {device!r}: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs")
-    return resolved
-
-
-def resolve_precision(precision: Precision, device: torch.device) -> Precision:
-    """The precision that `auto` stands for on this device: bfloat16 where the hardware gains from it.
-
-    Raises CaiError for int8 where it cannot run.
-    """
-    if precision == "int8" and not (device.type == "cpu" and _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")):
-        raise CaiError(
-            "precision int8 needs a CPU with VNNI instructions (AVX-512 VNNI, AVX-VNNI or AMX): choose --device cpu on "
-            "such a machine, or another --precision"
-        )
-    if precision != "auto":
-        return precision
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    return "bfloat16" if _cpu_has("avx512_bf16", "amx_bf16") else "float32"
-
-
-def _cpu_has(*instructions: str) -> bool:
-    """Whether this processor has any of these instruction sets, of those that torch uses."""
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name) for name in instructions)

@@ -1,10 +1,7 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
-from cai_pyserini.core.settings import AnyPath, Settings, parse
-from cai_pyserini.plugin import enable
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, parse
+from cai_pyserini.plugin import hook
 
 
 class Enable(Settings):
@@ -13,25 +10,25 @@ class Enable(Settings):
     This adds a file cai_pyserini.pth to the environment's site-packages. Pyserini's own files stay as they are.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin enable"
+    example = "python -m cai_pyserini.plugin enable"
 
 
 class Disable(Settings):
     """Undo `enable`."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin disable"
+    example = "python -m cai_pyserini.plugin disable"
 
 
 class Status(Settings):
     """Say whether the plugin is enabled; the exit code is 0 if it is, 1 if not."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin status"
+    example = "python -m cai_pyserini.plugin status"
 
 
 class ExportEncoder(Settings):
     """Write a folder that SpladeQueryEncoder of stock Pyserini loads, without this package."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.plugin export-encoder --encoder splade-tiny --output splade-tiny"
+    example = "python -m cai_pyserini.plugin export-encoder --encoder splade-tiny --output splade-tiny"
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_FOLDER
 
@@ -44,9 +41,7 @@ class ExportTopics(Settings):
           --encoder topics/splade.jsonl --output run.trec
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.plugin export-topics --collection hpo --encoder splade-tiny --output topics"
-    )
+    example = "python -m cai_pyserini.plugin export-topics --collection hpo --encoder splade-tiny --output topics"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_FOLDER
@@ -54,22 +49,18 @@ class ExportTopics(Settings):
     device: str = DEVICE
 
 
-COMMANDS = {
+COMMANDS: dict[str, type[Settings]] = {
     "enable": Enable,
     "disable": Disable,
     "status": Status,
     "export-encoder": ExportEncoder,
     "export-topics": ExportTopics,
 }
+DESCRIPTION = "Use our encoders in Pyserini, or export them for a Pyserini without this package."
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    settings: Enable | Disable | Status | ExportEncoder | ExportTopics = parse(
-        COMMANDS,
-        argv,
-        "python -m cai_pyserini.plugin",
-        "Use our encoders in Pyserini, or export them for a Pyserini without this package.",
-    )
+def main(argv: Argv = None) -> int:
+    settings = parse(COMMANDS, argv, "python -m cai_pyserini.plugin", DESCRIPTION)
     if isinstance(settings, ExportEncoder | ExportTopics):
         from cai_pyserini.collection.readers import open_collection
         from cai_pyserini.core.config import load_encoder, load_index_config
@@ -77,19 +68,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         config = load_encoder(settings.encoder)
         if isinstance(settings, ExportEncoder):
-            export_encoder(config, settings.output)
+            print(export_encoder(config, settings.output))
         else:
             collection = load_index_config(settings.collection)
             topics = open_collection(collection).topics(settings.split or collection.split)
-            export_topics(topics, config, settings.output, settings.device)
-        print(settings.output)
+            print(export_topics(topics, config, settings.output, settings.device))
         return 0
+    path = hook.pth_path()
     if isinstance(settings, Enable):
-        enable.enable()
+        path.write_text(hook.LINE, encoding="utf-8")
     elif isinstance(settings, Disable):
-        enable.disable()
-    print(f"{'enabled' if enable.is_enabled() else 'disabled'}: {enable.pth_path()}")
-    return int(isinstance(settings, Status) and not enable.is_enabled())
+        path.unlink(missing_ok=True)
+    print(f"{'enabled' if path.exists() else 'disabled'}: {path}")
+    return int(isinstance(settings, Status) and not path.exists())
 
 
 if __name__ == "__main__":

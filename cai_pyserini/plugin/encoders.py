@@ -25,13 +25,11 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
 from cai_pyserini.encode.queries import Query, Representation, as_terms, encode_queries, for_index  # noqa: E402
-from cai_pyserini.idf.idf import idf_weights  # noqa: E402
-from cai_pyserini.impact.pruning import prune  # noqa: E402
-from cai_pyserini.impact.quantization import Quantizer  # noqa: E402
-from cai_pyserini.impact.weighting import weighted  # noqa: E402
-from cai_pyserini.models.transformer import Precision  # noqa: E402
-from cai_pyserini.search.search import require_same_encoder  # noqa: E402
-from cai_pyserini.words.queries import word_queries  # noqa: E402
+from cai_pyserini.impact.quantization import Quantizer, prune, weighted  # noqa: E402
+from cai_pyserini.models.device import Precision  # noqa: E402
+from cai_pyserini.models.idf import idf_weights  # noqa: E402
+from cai_pyserini.retrieval.search import require_same_encoder  # noqa: E402
+from cai_pyserini.words.analyzer import word_queries  # noqa: E402
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
 
@@ -39,9 +37,8 @@ TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders 
 class CaiQueryEncoder(QueryEncoder):
     """Text -> {term: impact}, with impact = round(weight * query_scale); with a dense encoder, text -> vector.
 
-    With the encoder of a joint index, such as the index itself, the words of BM25 are among the terms.
-
-    `query` overrides the encoder's setting: `splade`, or `bow` for a bag of word pieces, which needs no model.
+    With the encoder of a joint index, such as the index itself, the words of BM25 are among the terms. `query`, splade
+    or bow, overrides the encoder's setting; bags of word pieces need no model.
     """
 
     def __init__(self, encoder: str | EncoderConfig, query: Representation | None = None, device: str = "auto"):
@@ -75,7 +72,7 @@ class CaiDocumentEncoder(DocumentEncoder):
         self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
         if self.config.joint:
             raise CaiError(
-                f"{self.config.name} is the encoder of a joint index: what BM25 gives a document depends on all of the "
+                f"{self.config.name} is the encoder of a joint index: a document's BM25 weights depend on the whole "
                 "collection; build the index again with the new documents"
             )
         self._encoder = Encoder(self.config, device, precision)
@@ -99,9 +96,8 @@ class CaiDocumentEncoder(DocumentEncoder):
         """
         if add_sep:
             raise CaiError("add_sep does not apply: a SPLADE document is a title, a space and a text")
-        contents = [
-            f"{title or ''} {text or ''}" for title, text in zip(titles or [""] * len(texts), texts, strict=True)
-        ]
+        pairs = zip(titles or [""] * len(texts), texts, strict=True)
+        contents = [f"{title or ''} {text or ''}" for title, text in pairs]
         length = max_length or self.config.max_document_length
         vectors = self._model.encode(contents, length, overlap=self.config.overlap)
         if self.config.kind == "dense":

@@ -17,18 +17,18 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, checkpoint_folder, require_safetensors
-from cai_pyserini.words.queries import word_queries
+from cai_pyserini.words.analyzer import word_queries
 
 TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
 
 
 def export_encoder(config: EncoderConfig, output: Path) -> Path:
-    """Write a checkpoint as a folder for Pyserini's SpladeQueryEncoder and SpladeDocumentEncoder. Raises CaiError for
-    the encoder of a joint index."""
+    """Write a checkpoint as a folder for Pyserini's SpladeQueryEncoder and SpladeDocumentEncoder.
+
+    Raises CaiError for the encoder of a joint index, and for a folder that Pyserini would not recognize.
+    """
     if "splade" not in output.resolve().name.lower():
-        raise CaiError(
-            f"{output}: stock Pyserini recognizes a SPLADE encoder by `splade` in its name; rename the folder"
-        )
+        raise CaiError(f"{output}: stock Pyserini knows a SPLADE encoder by `splade` in its name; rename the folder")
     if config.joint:
         raise CaiError(
             f"{config.name} is the encoder of a joint index: Pyserini's own encoder would leave the words of BM25 out "
@@ -46,8 +46,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
                 shutil.copy(path, folder / path.name)
         torch.save(state, folder / "pytorch_model.bin")
 
-    recipe = {**artifact.made_by(__name__, "plugin"), "checkpoint": checkpoint_digest(checkpoint)}
-    return artifact.make(output, recipe, write)
+    return artifact.make(output, artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)}), write)
 
 
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
@@ -56,21 +55,12 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
     words = word_queries(config)
 
     def write(folder: Path) -> None:
-        (folder / "topics.json").write_text(
-            json.dumps({id: {"title": text} for id, text in topics.items()}, indent=1), encoding="utf-8"
-        )
+        titles = {id: {"title": text} for id, text in topics.items()}
+        (folder / "topics.json").write_text(json.dumps(titles, indent=1), encoding="utf-8")
         for name, query in TOPICS.items():
             encoded, _ = Queries(topics, encoder, query, words=words).for_search(config.query_scale)
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())
             jsonl.write(folder / name, records)
 
-    recipe = {
-        **artifact.made_by(__name__, "plugin"),
-        "topics": artifact.digest(topics),
-        "encoder": encoder.recipe("queries"),
-        "query_scale": config.query_scale,
-        "keep_query_terms": config.keep_query_terms,
-        "rescore": config.rescore,
-        "joint": config.joint and [config.joint.model_dump(), config.range, config.bits],
-    }
+    recipe = artifact.recipe("plugin", Queries(topics, encoder, words=words).identity, query_scale=config.query_scale)
     return artifact.make(output, recipe, write)

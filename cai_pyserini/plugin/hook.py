@@ -15,39 +15,47 @@ import sys
 
 TYPE_CHECKING = False  # as typing's, without importing it
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
-ENCODE, SEARCHER, UTIL = "pyserini.encode", "pyserini.search.lucene._impact_searcher", "pyserini.util"
 OURS = "cai_pyserini.plugin.encoders"
+# Of a .pth file, which Python runs at every start; it must do nothing after the package is uninstalled.
+LINE = (
+    """import sys; exec("try:\\n import cai_pyserini.plugin.hook as h\\n h.register()\\nexcept ImportError: pass")\n"""
+)
+
+
+def pth_path() -> Path:
+    """The file in site-packages that enables the plugin in this environment."""
+    import sysconfig
+    from pathlib import Path
+
+    return Path(sysconfig.get_path("purelib")) / "cai_pyserini.pth"
 
 
 class PyseriniFinder:
-    """A finder on sys.meta_path that acts when modules of Pyserini are imported, and leaves finding them to others."""
+    """A finder on sys.meta_path that prepares Java and registers our encoders and indexes when Pyserini is imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Prepare Java before modules that need it are imported; register what is ours after others are."""
-        if name == "pyserini":
+        """The spec of a module that needs registration after its import; None, to let others find it, of any other."""
+        if name in ("pyserini", "pyserini.pyclass"):
             from cai_pyserini.core import jvm
 
-            jvm.set_environment()
-        elif name == "pyserini.pyclass":
-            from cai_pyserini.core import jvm
+            jvm.set_environment() if name == "pyserini" else jvm.start()
+        if name not in REGISTRATIONS:
+            return None
+        from importlib.machinery import PathFinder
 
-            jvm.start()
-        elif name in (ENCODE, SEARCHER, UTIL):
-            from importlib.machinery import PathFinder
+        spec = PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
 
-            spec = PathFinder.find_spec(name, path, target)
-            if spec and spec.loader:
-                execute = spec.loader.exec_module
+            def execute_and_register(module: Any) -> None:
+                execute(module)
+                REGISTRATIONS[name](module)
 
-                def execute_and_register(module: Any) -> None:
-                    execute(module)
-                    _register_in(module)
-
-                spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
-            return spec
-        return None
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
 
 
 def register() -> None:
@@ -55,19 +63,14 @@ def register() -> None:
     if any(isinstance(finder, PyseriniFinder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, PyseriniFinder())
-    for name in (ENCODE, SEARCHER, UTIL):
+    for name, registration in REGISTRATIONS.items():
         if name in sys.modules:
-            _register_in(sys.modules[name])
+            registration(sys.modules[name])
 
 
-def _register_in(module: Any) -> None:
-    if module.__name__ == SEARCHER:
-        _register_searcher(module.LuceneImpactSearcher)
-    elif module.__name__ == UTIL:
-        _register_indexes(module)
-    else:
-        _register_encoder(module.DocumentEncoder, "CaiDocumentEncoder")
-        _register_encoder(module.QueryEncoder, "CaiQueryEncoder")
+def _register_encoders(module: Any) -> None:
+    _register_encoder(module.DocumentEncoder, "CaiDocumentEncoder")
+    _register_encoder(module.QueryEncoder, "CaiQueryEncoder")
 
 
 def _register_encoder(base: Any, ours: str) -> None:
@@ -93,9 +96,9 @@ def _encoder(kind: str, name: str, device: str | None = None) -> Any:
     return getattr(import_module(OURS), kind)(name, device=device or "auto")
 
 
-def _register_searcher(searcher: Any) -> None:
+def _register_searcher(module: Any) -> None:
     """Let LuceneImpactSearcher take our encoders by name, check that the index matches, and keep all terms."""
-    init = searcher.__init__
+    init = module.LuceneImpactSearcher.__init__
 
     def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: int = 0, *args: Any, **kwargs: Any) -> None:
         from cai_pyserini.core.config import is_checkpoint, is_encoder
@@ -109,11 +112,10 @@ def _register_searcher(searcher: Any) -> None:
             min_idf = min_idf or -1  # 0, the default, would drop terms that are in every document
         init(self, index_dir, query_encoder, min_idf, *args, **kwargs)
 
-    searcher.__init__ = __init__
+    module.LuceneImpactSearcher.__init__ = __init__
 
 
 def _register_indexes(util: Any) -> None:
-    """Let Pyserini find prebuilt indexes in our registry first."""
     stock = util.download_prebuilt_index
 
     def download_prebuilt_index(index_name: str, *args: Any, **kwargs: Any) -> str:
@@ -125,3 +127,10 @@ def _register_indexes(util: Any) -> None:
     for name, module in list(sys.modules.items()):  # those that have imported it already, and its own
         if name.startswith("pyserini.") and getattr(module, "download_prebuilt_index", None) is stock:
             module.download_prebuilt_index = download_prebuilt_index  # type: ignore[attr-defined]
+
+
+REGISTRATIONS = {  # modules of Pyserini, and what patches them once they are imported
+    "pyserini.encode": _register_encoders,
+    "pyserini.search.lucene._impact_searcher": _register_searcher,
+    "pyserini.util": _register_indexes,
+}

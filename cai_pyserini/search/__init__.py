@@ -1,1 +1,1 @@
-"""Search: an index and queries -> a TREC run."""
+"""Text in, hits out: systems that answer queries, with the reasons for every score; and the command that searches."""

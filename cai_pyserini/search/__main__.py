@@ -1,64 +1,61 @@
+import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, SPLIT, STRICT, THREADS
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, QUERY, REMOVE_QUERY, SPLIT, STRICT, THREADS
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 from cai_pyserini.core.store import StorePath
+from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
-HITS = 10  # shown of each query
+if TYPE_CHECKING:
+    from cai_pyserini.search.engine import Described
+    from cai_pyserini.search.explanation import Explanation
+    from cai_pyserini.search.highlight import Marked
+
+HITS = 10  # hits shown of each query
+TERMS = 6  # terms shown of each score
 
 
 class SearchSettings(Settings):
     """Search by hand, in an index or with a system of a run folder; or, with --output, write the TREC run of many
     queries.
 
-    By hand, queries are arguments, or lines of the standard input; on a terminal you are asked for them. Each hit is
-    shown with its title, a snippet, and the terms or parts that its score consists of.
+    By hand, queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown
+    with its title, a snippet, and the terms or parts that its score consists of.
     """
 
-    example: ClassVar[str] = (
+    example = (
         'python -m cai_pyserini.search --run runs/hpo/splade-tiny --system joint-splade-idf "short fingers"\n'
         "  python -m cai_pyserini.search --index index --collection hpo --output run.trec"
     )
     queries: list[str] = flag([], "texts to search for", positional=True)
     index: list[PathOrUrl] = flag(
         [],
-        f"folder written by the index stage, {OR_URL}; or those of all shards of an index; queries are given before it",
+        f"folder written by the index stage, {OR_URL}; or the folders of all shards of one; give queries before it",
     )
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
-    hits: int | None = flag(None, f"hits per query (default: {HITS}; of a run, the collection's, usually 1000)", ge=1)
-    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object a line")
+    hits: int | None = flag(None, f"hits per query (default: {HITS}; for a run the collection's, usually 1000)", ge=1)
+    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
     )
-    query: Literal["splade", "bow"] | None = flag(
-        None, "SPLADE queries, or bags of words, which need no model (default: the encoder's setting)"
-    )
+    query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
     topics: AnyPath | None = flag(None, "a file of queries to search for: JSONL, Parquet, CSV, or TSV with id and text")
     output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
     collection: str | None = flag(None, f"queries of the run: {COLLECTION_TEXT}")
     split: str | None = SPLIT
     strict: bool | None = STRICT
-    feedback: PathOrUrl | None = flag(
-        None, "expand SPLADE queries by feedback: folder with the raw vectors that the index was made from"
-    )
-    feedback_documents: int = flag(10, "with --feedback: use this many best documents of a first search", ge=1)
-    feedback_weight: float = flag(0.25, "with --feedback: their share of the new query", gt=0, lt=1)
-    feedback_terms: int = flag(64, "with --feedback: terms of the new query, at least as many as it has", ge=1)
     k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
     b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
-    remove_query: Literal["auto", "always", "never"] | None = flag(
-        None,
-        "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
-        "(default: the collection's, usually auto)",
-    )
+    remove_query: Literal["auto", "always", "never"] | None = REMOVE_QUERY
     threads: int = THREADS
 
     @model_validator(mode="after")
@@ -72,7 +69,7 @@ class SearchSettings(Settings):
         if self.output and (self.queries or self.topics):
             raise ValueError("--output takes the queries of --collection, and no others")
         of_index = ("encoder", "query") if self.run else ()
-        of_runs = () if self.output else ("collection", "split", "strict", "feedback", "k1", "b", "remove_query")
+        of_runs = () if self.output else ("collection", "split", "strict", "k1", "b", "remove_query")
         if given := [name for name in (*of_index, *of_runs) if getattr(self, name) is not None]:
             raise ValueError(f"--{given[0].replace('_', '-')} takes {'--output' if given[0] in of_runs else '--index'}")
         if self.system and not self.run:
@@ -80,7 +77,7 @@ class SearchSettings(Settings):
         return self
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(SearchSettings, argv, "python -m cai_pyserini.search")
 
     from cai_pyserini.core.cache import index_here
@@ -96,56 +93,89 @@ def _write_run(settings: SearchSettings) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.search.feedback import Feedback
-    from cai_pyserini.search.search import queries_for, removes_query, search
+    from cai_pyserini.core.trec import removes_query
+    from cai_pyserini.retrieval.search import queries_for, search
 
-    assert settings.index and settings.output and settings.collection  # SearchSettings checks it
+    assert settings.output and settings.collection  # SearchSettings checks it
     changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
-    collection = open_collection(config)
-    qrels = collection.qrels(config.split) if collection.has_qrels(config.split) else None
-    search(
+    collection, split = open_collection(config), config.split
+    qrels = collection.qrels(split) if collection.has_qrels(split) else None
+    topics = collection.topics(split)
+    run = search(
         settings.index,
-        queries_for(
-            settings.index[0], collection.topics(config.split), settings.encoder, settings.query, settings.device
-        ),
+        queries_for(settings.index[0], topics, settings.encoder, settings.query, settings.device),
         settings.output,
         hits=config.hits,
         remove_query=removes_query(config.remove_query, qrels),
         k1=config.k1,
         b=config.b,
         threads=settings.threads,
-        feedback=Feedback(
-            settings.feedback, settings.feedback_documents, settings.feedback_weight, settings.feedback_terms
-        )
-        if settings.feedback
-        else None,
         passages=config.passages is not None,
     )
-    stats = require(settings.output, "search").stats
+    stats = require(run, "search").stats
     print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
 
 
 def _by_hand(settings: SearchSettings) -> None:
-    from cai_pyserini.engine.open import OpenRun, open_index
-    from cai_pyserini.engine.show import as_json, as_text
+    from cai_pyserini.search.open import OpenRun, open_index
 
     if settings.run:
         run = OpenRun(settings.run, settings.device)
         engine = run.open(settings.system or run.systems[0])
     else:
-        assert settings.index  # SearchSettings checks it
         engine = open_index(settings.index, settings.encoder, settings.query, settings.device)
-    hits = settings.hits or HITS
     several = bool(settings.queries[1:] or settings.topics or not (settings.queries or sys.stdin.isatty()))
     for query in _queries(settings, engine.name):
+        found = engine.describe(query, settings.hits or HITS)
         if settings.format == "json":
-            for line in as_json(engine, query, hits):
-                print(line)
+            for described in found:
+                print(_as_json(query, described))
         else:
-            lines = list(as_text(engine, query, hits, sys.stdout.isatty())) or ["no hits"]
+            lines = [line for described in found for line in _as_text(described, sys.stdout.isatty())] or ["no hits"]
             print("\n".join([query] * several + lines), end="\n\n", flush=True)
     engine.close()
+
+
+def _as_text(described: "Described", bold: bool) -> Iterator[str]:
+    """Yield a hit with its title, a snippet, and what makes its score; `bold` marks the words that do."""
+    hit, explanation, title, snippet = described
+    yield f"{hit.rank:>3}. {hit.score:.4f}  {hit.id}  {' '.join(_text(title, bold).split())}".rstrip()
+    yield from [f"     {_text(snippet, bold)}"] * bool(snippet)
+    yield from [f"     {' · '.join(_contributions(explanation))}"] * bool(explanation.terms or explanation.parts)
+
+
+def _as_json(query: str, described: "Described") -> str:
+    """A hit as a JSON object: query, rank, id, score, title, snippet and terms or parts."""
+    hit, explanation, title, snippet = described
+    fields = {"query": query, "rank": hit.rank, "id": hit.id, "score": hit.score}
+    fields |= {"title": _text(title), "snippet": _text(snippet)}
+    if explanation.parts:
+        fields["parts"] = {part.explanation.system: _significant(part.share) for part in explanation.parts}
+    else:
+        fields["terms"] = {term.term: _significant(term.contribution) for term in explanation.terms}
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _significant(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _text(pieces: "Marked", bold: bool = False) -> str:
+    """The pieces as one text; for a terminal, strong ones in bold, which they cannot be by themselves."""
+    if not bold:
+        return "".join(piece for piece, _ in pieces)
+    return "".join(f"{BOLD}{printable(p)}{PLAIN}" if strength else printable(p) for p, strength in pieces)
+
+
+def _contributions(explanation: "Explanation") -> Iterator[str]:
+    """Yield the largest contributions to a score, and the sum of the others."""
+    for part in explanation.parts:
+        yield f"{part.explanation.system} {part.share:.4g}"
+    for term in explanation.terms[:TERMS]:
+        yield f"{term.term} {term.contribution:.4g}"
+    if others := explanation.terms[TERMS:]:
+        yield f"{len(others)} more {math.fsum(term.contribution for term in others):.4g}"
 
 
 def _queries(settings: SearchSettings, name: str) -> Iterator[str]:

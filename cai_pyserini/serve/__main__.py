@@ -2,16 +2,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from socket import IPPROTO_TCP, TCP_NODELAY
-from typing import ClassVar
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, OR_URL
-from cai_pyserini.core.settings import PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
 LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
@@ -27,60 +24,40 @@ class ServeSettings(Settings):
     /openapi.json need it.
     """
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf\n"
         "  curl 'http://127.0.0.1:8000/v1/joint-splade-idf/search?query=short+fingers&hits=3'"
     )
     folders: list[PathOrUrl] = flag(
-        help=f"run folders, written by run_beir.sh, and indexes, each the folder of one, {OR_URL}", positional=True
+        help=f"run folders, written by run_beir.sh; or the folder of an index, {OR_URL}", positional=True
     )
     systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
     host: str = flag(
-        "127.0.0.1", f"address to listen on; any but this machine's own, as 0.0.0.0 for all, needs a key in {KEY}"
+        "127.0.0.1", f"address to listen on; one that other machines reach, such as 0.0.0.0, needs a key in {KEY}"
     )
     proxy_authenticates: bool = flag(
         False, "serve other machines without a key: a proxy in front of this server checks who may search"
     )
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
-    queue: int = flag(256, "requests that may be unanswered; more are refused with 429", ge=1)
+    queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
     device: str = DEVICE
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(ServeSettings, argv, "python -m cai_pyserini.serve")
 
     import uvicorn
 
-    from cai_pyserini.core.cache import index_here
-    from cai_pyserini.engine.engine import Engine
-    from cai_pyserini.engine.open import OpenRun, open_index
+    from cai_pyserini.search.open import open_systems
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
     from cai_pyserini.serve.service import Service
 
     key = _api_key(is_loopback(settings.host) or settings.proxy_authenticates)
 
-    def open_engines() -> dict[str, Engine]:
-        engines: dict[str, Engine] = {}
-        with ExitStack() as on_error:
-            for folder in map(index_here, settings.folders):
-                if (folder / "results.json").is_file():
-                    run = OpenRun(folder, settings.device)
-                    systems = [partial(run.open, name) for name in settings.systems or run.systems]
-                else:
-                    systems = [partial(open_index, folder, device=settings.device)]
-                for open_system in systems:
-                    engine = open_system()
-                    on_error.callback(engine.close)
-                    if engines.setdefault(engine.name, engine) is not engine:
-                        raise CaiError(
-                            f"{folder}: there are two {engine.name}; serve them on two ports, or rename an index"
-                        )
-            on_error.pop_all()
-        return engines
-
-    service = Service(open_engines, settings.queue, settings.timeout)
+    open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
+    service = Service(open_all, settings.queue, settings.timeout)
     app = create_app(service, key, is_loopback(settings.host))
     config = uvicorn.Config(
         app,

@@ -1,4 +1,4 @@
-"""What every request passes: the API key, the host's name, security headers, and the clock."""
+"""What every request passes: the API key, the host's name, security headers, and metrics for Prometheus."""
 
 import hmac
 import time
@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 from fastapi import HTTPException, Request, Security
 from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBasic, HTTPBasicCredentials, HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cai_pyserini.serve.metrics import Metrics
+from cai_pyserini.serve.service import Service
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -22,13 +23,34 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+
+class Metrics:
+    """Counters and latencies of a service."""
+
+    MEDIA_TYPE = CONTENT_TYPE_LATEST
+
+    def __init__(self, service: Service):
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter("cai_requests", "Requests", ["route", "status"], registry=registry)
+        self.seconds = Histogram("cai_request_seconds", "Time to answer", ["route"], registry=registry, buckets=SECONDS)
+        unanswered = Gauge("cai_unanswered_requests", "Requests that wait for an answer", registry=registry)
+        unanswered.set_function(lambda: service.unanswered)
+        sizes = Histogram(
+            "cai_batch_queries", "Queries answered together", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
+        )
+        service.batches = sizes.observe
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
 
 
 class Guard:
-    """An ASGI application around another: every response, also to an error, is counted and has security headers.
+    """An ASGI application around another: every response, errors included, is counted and gets security headers.
 
-    With `local`, requests that name another host than loopback are refused, so that no web site can read a server on
-    loopback by a name of its own (DNS rebinding). A POST from another site's page is always refused.
+    With `local`, requests for another host name than loopback's are refused, so that no web site can read a server on
+    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, local: bool):
@@ -44,7 +66,8 @@ class Guard:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
                 route = getattr(scope.get("route"), "path", "other")
-                self._metrics.observe(route, message["status"], time.perf_counter() - start)
+                self._metrics.requests.labels(route, str(message["status"])).inc()
+                self._metrics.seconds.labels(route).observe(time.perf_counter() - start)
             await send(message)
 
         answer = self._refusal(Request(scope)) or self._app
@@ -67,6 +90,13 @@ def is_loopback(host: str) -> bool:
     return host.lower() == "localhost"
 
 
+def _name(host: str) -> str:
+    """The name or address in a Host header, without its port."""
+    with suppress(ValueError):
+        return urlsplit(f"//{host}").hostname or ""
+    return ""
+
+
 def require(key: str) -> Callable[..., Awaitable[None]]:
     """A dependency of routes that need an API key: as X-API-Key, as a bearer token, or as the password of a browser."""
     header = APIKeyHeader(name="X-API-Key", auto_error=False)
@@ -83,10 +113,3 @@ def require(key: str) -> Callable[..., Awaitable[None]]:
             raise HTTPException(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
 
     return check
-
-
-def _name(host: str) -> str:
-    """The name or address in a Host header, without its port."""
-    with suppress(ValueError):
-        return urlsplit(f"//{host}").hostname or ""
-    return ""

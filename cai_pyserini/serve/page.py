@@ -2,65 +2,45 @@
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.highlight import Marked
-from cai_pyserini.engine.show import Described, describe
+from cai_pyserini.search.engine import Described
+from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.search.highlight import Marked
 from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 MOST_SHOWN = 100  # hits; explaining one takes milliseconds
-TERMS = 12  # shown of each score
-SHADES = 4  # of marked words
+TERMS = 12  # terms shown of each score
+SHADES = 4  # the shades of marked words
 
 TEMPLATE = template(HERE / "page.html.jinja")
 
 
-class Page(NamedTuple):
-    """What a page is asked for."""
-
-    query: str
-    first: str  # a system; anything else: the first there is
-    second: str  # another system beside it; anything else: none
-    hits: int
-
-
-async def render(service: Service, asked: Page) -> str:
-    """The page as HTML."""
+async def render(service: Service, query: str, first: str, second: str, hits: int) -> str:
+    """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another."""
     names = list(service.engines)
-    first = asked.first if asked.first in names else names[0]
-    second = asked.second if asked.second in names and asked.second != first else ""
+    first = first if first in names else names[0]
+    second = second if second in names and second != first else ""
     columns = []
     for name in filter(None, (first, second)):
-        described = (
-            await service.call(name, lambda engine: describe(engine, asked.query, asked.hits)) if asked.query else []
-        )
+        described = await service.call(name, lambda engine: engine.describe(query, hits)) if query else []
         columns.append({"name": name, "hits": [_hit(name, one) for one in described]})
-    return TEMPLATE.render(
-        query=asked.query,
-        hits=asked.hits,
-        names=names,
-        first=first,
-        second=second,
-        columns=columns,
-        longest=LONGEST_QUERY,
-        most=MOST_SHOWN,
-    )
+    asked = {"query": query, "hits": hits, "first": first, "second": second}
+    return TEMPLATE.render(**asked, names=names, columns=columns, longest=LONGEST_QUERY, most=MOST_SHOWN)
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
-    """What the template shows of a hit."""
-    hit, explanation, shown = described
+    hit, explanation, title, snippet = described
     parts = [part.explanation for part in explanation.parts]
     return {
         "hit": hit,
         "link": f"/v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
-        "title": _shaded(shown.title),
-        "snippet": _shaded(shown.snippet),
+        "title": _shaded(title),
+        "snippet": _shaded(snippet),
         "tables": [table for one in (explanation, *parts) if (table := _table(one))],
     }
 
@@ -73,13 +53,8 @@ def _table(explanation: Explanation) -> dict[str, Any] | None:
     """The parts or terms of a score as a table, with a value from 0 to 1 for each row; None if there are none."""
     if not (table := explanation.table(TERMS)):
         return None
-    header, *rows = table
-    values = [part.share for part in explanation.parts] or [term.contribution for term in explanation.terms[:TERMS]]
-    largest = max(*values, 0.0) or 1.0
-    bars = [max(0.0, value) / largest for value in values]
-    bars += [0.0] * (len(rows) - len(bars))  # the sum of the other terms has none
     return {
         "caption": f"{explanation.system}: score {explanation.score:.4f}",
-        "header": header,
-        "rows": list(zip(rows, bars, strict=True)),
+        "header": table[0],
+        "rows": list(zip(table[1:], explanation.bars(TERMS), strict=True)),
     }

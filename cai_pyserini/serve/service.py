@@ -2,8 +2,8 @@
 
 Waiting searches of one system are batched: encoded together and searched in parallel. One thread runs all batches, so
 that models, tokenizers and indexes are never used by two requests at a time. A batch costs no more than the largest
-request allowed, work for a request that has timed out stops, and one that fails does so alone. So the thread is free
-soon after the last request it works for has been given up.
+request allowed, work for a request that has timed out stops, and one that fails does so alone. So a timeout soon frees
+the thread.
 """
 
 import asyncio
@@ -16,31 +16,23 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.engine import Engine, Hit
-from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.lucene_index import Stored
+from starlette.exceptions import HTTPException
 
-LONGEST_QUERY = 10_000  # characters; also of all queries of a batch together
-MOST_HITS = 1000  # of a search; also of all searches of a batch together
-BATCH = 64  # queries at most
-PROBE = "ready"  # what readiness searches for
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.search.engine import Engine, Hit, Stored
+
+LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a batch
+MOST_HITS = 1000  # the most hits of a search, and of all searches of a batch
+BATCH = 64  # the most queries of a batch
+PROBE = "ready"  # the query of the readiness probe
 
 Found = list[tuple[Hit, Stored | None]]
 logger = logging.getLogger(__name__)
 
 
-class Busy(Exception):
-    """The queue is full."""
-
-
-class UnknownIndex(Exception):
-    """There is no system with this name."""
-
-
 @dataclass
 class Job:
-    """A request that waits: a search, or something else that the worker calls."""
+    """A waiting request: a search, or something else that the worker calls."""
 
     index: str
     text: str = ""
@@ -52,8 +44,8 @@ class Job:
 class Service:
     """Systems by name, opened by `open_engines`, and the queue of requests to them.
 
-    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered
-    raises Busy. Raises CaiError if there is no system.
+    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered is
+    refused. Raises CaiError if there is no system.
     """
 
     def __init__(self, open_engines: Callable[[], Mapping[str, Engine]], limit: int = 256, timeout: float = 30.0):
@@ -71,22 +63,11 @@ class Service:
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
-        found: Found = await self._answer(Job(index, text, hits))
-        return found
-
-    async def explain(self, index: str, text: str, id: str) -> Explanation | None:
-        """Why a document has its score; None if it has none."""
-        explained: dict[str, Explanation] = await self.call(index, lambda engine: engine.explain(text, [id]))
-        return explained.get(id)
-
-    async def document(self, index: str, id: str) -> Stored | None:
-        """A stored document."""
-        stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
-        return stored
+        return await self._answer(Job(index, text, hits))
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
-        """Run `function` on a system in the worker thread and return its result; a list of what it yields, which stops
-        where the request times out."""
+        """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
+        request times out."""
         return await self._answer(Job(index, call=function))
 
     @property
@@ -95,22 +76,19 @@ class Service:
         return self._started is not None and time.monotonic() - self._started > 2 * self._timeout
 
     async def probe(self) -> dict[str, str]:
-        """Search every system: "ok" by its name, or the kind of error. Probes at the same time share the searches."""
+        """Search every system: its name -> "ok", or the kind of error. Simultaneous probes share the searches."""
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())
         return await asyncio.shield(self._probing)
 
     async def _probe(self) -> dict[str, str]:
-        async def of(index: str) -> str:
-            try:
-                await self.search(index, PROBE, 1)
-            except Exception as error:
-                logger.warning("%s is not ready: %r", index, error)
-                return type(error).__name__
-            return "ok"
-
-        indexes = list(self.engines)
-        return dict(zip(indexes, await asyncio.gather(*map(of, indexes)), strict=True))
+        states = dict.fromkeys(self.engines, "ok")
+        searches = [self.search(index, PROBE, 1) for index in states]
+        for index, found in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
+            if isinstance(found, Exception):
+                logger.warning("%s is not ready: %r", index, found)
+                states[index] = type(found).__name__
+        return states
 
     async def reload(self) -> None:
         """Reopen all systems, one reload at a time; the old ones answer until the new ones are open."""
@@ -153,9 +131,7 @@ class Service:
 
     def _results(self, jobs: Sequence[Job]) -> list[Any]:
         first = jobs[0]
-        engine = self.engines.get(first.index)
-        if engine is None:
-            raise UnknownIndex(first.index)
+        engine = self._engine(first.index)
         if first.call:
             result = first.call(engine)
             if isinstance(result, Iterator):
@@ -169,10 +145,9 @@ class Service:
         ]
 
     async def _answer(self, job: Job) -> Any:
-        if job.index not in self.engines:
-            raise UnknownIndex(job.index)
+        self._engine(job.index)
         if self.unanswered >= self._limit:
-            raise Busy
+            raise HTTPException(429, "too many requests wait; try again soon", {"Retry-After": "1"})
         self.unanswered += 1
         self._queue.put_nowait(job)
         try:
@@ -181,8 +156,12 @@ class Service:
         finally:
             self.unanswered -= 1
 
+    def _engine(self, name: str) -> Engine:
+        if name not in self.engines:
+            raise HTTPException(404, f"no index {name}; this server has {', '.join(self.engines)}")
+        return self.engines[name]
+
     def close(self) -> None:
-        """Close all systems."""
         self._worker.submit(_close, self.engines).result()
         self._worker.shutdown()
         self._opener.shutdown()

@@ -1,23 +1,20 @@
-from collections.abc import Sequence
-from typing import ClassVar
+from typing import Literal
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 PUBLIC = flag(False, "with --push: if the repository is created, make it public (default: private)")
 
 
 class ShipIndex(Settings):
-    """Pack an index as Pyserini's prebuilt ones are: an archive, a README with its scores, and its registry entry.
+    """Pack an index like Pyserini's prebuilt ones: an archive, a README with its scores, and its registry entry.
 
     The archive also has the encoder's settings and IDF, and the encoder if that is a folder of yours, such as an
-    adapted one: who receives this one file can search it. The same index gives the same archive.
+    adapted one: this one file is enough to search. The same index gives the same archive.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
-    )
+    example = "python -m cai_pyserini.ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
     index: AnyPath = flag(help="folder of the index stage", positional=True)
     output: AnyPath = OUTPUT_FOLDER
     name: str | None = flag(
@@ -33,7 +30,7 @@ class ShipIndex(Settings):
 class ShipEncoder(Settings):
     """Write an encoder as a folder for a model hub, with a model card."""
 
-    example: ClassVar[str] = (
+    example = (
         "python -m cai_pyserini.ship encoder runs/hpo/splade-tiny/adapted --license apache-2.0 --output hpo-splade"
     )
     encoder: str = flag(
@@ -55,54 +52,53 @@ class Add(Settings):
     The registry is $CAI_PYSERINI_REGISTRY, or cai-registry.json in Pyserini's cache (~/.cache/pyserini).
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.ship add shipped/lucene-inverted.hpo.splade-tiny.splade-idf.20261122.0a1b2c.json"
-    )
+    example = "python -m cai_pyserini.ship add shipped/lucene-inverted.hpo.splade-tiny.splade-idf.20261122.0a1b2c.json"
     entry: str = flag(help="a file or https URL with entries, as `ship index` writes it", positional=True)
 
 
 class Get(Settings):
     """Print the folder of an index in your registry, downloaded if it is not there yet."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.ship get hpo.splade-tiny.splade-idf"
+    example = "python -m cai_pyserini.ship get hpo.splade-tiny.splade-idf"
     name: str = flag(help="name of an index in the registry", positional=True)
 
 
 COMMANDS: dict[str, type[Settings]] = {"index": ShipIndex, "encoder": ShipEncoder, "add": Add, "get": Get}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings: ShipIndex | ShipEncoder | Add | Get = parse(
         COMMANDS, argv, "python -m cai_pyserini.ship", "Ship indexes and encoders to others, and use what they ship."
     )
-    if isinstance(settings, Add | Get):
-        from cai_pyserini.ship import registry
+    match settings:
+        case ShipIndex(index=index, output=output, push=push):
+            from cai_pyserini.ship.index import ship_index
 
-        if isinstance(settings, Get):
-            print(registry.fetch(registry.find(settings.name)))
-            return
-        for entry in registry.add(settings.entry):
-            print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
-        print(registry.registry_path())
-        return
+            entry = ship_index(index, output, settings.name, settings.with_encoder, push)
+            print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
+            print(output / entry.filename)
+            _push(settings, "dataset")
+        case ShipEncoder(encoder=encoder, output=output, push=push):
+            from cai_pyserini.ship.encoder import ship_encoder
 
-    from cai_pyserini.ship import hub
+            print(ship_encoder(encoder, output, settings.license, settings.language, settings.base_model, push))
+            _push(settings, "model")
+        case Add(entry=source):
+            from cai_pyserini.ship import registry
 
-    if isinstance(settings, ShipIndex):
-        from cai_pyserini.ship.index import ship_index
+            for entry in registry.add(source):
+                print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
+            print(registry.registry_path())
+        case Get(name=name):
+            from cai_pyserini.ship import registry
 
-        entry = ship_index(settings.index, settings.output, settings.name, settings.with_encoder, settings.push)
-        print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
-        print(settings.output / entry.filename)
-    else:
-        from cai_pyserini.ship.encoder import ship_encoder
+            print(registry.fetch(registry.find(name)))
 
-        ship_encoder(
-            settings.encoder, settings.output, settings.license, settings.language, settings.base_model, settings.push
-        )
-        print(settings.output)
+
+def _push(settings: ShipIndex | ShipEncoder, kind: Literal["model", "dataset"]) -> None:
     if settings.push:
-        kind: hub.Kind = "dataset" if isinstance(settings, ShipIndex) else "model"
+        from cai_pyserini.ship import hub
+
         print(hub.push(settings.output, settings.push, kind, settings.public))
 
 

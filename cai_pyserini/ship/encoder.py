@@ -1,18 +1,19 @@
 """Ship an encoder: a folder for a model hub, with a model card."""
 
 import re
+import shutil
 from pathlib import Path
 
-import yaml
+from huggingface_hub import ModelCardData
 
-from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core import artifact, files
+from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.ship import scores
-from cai_pyserini.ship.bundle import bundle, require_outside
 
 CARD = Path(__file__).with_name("encoder.md.jinja")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -23,9 +24,9 @@ def ship_encoder(
 ) -> Path:
     """Write the checkpoint, encoder.yaml, IDF and projection of an encoder, and a model card, to a folder.
 
-    `spec` is what load_encoder takes, `base` the hub id of the model that it was made from (default: that of its
-    run folder, if it has one), and `repository` where it will be. Raises CaiError for the encoder of a joint index,
-    and for lengths beyond the checkpoint's positions.
+    `spec` is what load_encoder takes, `base` the hub id of the model it was made from (default: that of its run folder,
+    if it has one), and `repository` the place on the hub. Raises CaiError for the encoder of a joint index, and for
+    lengths beyond the checkpoint's positions.
     """
     config = load_encoder(spec)
     if config.joint:
@@ -36,21 +37,22 @@ def ship_encoder(
     made = _adaptation(folder) if folder else None
     require_outside(output, Path(spec), checkpoint_folder(config))
     origin = config.checkpoint if config.kind == "dense" else found.checkpoint if found else ""
-    base = base or (origin if _is_hub_id(origin) else None)
+    if not base and HUB_ID.fullmatch(origin) and not Path(origin).exists():
+        base = origin
 
     def write(folder: Path) -> None:
         bundle(config, folder, ".", checkpoint=True)
         tags = ["splade", "sparse", "learned-sparse-retrieval"] if config.kind == "splade" else ["dense"]
-        front = {
-            "license": license,
-            "language": language,
-            "library_name": "transformers",
-            "pipeline_tag": "feature-extraction",
-            "tags": [*tags, "information-retrieval", "pyserini", "cai-pyserini"],
-            **({"base_model": base} if base else {}),
-        }
+        front = ModelCardData(
+            license=license,
+            language=language,
+            library_name="transformers",
+            pipeline_tag="feature-extraction",
+            tags=[*tags, "information-retrieval", "pyserini", "cai-pyserini"],
+            base_model=base,
+        )
         card = template(CARD).render(
-            front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
+            front=front.to_yaml(),
             title=(repository or output.resolve().name).rpartition("/")[2],
             repository=repository,
             folder=output.resolve().name,
@@ -61,15 +63,15 @@ def ship_encoder(
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
 
-    recipe = {
-        **artifact.made_by(__name__, "ship"),
+    inputs = {
         "checkpoint": Encoder(config).digest,
-        "idf": config.idf_folder and artifact.require(config.idf_folder, "idf").digest,
-        "encoder": config.model_dump(exclude={"checkpoint", "idf", "projection"}),
-        "card": [license, language, base, repository, output.resolve().name],
-        "made": made and made.digest,
+        "idf": idf_digest(config.idf_folder),
+        "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
+        "adaptation": made and made.digest,
         "scores": found,
     }
+    card = [license, language, base, repository, output.resolve().name]
+    recipe = artifact.recipe("ship", inputs, card=card)
     return artifact.make(output, recipe, write)
 
 
@@ -79,5 +81,32 @@ def _adaptation(folder: Path) -> artifact.Manifest | None:
     return next((manifest for manifest in manifests if manifest.recipe["stage"] == "adapt"), None)
 
 
-def _is_hub_id(checkpoint: str) -> bool:
-    return HUB_ID.fullmatch(checkpoint) is not None and not Path(checkpoint).exists()
+def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) -> None:
+    """Write an encoder.yaml to `folder`, and copies of its checkpoint, IDF and projection to the folder `place` in it.
+
+    Without `checkpoint`, the encoder.yaml names the checkpoint as `config` does. Raises CaiError for a checkpoint or an
+    IDF that does not exist.
+    """
+    target = folder / place
+    target.mkdir(parents=True, exist_ok=True)
+    copies: dict[str, str | None] = {}
+    if checkpoint:
+        source = checkpoint_folder(config)
+        require_safetensors(source)
+        for path in checkpoint_files(source):
+            shutil.copyfile(path, target / path.name)
+        copies |= {"checkpoint": str(target), "revision": None}
+    if config.idf_folder:
+        artifact.require(config.idf_folder, "idf")
+        copies["idf"] = str(shutil.copytree(config.idf_folder, target / "idf"))
+    if config.projection:  # not beside the checkpoint's own safetensors
+        (target / "projection").mkdir()
+        copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
+    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
+
+
+def require_outside(output: Path, *sources: Path) -> None:
+    """Raise CaiError if a source lies in the output folder, which would be replaced."""
+    for source in sources:
+        if source.resolve().is_relative_to(output.resolve()):
+            raise CaiError(f"{output} has {source} in it, which it would replace: choose another --output")

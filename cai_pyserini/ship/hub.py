@@ -12,7 +12,7 @@ Kind = Literal["model", "dataset"]
 
 
 def file_url(repository: str, filename: str, kind: Kind) -> str:
-    """The URL of a file in the main branch of a repository. Raises CaiError for a name that no repository can have."""
+    """The URL of a file in the main branch of a repository. Raises CaiError for an id that no repository can have."""
     try:
         return hf_hub_url(repository, filename, repo_type=kind)
     except ValueError as error:
@@ -20,15 +20,14 @@ def file_url(repository: str, filename: str, kind: Kind) -> str:
 
 
 def push(folder: Path, repository: str, kind: Kind, public: bool) -> str:
-    """Upload the files of a folder to a repository, which is created if it does not exist, and return the URL of
-    the last commit.
+    """Upload a folder to a repository, created if it does not exist, and return the URL of the commit.
 
     Raises CaiError where the hub cannot be reached or refuses.
     """
     api = HfApi()
     try:
         api.create_repo(repository, repo_type=kind, private=not public, exist_ok=True)
-        done = api.upload_folder(
+        commit = api.upload_folder(
             repo_id=repository,
             repo_type=kind,
             folder_path=folder,
@@ -41,4 +40,4 @@ def push(folder: Path, repository: str, kind: Kind, public: bool) -> str:
             f"{folder} could not be uploaded to {repository} at {api.endpoint}: {reason}; log in with `hf auth login` "
             "or set HF_TOKEN, and run the same command again"
         ) from None
-    return str(done.commit_url)
+    return str(commit.commit_url)

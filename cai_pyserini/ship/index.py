@@ -1,24 +1,29 @@
-"""Ship an index: its archive, a README, and its entry for the registry."""
+"""Ship an index: a reproducible archive, a README, and an entry for the registry."""
 
+import gzip
 import hashlib
 import re
+import tarfile
 import tempfile
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 from cai_pyserini.core import artifact, jvm
-from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
+from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.search.search import require_same_encoder
+from cai_pyserini.retrieval.search import require_same_encoder
 from cai_pyserini.ship import hub, scores
-from cai_pyserini.ship.archive import pack
-from cai_pyserini.ship.bundle import bundle, require_outside
+from cai_pyserini.ship.encoder import bundle, require_outside
 from cai_pyserini.ship.registry import SUFFIX, Entry, parse_entries, to_json
 
 README = Path(__file__).with_name("index.md.jinja")
 PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "dense": "faiss-flat"}  # Pyserini's
+LEVEL = 6  # of gzip's compression; 9 takes twice the time and saves 1 %
+LEFT_OUT = (artifact.UNFINISHED, "write.lock")  # Lucene's lock belongs to a process, not to an index
 TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "dense": "Faiss flat index"}
 
 
@@ -27,22 +32,25 @@ def ship_index(
 ) -> Entry:
     """Write the archive of an index, its README and its entry to a folder, and return the entry.
 
-    The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder or `with_encoder`. URLs of
-    the entry are those in `repository`, if given; else relative to the entry. Raises CaiError for what is no index of
-    ours, for `with_encoder` with an index that names no encoder, and for a checkpoint that is not the index's any more.
+    The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder, or with `with_encoder`.
+    The URL of the archive is that in `repository`, or else relative to the entry. Raises CaiError for a folder that is
+    not one of our indexes, for `with_encoder` with an index that names no encoder, and for a checkpoint that has
+    changed since.
     """
     manifest = artifact.require(index, "index")
-    kind = manifest.recipe["kind"]
+    kind = manifest.stats["kind"]
     config = load_encoder(str(index)) if (index / "encoder.yaml").is_file() else None
     require_outside(output, index)
     if with_encoder and not config:
         raise CaiError(f"{index} is a {TITLES[kind]} that names no encoder: leave --with-encoder out")
     found = scores.of_index(index)
-    name = name or _name(index, found, config)
+    parts = [found.collection, *([found.encoder] if config else [])] if found else []  # of a run folder
+    name = name or re.sub(r"[^\w.+-]+", "-", ".".join([*parts, index.resolve().name])).lstrip(".+-")
     stem = f"{PREFIXES[kind]}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
     filename = f"{stem}{SUFFIX}"
     url = hub.file_url(repository, filename, "dataset") if repository else filename
-    inside = config is not None and (with_encoder or _is_folder(config))
+    is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
+    inside = config is not None and (with_encoder or is_folder)  # others do not have the folder
     if config and inside:
         require_same_encoder(index, Encoder(config), config if config.joint else None)
 
@@ -69,49 +77,55 @@ def ship_index(
             **({} if kind == "dense" else _terms(index)),
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
-        readme = template(README).render(
-            entry=entry,
-            kind=kind,
-            title=TITLES[kind],
-            manifest=manifest,
-            scores=found,
-            encoder=config,
-            settings=settings,
-            inside=inside,
-        )
+        facts = {"entry": entry, "kind": kind, "title": TITLES[kind], "manifest": manifest, "scores": found}
+        readme = template(README).render(**facts, encoder=config, settings=settings, inside=inside)
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
-    recipe = {
-        **artifact.made_by(__name__, "ship"),
-        "name": name,
+    inputs = {
         "index": [manifest.digest, manifest.created],
-        "encoder": config and config.model_dump(exclude={"idf", "projection"}),
-        "inside": inside,
+        "encoder": config and config.model_dump(mode="json", exclude={"idf", "projection"}, exclude_defaults=True),
         "scores": found,
-        "url": url,
     }
+    recipe = artifact.recipe("ship", inputs, name=name, inside=inside, url=url)
     artifact.make(output, recipe, write)
     (entry,) = parse_entries((output / f"{stem}.json").read_bytes(), stem)
     return entry
 
 
-def _name(index: Path, found: scores.Scores | None, config: EncoderConfig | None) -> str:
-    """collection.encoder.index for one of a run folder, else the name of its folder."""
-    parts = [found.collection, *([found.encoder] if config else [])] if found else []
-    return re.sub(r"[^\w.+-]+", "-", ".".join([*parts, index.resolve().name])).lstrip(".+-")
-
-
-def _is_folder(config: EncoderConfig) -> bool:
-    """Whether the checkpoint is a folder, which others do not have."""
-    return not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
-
-
 def _terms(index: Path) -> dict[str, int]:
     """The numbers of terms that Pyserini checks prebuilt indexes by."""
-    java = jvm.java_class
     with jvm.using_java(f"opening {index}"):
-        reader = java("io.anserini.index.IndexReaderUtils").getReader(str(index))
-        stats = java("io.anserini.index.IndexReaderUtils").getIndexStats(reader, "contents")
+        utilities = jvm.java_class("io.anserini.index.IndexReaderUtils")
+        reader = utilities.getReader(str(index))
+        stats = utilities.getIndexStats(reader, "contents")
         found = {key: int(stats.get(key)) for key in ("unique_terms", "total_terms")}
         reader.close()
     return found
+
+
+def pack(folders: Sequence[Path], name: str, output: Path) -> int:
+    """Write the files of folders to a .tar.gz, as one folder `name`; where paths are equal, the last folder counts.
+
+    Returns the size of the uncompressed tar in bytes. Equal files give equal bytes: members are sorted, and have no
+    owner and no time.
+    """
+    files = {
+        path.relative_to(folder): path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in LEFT_OUT
+    }
+    parents = {parent for path in files for parent in path.parents}
+    paths = progress(sorted({*parents, *files}), len(parents) + len(files), f"pack {name}", "file")
+    with output.open("wb") as file, gzip.GzipFile("", "wb", LEVEL, file, mtime=0) as zipped:
+        with tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for path in paths:
+                member = tarfile.TarInfo(PurePosixPath(name, path).as_posix())
+                if path in parents:
+                    member.type, member.mode = tarfile.DIRTYPE, 0o755
+                    tar.addfile(member)
+                else:
+                    member.size = files[path].stat().st_size
+                    with files[path].open("rb") as contents:
+                        tar.addfile(member, contents)
+        return zipped.tell()

@@ -1,14 +1,12 @@
 """Scores of an index or an encoder, from the run folder that it lies in."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cai_pyserini.beir.layout import Layout
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact, tables
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.evaluate.measures import MEASURES
 
 
@@ -35,7 +33,7 @@ def of_index(index: Path) -> Scores | None:
 def of_encoder(folder: Path) -> Scores | None:
     """The scores of systems with an adapted encoder, a run folder's `adapted` or `adapted/dense`; None elsewhere."""
     folder = folder.resolve()
-    splade, dense = Layout(folder.parent), Layout(folder.parent.parent)
+    splade, dense = RunFolder(folder.parent), RunFolder(folder.parent.parent)
     if folder == splade.adapted:
         return _scores(splade.folder, lambda system: system.adapted and system.kind == "splade")
     if folder == dense.adapted_dense:
@@ -43,24 +41,21 @@ def of_encoder(folder: Path) -> Scores | None:
     return None
 
 
-def _scores(run: Path, wanted: Callable[[System], bool]) -> Scores | None:
-    layout = Layout(run)
-    if not layout.results.is_file():
+def _scores(folder: Path, wanted: Callable[[System], bool]) -> Scores | None:
+    run = RunFolder(folder)
+    if not run.is_finished:
         return None
-    try:
-        results: dict[str, Any] = json.loads(layout.results.read_text(encoding="utf-8"))
-        systems = [system for system in map(parse_system, results["systems"]) if wanted(system)]
-        rows = [["system", *MEASURES]]
-        rows += [[s.name, *(f"{results['systems'][s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
-        manifests = [artifact.require(layout.run(system), "search") for system in systems]
-        return Scores(
-            results["collection"],
-            results["split"],
-            results["encoder"],
-            results["settings"]["encoder"]["checkpoint"],
-            tables.markdown(rows) if systems else "",
-            max((manifest.created[:10] for manifest in manifests), default=""),
-            results["versions"],
-        )
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise CaiError(f"{layout.results} is not what `python -m cai_pyserini.beir` writes: run it again") from None
+    results = run.results
+    systems = [system for system in map(parse_system, results.systems) if wanted(system)]
+    rows = [["system", *MEASURES]]
+    rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
+    dates = [artifact.require(run.run(system), "search").created[:10] for system in systems]
+    return Scores(
+        results.collection,
+        results.split,
+        results.encoder,
+        run.experiment.encoder.checkpoint,
+        tables.markdown(rows) if systems else "",
+        max(dates, default=""),
+        results.versions,
+    )

@@ -1,9 +1,6 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OR_URL, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
 
 class SmoothSettings(Settings):
@@ -13,14 +10,14 @@ class SmoothSettings(Settings):
     continues with the first missing shard.
     """
 
-    example: ClassVar[str] = "python -m cai_pyserini.smooth --vectors vectors --idf idf --output smoothed"
+    example = "python -m cai_pyserini.smooth --vectors vectors --idf idf --output smoothed"
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
     output: AnyPath = OUTPUT_FOLDER
     dense: PathOrUrl | None = flag(
-        None, "folder of dense vectors of the same documents, which tell what is near (default: the SPLADE vectors)"
+        None, "folder of dense vectors of the same documents, to find near documents by (default: the SPLADE vectors)"
     )
     idf: PathOrUrl | None = flag(
-        None, "folder written by the idf stage, to weight SPLADE vectors that tell what is near"
+        None, "folder written by the idf stage, to weight SPLADE vectors where near documents are found by them"
     )
     neighbours: int = flag(40, "number of nearest documents", ge=1)
     weight: float | None = flag(
@@ -28,12 +25,12 @@ class SmoothSettings(Settings):
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(SmoothSettings, argv, "python -m cai_pyserini.smooth")
 
     from cai_pyserini.core import artifact
-    from cai_pyserini.encode.shards import Vectors
     from cai_pyserini.smooth.smooth import smooth
+    from cai_pyserini.vectors.shards import Vectors
 
     dense = Vectors(settings.dense) if settings.dense else None
     smooth(Vectors(settings.vectors), settings.output, dense, settings.idf, settings.neighbours, settings.weight)

@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
-from cai_pyserini.encode.shards import Matrix
-from cai_pyserini.smooth.documents import TINY
+from cai_pyserini.vectors.rows import stacked
+from cai_pyserini.vectors.shards import Matrix
 
 DIMENSIONS = 1024
 EXACT = 50_000
 TRAINING = 40  # documents per cluster, to find the clusters
-CANDIDATES = 8  # compared again, per neighbour
+CANDIDATES = 8  # candidates per neighbour that are compared again
 SAMPLE = 200  # documents whose recall is measured
 SEED = 42
+TINY = 1e-9  # the least length of a vector, for divisions by it
 
 type Positions = Callable[[str], Iterable[Matrix]]  # label of a progress bar -> the positions of all documents
 
@@ -47,7 +48,6 @@ def points(positions: Matrix) -> np.ndarray:
 
 
 def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
-    """An index of the points (size, width)."""
     index: Any = faiss.IndexFlatIP(width)
     if size > EXACT:
         lists = int(4 * math.sqrt(size))
@@ -111,4 +111,4 @@ def _take(matrices: Iterable[Matrix], numbers: np.ndarray) -> Matrix:
         inside = numbers[(start <= numbers) & (numbers < start + matrix.shape[0])]
         parts.append(matrix[inside - start])
         start += matrix.shape[0]
-    return np.vstack(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, format="csr")
+    return stacked(parts)

@@ -3,4 +3,6 @@
 texts ──► vocabulary ──► pretrain ──► splade or dense ──► checkpoint
                                            ▲
 generate, mine, msmarco, score ──► training file
+
+pairs.py has `splade` and `dense`, files.py `mine`, `msmarco` and `score`; training.py runs transformers.Trainer.
 """

@@ -1,11 +1,14 @@
 """The commands of the trainer."""
 
-from collections.abc import Sequence
+import json
 from pathlib import Path
+from typing import Any
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.core.artifact import require
+from cai_pyserini.core.packages import require_trainer
+from cai_pyserini.core.settings import Argv, Settings, parse
+from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer.settings import (
     DenseSettings,
     GenerateSettings,
@@ -18,7 +21,6 @@ from cai_pyserini.trainer.settings import (
     VocabularySettings,
 )
 
-PACKAGES = ("accelerate", "datasets")  # of the extra `trainer`
 COMMANDS: dict[str, type[Settings]] = {
     "vocabulary": VocabularySettings,
     "pretrain": PretrainSettings,
@@ -31,107 +33,69 @@ COMMANDS: dict[str, type[Settings]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(
         COMMANDS, argv, "python -m cai_pyserini.trainer", "Train retrievers, and make the files to train with."
     )
     if not isinstance(settings, TrainingSettings):
         terminal.require_one_process()
-    require_modules(PACKAGES, "trainer")
-    match settings:
+    require_trainer()
+    match settings:  # the packages that a command needs are imported only now
         case VocabularySettings():
-            _vocabulary(settings)
+            from cai_pyserini.trainer.vocabulary import expand_checkpoint
+
+            report = expand_checkpoint(settings) / "report.json"
+            print(_table(json.loads(report.read_text(encoding="utf-8"))))
+            print(f"{report}, entropy.png")
+            return
         case PretrainSettings():
-            _pretrain(settings)
-        case SpladeSettings():
-            _splade(settings)
-        case DenseSettings():
-            _dense(settings)
+            from cai_pyserini.trainer.pretrain import pretrain
+
+            stats = _stats(pretrain(settings))
+            before, after = stats["held_out_loss_before"], stats["held_out_loss_after"]
+            done = f"{stats['steps']:,} steps, held-out loss {before:.3f} -> {after:.3f}"
+        case SpladeSettings() | DenseSettings():
+            from cai_pyserini.trainer.pairs import train
+
+            stats = _stats(train(settings))
+            done = f"{stats['steps']:,} steps on {stats['examples']:,} examples, training loss {stats['loss']:.4f}"
         case GenerateSettings():
-            _generate(settings)
+            from cai_pyserini.trainer.generate import generate
+
+            stats = _stats(generate(settings))
+            done = f"{stats['queries']:,} queries for {stats['documents']:,} documents"
         case MineSettings():
-            _mine(settings)
+            from cai_pyserini.trainer.files import mine
+
+            stats = _stats(mine(settings))
+            done = f"{stats['lines']:,} pairs of {stats['queries']:,} queries"
+            if left_out := stats["without_negatives"]:
+                done += f"; {left_out:,} left out, without a negative"
         case MsmarcoSettings():
-            _msmarco(settings)
-        case ScoreSettings():
-            _score(settings)
+            from cai_pyserini.trainer.files import msmarco
+
+            stats = _stats(msmarco(settings))
+            done = f"{stats['lines']:,} queries, {stats['negatives']:,} negatives"
+        case _:
+            from cai_pyserini.trainer.files import score
+
+            done = f"{_stats(score(settings))['lines']:,} lines"
+    terminal.say(f"{settings.output}: {done}")
 
 
-def _vocabulary(settings: VocabularySettings) -> None:
-    from cai_pyserini.core.tables import aligned
-    from cai_pyserini.trainer.vocabulary import expand_checkpoint, read_report
+def _stats(path: Path) -> dict[str, Any]:
+    return require(path, *(f"trainer {name}" for name in COMMANDS)).stats
 
-    report = read_report(expand_checkpoint(settings))
+
+def _table(report: dict[str, Any]) -> str:
+    """The steps of a vocabulary expansion, and the first of its new tokens."""
     header = ["step", "vocabulary", "added", "tokens", "entropy, nats"]
     rows = [
-        [f"{number}", f"{step.vocabulary:,}", f"{step.added:,}", f"{step.tokens:,}", f"{step.entropy:,.0f}"]
-        for number, step in enumerate(report.steps)
+        [f"{number}", f"{step['vocabulary']:,}", f"{step['added']:,}", f"{step['tokens']:,}", f"{step['entropy']:,.0f}"]
+        for number, step in enumerate(report["steps"])
     ]
-    print(aligned([header, *rows]))
-    print(f"\nthe most frequent of {len(report.added):,} new tokens: {' '.join(report.added[:40])}")
-    print(f"{settings.output}/report.json, entropy.png")
-
-
-def _pretrain(settings: PretrainSettings) -> None:
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.trainer.pretrain import STAGE, pretrain
-
-    stats = require(pretrain(settings), STAGE).stats
-    before, after = stats["held_out_loss_before"], stats["held_out_loss_after"]
-    terminal.say(f"{settings.output}: {stats['steps']:,} steps, held-out loss {before:.3f} -> {after:.3f}")
-
-
-def _splade(settings: SpladeSettings) -> None:
-    from cai_pyserini.trainer.splade import SpladeTraining
-
-    _report(SpladeTraining(settings).run(), SpladeTraining.stage)
-
-
-def _dense(settings: DenseSettings) -> None:
-    from cai_pyserini.trainer.dense import DenseTraining
-
-    _report(DenseTraining(settings).run(), DenseTraining.stage)
-
-
-def _report(output: Path, stage: str) -> None:
-    from cai_pyserini.core.artifact import require
-
-    stats = require(output, stage).stats
-    terminal.say(
-        f"{output}: {stats['steps']:,} steps on {stats['examples']:,} examples, training loss {stats['loss']:.4f}"
-    )
-
-
-def _generate(settings: GenerateSettings) -> None:
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.trainer.generate import STAGE, generate
-
-    stats = require(generate(settings), STAGE).stats
-    print(f"{settings.output}: {stats['queries']:,} queries for {stats['documents']:,} documents")
-
-
-def _mine(settings: MineSettings) -> None:
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.trainer.mine import STAGE, mine
-
-    stats = require(mine(settings), STAGE).stats
-    without = f"; {stats['without_negatives']:,} left out, without a negative" if stats["without_negatives"] else ""
-    print(f"{settings.output}: {stats['lines']:,} pairs of {stats['queries']:,} queries{without}")
-
-
-def _msmarco(settings: MsmarcoSettings) -> None:
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.trainer.msmarco import STAGE, write_training_file
-
-    stats = require(write_training_file(settings), STAGE).stats
-    print(f"{settings.output}: {stats['lines']:,} queries, {stats['negatives']:,} negatives")
-
-
-def _score(settings: ScoreSettings) -> None:
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.trainer.score import STAGE, score
-
-    print(f"{settings.output}: {require(score(settings), STAGE).stats['lines']:,} lines")
+    added = report["added"]
+    return f"{aligned([header, *rows])}\n\nthe most frequent of {len(added):,} new tokens: {' '.join(added[:40])}"
 
 
 if __name__ == "__main__":

@@ -29,10 +29,14 @@ def read(path: Path) -> Iterator[tuple[str, Example]]:
     Raises CaiError for a broken line.
     """
     for where, data in jsonl.read(path, ("query", "positive")):
-        negatives, margins = _negatives(data, where)
-        yield where, {
-            "query": data["query"], "positive": data["positive"], "negatives": negatives, "margins": margins
-        }  # fmt: skip
+        negatives = data.get("negatives", [data["negative"]] if "negative" in data else [])
+        margins = data.get("margins", [data["margin"]] if "margin" in data else [])
+        if not isinstance(negatives, list) or not all(isinstance(text, str) for text in negatives):
+            raise CaiError(f"{where}: negatives must be a list of strings")
+        if not isinstance(margins, list) or not all(type(m) in (int, float) and math.isfinite(m) for m in margins):
+            raise CaiError(f"{where}: margins must be a list of finite numbers")
+        example = {"query": data["query"], "positive": data["positive"]}
+        yield where, example | {"negatives": negatives, "margins": [float(margin) for margin in margins]}
 
 
 def examples(path: Path, margins: bool, negatives: int) -> Iterator[Example]:
@@ -65,35 +69,26 @@ def in_epoch(line: Example, number: int, epoch: int, negatives: int) -> Example:
     return line | {"negatives": [texts[i] for i in places], "margins": [margins[i] for i in places if margins]}
 
 
-def _negatives(data: dict[str, Any], where: str) -> tuple[list[str], list[float]]:
-    texts = data.get("negatives", [data["negative"]] if "negative" in data else [])
-    scores = data.get("margins", [data["margin"]] if "margin" in data else [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise CaiError(f"{where}: negatives must be a list of strings")
-    if not isinstance(scores, list) or not all(type(s) in (int, float) and math.isfinite(s) for s in scores):
-        raise CaiError(f"{where}: margins must be a list of finite numbers")
-    return texts, [float(score) for score in scores]
-
-
 def text_id(text: str) -> int:
     """A hash of 63 bits, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
 class Collator:
-    """Makes a batch of examples.
+    """Makes a batch from examples.
 
     queries, documents   tokenized texts; documents are all positives, then all first negatives, and so on
     margins              float (examples, negatives)
     document_ids         hashes of the documents' texts, int64 (examples, 1 + negatives), the positive first
 
     The texts of a side are sorted by length, longest first, and padded in chunks of `chunk` texts, which go through the
-    model one after the other; `positions` (texts,) says where each text is in the chunks.
+    model one after the other; `positions` (texts,) are the places of the texts in the chunks.
     """
 
     def __init__(self, tokenizer: Any, max_query_length: int, max_document_length: int, chunk: int):
         self._tokenizer = tokenizer
-        self._lengths = max_query_length, max_document_length
+        self.max_query_length = max_query_length
+        self.max_document_length = max_document_length
         self._chunk = chunk
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
@@ -101,8 +96,8 @@ class Collator:
         documents = [e["positive"] for e in examples] + [text for each in negatives for text in each]
         ids = [[text_id(text) for text in (e["positive"], *e["negatives"])] for e in examples]
         return {
-            "queries": self._tokenize([e["query"] for e in examples], self._lengths[0]),
-            "documents": self._tokenize(documents, self._lengths[1]),
+            "queries": self._tokenize([e["query"] for e in examples], self.max_query_length),
+            "documents": self._tokenize(documents, self.max_document_length),
             "margins": torch.tensor([e["margins"] for e in examples]),
             "document_ids": torch.tensor(ids),
         }

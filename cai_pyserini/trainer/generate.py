@@ -6,11 +6,10 @@ documents, `queries.jsonl` and `qrels/train.tsv`: a collection like any other, t
 documents with.
 """
 
-import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import compress, tee
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import batched, compress
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,17 @@ import torch
 from transformers import AutoTokenizer
 
 from cai_pyserini.collection.contract import Document
-from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.transformer import load_pretrained, require_positions, resolve_device
-from cai_pyserini.trainer.batches import in_batches
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, require_positions
+from cai_pyserini.models.device import resolve_device
+from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
 STAGE = "trainer generate"
-KEPT = 512  # documents per file of the interim results, which an interruption costs at most
+KEPT = 512  # documents per file of interim results; an interruption loses at most one file
 
 
 class Generator:
@@ -38,12 +36,11 @@ class Generator:
 
     def __init__(self, settings: GenerateSettings):
         self.settings = settings
-        self.checkpoint = checkpoint_folder(load_encoder(settings.generator))
+        self.checkpoint = load_checkpoint(settings.generator)
         require_positions(self.checkpoint, {"--max-document-length": settings.max_document_length})
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:
-        """The model, its tokenizer and its device."""
         device = resolve_device(self.settings.device)
         model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
         return model.to(device), AutoTokenizer.from_pretrained(str(self.checkpoint)), device
@@ -69,75 +66,71 @@ class Generator:
             max_new_tokens=settings.max_query_length,
         )
         texts = [" ".join(text.split()) for text in tokenizer.batch_decode(written, skip_special_tokens=True)]
-        by_document = (texts[i : i + settings.per_document] for i in range(0, len(texts), settings.per_document))
-        return [[text for text in dict.fromkeys(own) if text] for own in by_document]
-
-
-def recipe(settings: GenerateSettings) -> artifact.Recipe:
-    """What generated queries depend on."""
-    return {
-        **artifact.made_by(__name__, STAGE),
-        "documents": open_collection(load_index_config(settings.collection)).fingerprint("documents"),
-        "checkpoint": checkpoint_digest(checkpoint_folder(load_encoder(settings.generator))),
-        "settings": recorded(settings, "collection", "generator", "batch_size"),
-    }
+        return [[text for text in dict.fromkeys(own) if text] for own in batched(texts, settings.per_document)]
 
 
 def generate(settings: GenerateSettings) -> Path:
     """Write the BEIR folder. Interim results are kept in `.<output>.batches`."""
-    collection = open_collection(load_index_config(settings.collection))
+    collection = load_collection(settings.collection)
     generator = Generator(settings)
-    made_by = recipe(settings)
     batches = settings.output.with_name(f".{settings.output.name}.batches")
+    inputs = {"documents": collection.fingerprint("documents"), "checkpoint": checkpoint_digest(generator.checkpoint)}
+    recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "generator", "batch_size"))
 
     def write(folder: Path) -> artifact.Stats:
         def with_text() -> Iterator[Document]:
             return (document for document in collection.documents() if document.contents.strip())
 
-        every = sum(1 for _ in with_text())
-        size = min(every, settings.documents)
-        chosen = np.zeros(every, bool)
-        chosen[random.Random(settings.seed).sample(range(every), size)] = True
-        documents, again = tee(compress(with_text(), chosen))  # one is a batch of the other ahead
-        bar = progress(range(0), size, "generate queries")
-
-        def records(number: int, part: Sequence[Document]) -> Iterator[dict[str, Any]]:
+        def process(number: int, part: Sequence[Document]) -> Iterator[dict[str, Any]]:
             torch.manual_seed(settings.seed + number)  # a batch has the same queries whatever was generated before it
-            for start in range(0, len(part), settings.batch_size):
-                batch = part[start : start + settings.batch_size]
+            for batch in batched(part, settings.batch_size):
                 for document, queries in zip(batch, generator.queries(batch), strict=True):
                     yield {"id": document.id, "queries": queries}
                 bar.update(len(batch))
 
-        with bar:
-            count = _write_folder(folder, documents, in_batches(again, KEPT, batches, made_by, records))
+        def queries() -> Iterator[tuple[str, str, str]]:  # with their ids and those of their documents
+            records = in_batches(compress(with_text(), chosen), KEPT, batches, recipe, process)
+            return ((f"{r['id']}-{n}", r["id"], query) for r in records for n, query in enumerate(r["queries"]))
+
+        every = sum(1 for _ in with_text())
+        size = min(every, settings.documents)
+        chosen = np.zeros(every, bool)
+        chosen[random.Random(settings.seed).sample(range(every), size)] = True
+        with progress(range(0), size, "generate queries") as bar:
+            count = jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": query} for id, _, query in queries()))
         if not count:
             raise CaiError(f"{generator.checkpoint} wrote no query for {size:,} documents; is it a query generator?")
+        (folder / "qrels").mkdir()
+        with (folder / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels:
+            qrels.write("query-id\tcorpus-id\tscore\n")
+            qrels.writelines(f"{id}\t{document}\t1\n" for id, document, _ in queries())
+        documents = compress(with_text(), chosen)
+        corpus = ({"_id": document.id, "title": "", "text": document.contents} for document in documents)
+        jsonl.write(folder / "corpus.jsonl", corpus)
         return {"documents": size, "queries": count}
 
-    artifact.make(settings.output, made_by, write)
-    artifact.remove(batches)
+    artifact.make(settings.output, recipe, write)
+    files.remove(batches)
     return settings.output
 
 
-def _write_folder(folder: Path, documents: Iterable[Document], records: Iterator[dict[str, Any]]) -> int:
-    """Write a BEIR folder of documents and their queries, streamed; returns the number of queries."""
-    (folder / "qrels").mkdir()
-    count = 0
-    with (
-        (folder / "corpus.jsonl").open("w", encoding="utf-8") as corpus,
-        (folder / "queries.jsonl").open("w", encoding="utf-8") as queries,
-        (folder / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels,
-    ):
-        qrels.write("query-id\tcorpus-id\tscore\n")
-        for document, record in zip(documents, records, strict=True):
-            corpus.write(_line({"_id": document.id, "title": "", "text": document.contents}))
-            for number, query in enumerate(record["queries"]):
-                queries.write(_line({"_id": f"{document.id}-{number}", "text": query}))
-                qrels.write(f"{document.id}-{number}\t{document.id}\t1\n")
-                count += 1
-    return count
+def in_batches[T](
+    items: Iterable[T],
+    size: int,
+    folder: Path,
+    recipe: artifact.Recipe,
+    process: Callable[[int, tuple[T, ...]], Iterable[dict[str, Any]]],
+) -> Iterator[dict[str, Any]]:
+    """The records that `process` makes from the number and the items of each batch.
 
+    They are kept as JSONL files in `folder`, so that an interrupted run continues with the first missing batch.
+    """
 
-def _line(record: dict[str, str]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    def write(path: Path, number: int, batch: tuple[T, ...]) -> artifact.Stats:
+        return {"records": jsonl.write(path, process(number, batch))}
+
+    for number, batch in enumerate(batched(items, size)):
+        path = folder / f"{number:05d}.jsonl"
+        artifact.make(path, recipe | {"batch": number}, partial(write, number=number, batch=batch), folder=False)
+        for _, record in jsonl.read(path):
+            yield record

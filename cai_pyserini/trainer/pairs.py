@@ -1,101 +1,220 @@
-"""Training on queries with positive and negative documents: what SPLADE and dense retrieval share."""
+"""Training of SPLADE and dense retrievers on queries with positive and negative documents.
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+The ranking loss L_ranking is Margin-MSE with a teacher's margins (Hofstätter et al. 2020), or in-batch negatives for
+labelled pairs. SPLADE adds FLOPS:
+
+    L = L_ranking + lambda_Q L_FLOPS(queries) + lambda_D L_FLOPS(documents)        (Iida & Okazaki 2022, Appendix A)
+
+The lambdas are constant, as in the paper, or rise quadratically over a fraction `flops_warmup` of the steps (Formal et
+al. 2021). IDF weights the documents in the score, but not in the regularizer.
+
+In dense retrieval, IDF weights the token vectors in the mean (the paper's CAI for dense retrieval). A score is a cosine
+times `scale`, because a teacher's margins go far beyond 2.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoTokenizer, TrainingArguments
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.artifact import file_digest
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.idf.idf import load_weights
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
+from cai_pyserini.models.dense import load_transformer, pooled
+from cai_pyserini.models.head import splade_weights
+from cai_pyserini.models.idf import idf_digest, load_weights
+from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.models.transformer import require_positions
-from cai_pyserini.trainer import training
-from cai_pyserini.trainer.examples import Collator, Example, examples, in_epoch
-from cai_pyserini.trainer.settings import PairSettings, inherited, recorded
+from cai_pyserini.trainer import loss, training
+from cai_pyserini.trainer.examples import Collator, examples, in_epoch
+from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherited, recorded
 
 CHUNK = {"cpu": 4_608, "cuda": 65_536}  # tokens that go through the model together
+EAGER = 128  # tokens, up to which plain attention trains faster than fused on a CPU
+COLUMNS = 1024  # the number of computed terms is a multiple of it
+LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, of queries and documents
+
+type Batch = dict[str, Any]  # what Collator makes
+type Encode = Callable[[dict[str, torch.Tensor]], torch.Tensor]  # a chunk of tokenized texts -> their vectors
 
 
-class PairTraining(ABC):
-    """A training on pairs: its recipe, its run, and the duration of its steps."""
+def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
+    """The encoder to train, with the lengths to train with. Raises CaiError for texts longer than it reads."""
+    encoder = load_encoder(settings.base)
+    if isinstance(settings, DenseSettings):
+        encoder = encoder.replace(kind="dense")
+    if settings.max_document_length:
+        encoder = encoder.replace(max_document_length=settings.max_document_length)
+    lengths = {"--max-document-length": encoder.max_document_length, "max_query_length": encoder.max_query_length}
+    require_positions(checkpoint_folder(encoder), lengths)
+    return encoder
 
-    stage: ClassVar[str]
 
-    def __init__(self, settings: PairSettings, encoder: EncoderConfig):
-        self.settings = settings
-        self.encoder = encoder  # the base, with the lengths to train with
+def train(settings: SpladeSettings | DenseSettings) -> Path:
+    """Write the trained checkpoint.
 
-    @abstractmethod
-    def trainer(self, checkpoint: Path, weights: np.ndarray | None, *arguments: Any) -> training.Trainer:
-        """The trainer of a checkpoint's model with IDF weights (vocabulary,); `arguments` are those that
-        transformers.Trainer takes after the model."""
+    Raises CaiError for a file or a checkpoint that is missing, and for texts longer than the checkpoint reads.
+    """
+    training.require_one_gpu(settings.device)
+    encoder = base_encoder(settings)
+    checkpoint = checkpoint_folder(encoder)
+    name = "dense" if isinstance(settings, DenseSettings) else "splade"
 
-    def recipe(self) -> artifact.Recipe:
-        """Raises CaiError for a file or a checkpoint that is missing, and for texts longer than a checkpoint reads."""
-        settings = self.settings
-        self.require_positions()
-        if not settings.data.is_file():
-            raise CaiError(f"no file {settings.data}")
-        return {
-            **artifact.made_by(type(self).__module__, self.stage),
-            "data": file_digest(settings.data),
-            "checkpoint": checkpoint_digest(checkpoint_folder(self.encoder)),
-            "encoder": inherited(self.encoder),
-            "idf": artifact.require(settings.idf, "idf").digest if settings.idf else None,
-            "settings": recorded(settings, "data", "base", "idf"),
+    def write(arguments: TrainingArguments) -> artifact.Stats | None:
+        margins, negatives = settings.loss == "margin-mse", settings.negatives
+        rows = training.dataset(examples, arguments, path=settings.data, margins=margins, negatives=negatives)
+        data = training.Epochs(rows, partial(in_epoch, negatives=negatives))
+        if min(len(data), settings.batch_size * arguments.world_size) * (1 + negatives) == 1:
+            raise CaiError("--loss in-batch: a batch has one document alone; use more examples, or --negatives")
+        tokenizer, idf = AutoTokenizer.from_pretrained(str(checkpoint)), None
+        if settings.idf:
+            idf = load_weights(settings.idf, encoder.idf_power, Tokenizer(checkpoint).vocabulary)
+        chunk = max(1, CHUNK[arguments.device.type] // encoder.max_document_length)
+        collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, chunk)
+        kind: Any = DenseTrainer if name == "dense" else SpladeTrainer
+        trainer = kind(checkpoint, idf, settings, arguments, collator, data)
+        return training.run(name, trainer, settings, encoder, tokenizer)
+
+    inputs = {
+        "data": artifact.file_digest(settings.data),
+        "checkpoint": checkpoint_digest(checkpoint),
+        "encoder": inherited(encoder),
+        "idf": idf_digest(settings.idf),
+    }
+    recipe = artifact.recipe(f"trainer {name}", inputs, **recorded(settings, "data", "base", "idf"))
+    return training.make(settings, recipe, write)
+
+
+def _vectors(texts: dict[str, Any], encode: Encode) -> torch.Tensor:
+    """The vectors of a side of a batch, (texts, dimensions)."""
+    return torch.cat([encode(chunk) for chunk in texts["chunks"]])[texts["positions"]]
+
+
+def _by_query(documents: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
+    """The vectors of a batch's documents as (queries, 1 + negatives, dimensions)."""
+    return documents.unflatten(0, (-1, len(queries))).transpose(0, 1)
+
+
+class SpladeTrainer(training.Trainer):
+    """The Trainer of a checkpoint's masked language model; `idf` (vocabulary,) weights documents."""
+
+    def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: SpladeSettings, *more: Any):
+        model = training.load_model(checkpoint, settings.dropout)
+        super().__init__(model, *more)
+        if self.args.device.type == "cpu" and self.data_collator.max_document_length <= EAGER:
+            model.set_attn_implementation("eager")
+        self._settings = settings
+        self._decoder = bypass_decoder(model)
+        self._idf = None
+        if idf is not None:
+            self._idf = torch.ones(len(self._decoder.weight))  # may be padded beyond the vocabulary
+            self._idf[: len(idf)] = torch.from_numpy(idf)
+        default_q, default_d = LAMBDAS[settings.loss]
+        self._lambda_q = default_q if settings.lambda_q is None else settings.lambda_q
+        self._lambda_d = default_d if settings.lambda_d is None else settings.lambda_d
+        self._terms: defaultdict[str, list[torch.Tensor]] = defaultdict(list)  # since the last log
+
+    def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
+            queries = self._weights(model, inputs["queries"])
+            columns, stands_for = self._columns(queries)
+            documents = _by_query(self._weights(model, inputs["documents"], columns), queries)
+        queries, documents = loss.gather(queries), loss.gather(documents)
+        scored = documents if self._idf is None else documents * self._idf.to(documents)[columns]
+        terms = {
+            "ranking_loss": loss.ranking(self._settings.loss, queries[:, columns], scored, inputs),
+            "flops_q_loss": loss.flops(queries),
+            "flops_d_loss": loss.flops(documents.flatten(0, 1), stands_for),
+            "queries_active": (queries > 0).sum(-1).float().mean(),
+            "documents_active": ((documents > 0) * stands_for).sum(-1).mean(),
         }
+        for name, value in terms.items():
+            self._terms[name].append(value.detach())
+        warmup = self._settings.flops_warmup * self.args.max_steps
+        rise = min(1.0, self.state.global_step / warmup) ** 2 if warmup else 1.0
+        regularizer = self._lambda_q * terms["flops_q_loss"] + self._lambda_d * terms["flops_d_loss"]
+        return loss.scale_for_ddp(terms["ranking_loss"] + rise * regularizer)
 
-    def require_positions(self) -> None:
-        """Raise CaiError for texts longer than the checkpoint reads."""
-        lengths = {"--max-document-length": self.encoder.max_document_length}
-        lengths["max_query_length"] = self.encoder.max_query_length
-        require_positions(checkpoint_folder(self.encoder), lengths)
+    def _columns(self, queries: torch.Tensor) -> tuple[torch.Tensor | slice, torch.Tensor]:
+        """The entries of documents that a step computes, and how many entries each stands for in FLOPS.
 
-    def run(self, label: str | None = None) -> Path:
-        """Write the trained checkpoint. `label` names it among the steps of an adaptation, which has estimated its
-        duration."""
-        training.require_one_gpu(self.settings.device)
-        recipe = self.recipe()
+        With the setting `sampled_terms`, these are the terms of the batch's queries (texts, vocabulary), of which
+        scores are made, and a random sample of the others. Several processes compute all entries.
+        """
+        size, count = queries.shape[1], self._settings.sampled_terms
+        used = (queries > 0).any(0)
+        terms, others = used.nonzero().ravel(), (~used).nonzero().ravel()
+        if not count or self.args.world_size > 1 or count >= len(others):
+            return slice(None), queries.new_ones(size)
+        total = -(-(len(terms) + count) // COLUMNS) * COLUMNS  # every new shape costs the compilation of kernels
+        sample = others[torch.randperm(len(others))[: total - len(terms)].to(others.device)]
+        weight = queries.new_full((len(sample),), len(others) / len(sample))
+        return torch.cat([terms, sample]), torch.cat([queries.new_ones(len(terms)), weight])
 
-        def write(output: Path) -> artifact.Stats | None:
-            arguments = training.arguments(self.settings, output / training.WORK)
-            training.start(arguments, recipe)
-            settings = self.settings
-            values = {
-                "path": settings.data, "margins": settings.loss == "margin-mse", "negatives": settings.negatives
-            }  # fmt: skip
-            item = partial(in_epoch, negatives=settings.negatives)
-            data = training.Epochs(training.dataset(examples, values, arguments), item)
-            if min(len(data), settings.batch_size * arguments.world_size) * (1 + settings.negatives) == 1:
-                raise CaiError("--loss in-batch: a batch has one document alone; use more examples, or --negatives")
-            tokenizer = AutoTokenizer.from_pretrained(str(checkpoint_folder(self.encoder)))
-            name = self.stage.removeprefix("trainer ")
-            build = partial(self._build, arguments, tokenizer, data)
-            return training.run(build, settings, label or name, label is None, self.encoder, tokenizer)
+    def _weights(self, model: Any, texts: dict[str, Any], columns: torch.Tensor | slice = slice(None)) -> torch.Tensor:
+        """These columns of the SPLADE vectors of a side of a batch, (texts, columns)."""
+        decoder = self._decoder
+        bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
+        some_weight, some_bias = decoder.weight[columns], bias[columns]
 
-        return training.make(self.settings.output, recipe, write)
+        def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:
+            return splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), some_weight, some_bias)
 
-    def _build(self, arguments: Any, tokenizer: Any, data: Any) -> training.Trainer:
-        """The trainer of the checkpoint."""
-        checkpoint, weights = checkpoint_folder(self.encoder), None
-        if self.settings.idf:
-            weights = load_weights(self.settings.idf, self.encoder.idf_power, Tokenizer(checkpoint).vocabulary)
-        lengths = self.encoder.max_query_length, self.encoder.max_document_length
-        collator = Collator(tokenizer, *lengths, max(1, CHUNK[arguments.device.type] // lengths[1]))
-        return self.trainer(checkpoint, weights, arguments, collator, data)
+        return _vectors(texts, encode)
 
-    def step_seconds(self, pool: Sequence[Example]) -> float:
-        """How long a step takes on this machine, measured on batches that are drawn from `pool`."""
-        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint_folder(self.encoder)))
-        with TemporaryDirectory() as folder:
-            trainer = self._build(training.arguments(self.settings, Path(folder)), tokenizer, None)
-            return training.step_seconds(trainer, pool)
+    def log(self, logs: dict[str, float], *more: Any) -> None:
+        means = {name: float(torch.stack(values).mean()) for name, values in self._terms.items()}
+        self._terms.clear()
+        super().log(logs | means, *more)
+        if means:
+            check_sparsity(
+                means["documents_active"],
+                means["queries_active"],
+                len(self._decoder.weight),
+                self.state.global_step > self.args.get_warmup_steps(self.args.max_steps),
+            )
+
+
+def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
+    """Raise CaiError if vectors have become empty, or, after the warm-up, are not sparse at all.
+
+    `documents` and `queries` are mean numbers of active dimensions.
+    """
+    for side, active in (("documents", documents), ("queries", queries)):
+        if active < 1:
+            raise CaiError(
+                f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas, or --learning-rate, or "
+                "let the lambdas rise slowly with --flops-warmup"
+            )
+        if warm and active > vocabulary / 2:
+            raise CaiError(
+                f"the {side} have {active:,.0f} of {vocabulary:,} dimensions active: not sparse. Raise the lambdas, "
+                "or shorten --flops-warmup"
+            )
+
+
+class DenseTrainer(training.Trainer):
+    """The Trainer of a checkpoint's transformer; `idf` (vocabulary,) weights the tokens in a mean."""
+
+    def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: DenseSettings, *more: Any):
+        super().__init__(training.rebuilt(load_transformer(checkpoint), settings.dropout), *more)
+        weights = torch.ones(self.model.config.vocab_size) if idf is None else torch.from_numpy(idf).float()
+        self._token_weights = weights.to(self.args.device)
+        self._settings = settings
+
+    def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
+        def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:
+            weights = self._token_weights[chunk["input_ids"]] * chunk["attention_mask"]
+            return pooled(model(**chunk).last_hidden_state, weights)
+
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
+            queries, documents = _vectors(inputs["queries"], encode), _vectors(inputs["documents"], encode)
+        queries, documents = loss.gather(queries), loss.gather(_by_query(documents, queries))
+        ranking = loss.ranking(self._settings.loss, self._settings.scale * queries, documents, inputs)
+        return loss.scale_for_ddp(ranking)

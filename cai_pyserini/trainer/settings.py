@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.artifact import write_text
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import write_text
 from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
+RUN = "python -m cai_pyserini.trainer"
 CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
 TEXTS = flag(
     help=f"what to train on, one or more: collections ({COLLECTION_TEXT} in Parquet, CSV or TSV), "
@@ -21,7 +22,8 @@ MIN_WORDS = flag(0, "leave out texts with fewer words; the paper: 128 (default: 
 SEED = flag(42, "random seed", ge=0)
 TRAINING_FILE = flag(help="output file, JSONL to train with")
 CHECKPOINT = flag(help="output folder, the checkpoint")
-WARMUP = "fraction of the steps during which the learning rate rises linearly from 0"
+FRACTION = "fraction of the steps during which"
+WARMUP = f"{FRACTION} the learning rate rises linearly from 0"
 PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
 ONE_GPU = flag("auto", "auto: the GPU if there is one, else the CPU")
 UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # settings that no result depends on
@@ -33,9 +35,7 @@ class VocabularySettings(Settings):
     The defaults are the paper's. The output also has report.json (the new tokens) and entropy.png.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
-    )
+    example = f"{RUN} vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
     config: AnyPath | None = CONFIG
     corpus: list[str] = TEXTS
     base: str = flag(help="encoder or masked language model to expand")
@@ -46,9 +46,7 @@ class VocabularySettings(Settings):
         "when to stop: when the corpus has no new tokens left; or when a step improves the entropy I by less than "
         "epsilon * |I_{i-1}| (relative) or epsilon * (I_1 - I_0) (first)",
     )
-    epsilon: float = flag(
-        0.01, "threshold for --stop relative (the paper: 0.01) or --stop first (the paper: 0.1 and 0.05)", ge=0
-    )
+    epsilon: float = flag(0.01, "epsilon of --stop relative (the paper: 0.01) or first (the paper: 0.1, 0.05)", ge=0)
     max_steps: int = flag(0, "largest number of steps (default: 0, no limit)", ge=0)
     min_words: int = MIN_WORDS
 
@@ -73,8 +71,7 @@ class TrainingSettings(Settings):
     log_steps: int = flag(50, "log the loss after every this many steps", ge=1)
     save_seconds: float = flag(
         120.0,
-        "save a checkpoint to resume from when the last one is this old, or later, so that saving takes at most 2% of "
-        "the time",
+        "save a checkpoint to resume from after this time; later if saving would take more than 2% of the time",
         ge=0,
     )
 
@@ -86,9 +83,7 @@ class PretrainSettings(TrainingSettings):
     continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
-    )
+    example = f"{RUN} pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
     corpus: list[str] = TEXTS
     batch_size: int = flag(32, "sequences per device in each batch", ge=1)
     learning_rate: float = flag(5e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
@@ -106,10 +101,8 @@ class PairSettings(TrainingSettings):
     loss: Literal["margin-mse", "in-batch"] = flag(
         "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
     )
-    negatives: int = flag(1, "negatives per example; of a line with more, every epoch takes the next ones", ge=0)
-    idf: AnyPath | None = flag(
-        None, "folder written by the idf stage: weight SPLADE's document vectors, or the tokens in a dense mean"
-    )
+    negatives: int = flag(1, "negatives per example; if a line has more, every epoch takes the next ones", ge=0)
+    idf: AnyPath | None = flag(None, "folder of the idf stage: weight SPLADE's documents, or tokens in dense means")
     learning_rate: float = flag(2e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(30.0, "passes over the lines of the training file", gt=0)
 
@@ -126,25 +119,15 @@ class SpladeSettings(PairSettings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer splade --data triples.jsonl --base models/pretrained --output models/hpo"
-    )
-    lambda_q: float | None = flag(
-        None, "weight of the FLOPS regularizer for queries (default: 0.08, with --loss in-batch 0.0006)", ge=0
-    )
-    lambda_d: float | None = flag(
-        None, "weight of the FLOPS regularizer for documents (default: 0.1, with --loss in-batch 0.0008)", ge=0
-    )
-    flops_warmup: float = flag(
-        0.0, "fraction of the steps during which both lambdas rise quadratically from 0 (default: 0)", ge=0, lt=1
-    )
-    max_document_length: int | None = flag(
-        None, "tokens read of each document (default: the encoder's, usually 256)", ge=3
-    )
+    example = f"{RUN} splade --data triples.jsonl --base models/pretrained --output models/hpo"
+    lambda_q: float | None = flag(None, "weight of the FLOPS loss of queries (default: 0.08; in-batch: 0.0006)", ge=0)
+    lambda_d: float | None = flag(None, "weight of the FLOPS loss of documents (default: 0.1; in-batch: 0.0008)", ge=0)
+    flops_warmup: float = flag(0.0, f"{FRACTION} the lambdas rise quadratically from 0 (default: 0)", ge=0, lt=1)
+    max_document_length: int | None = flag(None, "tokens read per document (default: the encoder's, often 256)", ge=3)
     sampled_terms: int = flag(
         0,
-        "of documents, compute only the terms of the batch's queries and a sample of at least this many others, for "
-        "the regularizer: faster (default: 0, all terms)",
+        "compute only some terms of documents, which is faster: those of the batch's queries, and for the regularizer "
+        "a sample of at least this many others (default: 0, all terms)",
         ge=0,
     )
     batch_size: int = flag(40, "queries per device in each batch", ge=1)
@@ -157,10 +140,8 @@ class DenseSettings(PairSettings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer dense --data triples.jsonl --base minilm --output models/dense"
-    )
-    scale: float = flag(20.0, "factor on the cosine of query and document, which gives the score", gt=0)
+    example = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
+    scale: float = flag(20.0, "factor by which the cosine of query and document is multiplied for the score", gt=0)
     max_document_length: int = flag(300, "tokens read of each document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
@@ -172,24 +153,19 @@ class GenerateSettings(Settings):
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer generate --collection scifact "
-        "--generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
+    example = (
+        f"{RUN} generate --collection scifact --generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
     )
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
-    generator: str = flag(
-        help="a checkpoint folder or a Hugging Face model id, such as BeIR/query-gen-msmarco-t5-base-v1"
-    )
+    generator: str = flag(help="checkpoint folder or Hugging Face id, such as BeIR/query-gen-msmarco-t5-base-v1")
     output: AnyPath = flag(help="output folder, in BEIR's format")
     per_document: int = flag(3, "queries per document", ge=1)
     documents: int = flag(1_000_000, "if there are more documents, use a random sample of this many", ge=1)
     max_document_length: int = flag(350, "tokens read of each document", ge=3)
     max_query_length: int = flag(64, "maximum length of a query in tokens", ge=1)
     top_k: int = flag(25, "sample from this many most likely tokens (top-k sampling)", ge=1)
-    top_p: float = flag(
-        0.95, "sample from the most likely tokens whose probabilities add up to this (nucleus sampling)", gt=0, le=1
-    )
+    top_p: float = flag(0.95, "sample from the most likely tokens with this total probability (nucleus)", gt=0, le=1)
     batch_size: int = flag(16, "documents per batch", ge=1)
     seed: int = SEED
     device: str = DEVICE
@@ -198,9 +174,7 @@ class GenerateSettings(Settings):
 class MineSettings(Settings):
     """Make a training file from a collection's qrels, with negatives from runs."""
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
-    )
+    example = f"{RUN} mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="TREC runs of the queries of --split")
@@ -214,8 +188,8 @@ class MineSettings(Settings):
 class MsmarcoSettings(Settings):
     """Make a training file from MS MARCO's hard negatives and a cross-encoder's scores."""
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
+    example = (
+        f"{RUN} msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
         "--scores scores/*.parquet --output triples.jsonl"
     )
     config: AnyPath | None = CONFIG
@@ -235,15 +209,12 @@ class ScoreSettings(Settings):
     If interrupted, run the same command again to continue.
     """
 
-    example: ClassVar[str] = (
-        "python -m cai_pyserini.trainer score --data negatives.jsonl "
-        "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
+    example = (
+        f"{RUN} score --data negatives.jsonl --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
     )
     config: AnyPath | None = CONFIG
     data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives"}, gzipped or not')
-    cross_encoder: str = flag(
-        help="a checkpoint folder or a Hugging Face model id, such as cross-encoder/ms-marco-MiniLM-L-6-v2"
-    )
+    cross_encoder: str = flag(help="checkpoint folder or Hugging Face id, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
     output: AnyPath = TRAINING_FILE
     device: str = DEVICE
 
@@ -251,17 +222,15 @@ class ScoreSettings(Settings):
 def load_step[S: Settings](
     kind: type[S], path: Path | None, fixed: Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> S:
-    """The settings of a step that an adaptation runs: `fixed` overrides the YAML file, which overrides `usual`.
+    """The settings of a step of another command: `fixed` overrides the YAML file, which overrides `usual`.
 
     A file's number of epochs overrides a usual number of steps. Raises CaiError if the file sets a fixed value.
     """
     values = read_yaml(path) if path else {}
     if clash := sorted(values.keys() & fixed.keys()):
         raise CaiError(f"{path}: {', '.join(clash)} cannot be set here")
-    usual = dict(usual or {})
-    if "epochs" in values:
-        usual.pop("max_steps", None)
-    return build(kind, usual | values | dict(fixed), str(path or kind.__name__))
+    values = {"max_steps": 0} | values if "epochs" in values else values
+    return build(kind, {**(usual or {}), **values, **fixed}, str(path or kind.__name__))
 
 
 def recorded(settings: Settings, *without: str) -> dict[str, Any]:

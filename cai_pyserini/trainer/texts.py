@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cai_pyserini.collection.readers import open_collection
-from cai_pyserini.core import jsonl
-from cai_pyserini.core.artifact import Recipe, file_digest
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.trainer.settings import PretrainSettings, VocabularySettings, inherited, recorded
@@ -15,7 +14,7 @@ from cai_pyserini.trainer.settings import PretrainSettings, VocabularySettings, 
 def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
     """The texts of all corpora that have at least `min_words` words; blank ones are left out.
 
-    The paper keeps abstracts of at least 128 words. Raises CaiError for a broken line, and if nothing is left.
+    Raises CaiError for a broken line, and if nothing is left.
     """
     count = 0
     for corpus in corpora:
@@ -27,42 +26,27 @@ def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
         raise CaiError(f"no text of at least {max(1, min_words)} words in {', '.join(corpora)}")
 
 
-def corpus_recipe(made_by: Recipe, settings: PretrainSettings | VocabularySettings) -> Recipe:
-    """What a checkpoint depends on that is made of a base and a corpus."""
+def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -> artifact.Recipe:
+    """The recipe of a checkpoint that is made from a base and a corpus."""
     encoder = load_encoder(settings.base)
-    return {
-        **made_by,
-        "corpus": fingerprint(settings.corpus),
-        "checkpoint": checkpoint_digest(checkpoint_folder(encoder)),
-        "encoder": inherited(encoder),
-        "settings": recorded(settings, "corpus", "base"),
-    }
-
-
-def fingerprint(corpora: Sequence[str]) -> list[str]:
-    """Digests of the contents of the corpora."""
-    return [
-        file_digest(path)
-        if (path := _file(corpus))
-        else open_collection(load_index_config(corpus)).fingerprint("documents")
-        for corpus in corpora
+    digests = [
+        artifact.file_digest(path) if (path := _file(corpus)) else load_collection(corpus).fingerprint("documents")
+        for corpus in settings.corpus
     ]
+    checkpoint = checkpoint_digest(checkpoint_folder(encoder))
+    inputs = {"corpus": digests, "checkpoint": checkpoint, "encoder": inherited(encoder)}
+    return artifact.recipe(stage, inputs, **recorded(settings, "corpus", "base"))
 
 
 def _file(corpus: str) -> Path | None:
-    """The text or JSONL file that a corpus is; None for a collection."""
-    path = Path(corpus)
-    if not path.name.removesuffix(".gz").endswith((".txt", ".jsonl")):
-        return None
-    if not path.is_file():
-        raise CaiError(f"no file {path}")
-    return path
+    """The path of a corpus that is a text or JSONL file; None for a collection."""
+    return Path(corpus) if corpus.removesuffix(".gz").endswith((".txt", ".jsonl")) else None
 
 
 def _texts(corpus: str) -> Iterator[str]:
     path = _file(corpus)
     if path is None:
-        for document in open_collection(load_index_config(corpus)).documents():
+        for document in load_collection(corpus).documents():
             yield document.contents
     elif ".jsonl" in path.suffixes:
         for where, data in jsonl.read(path, ("text",)):

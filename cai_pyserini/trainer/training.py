@@ -1,13 +1,12 @@
 """Running transformers.Trainer so that its result is an artifact that an interrupted training continues.
 
-The checkpoints of a training are in `output`/training while it runs. What is resumed ends in the same weights, bit by
-bit, as what was never interrupted.
+The checkpoints of a training are in `output`/training while it runs. A resumed training ends in the same weights, bit
+by bit, as one that was never interrupted.
 """
 
 import json
 import math
 import os
-import random
 import shutil
 import sys
 import time
@@ -22,39 +21,32 @@ import transformers
 from datasets import Dataset, disable_progress_bars
 from datasets.arrow_writer import SchemaInferenceError
 from datasets.exceptions import DatasetGenerationError
-from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import plot_lines
+from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import load_masked_lm
-from cai_pyserini.models.transformer import resolve_device, resolve_precision
-from cai_pyserini.trainer.callbacks import Progress, TimedCheckpoints, duration
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
 WORK = "training"  # the folder for checkpoints, in the output
-RESULT = "result"  # the folder for what belongs to the output, in that
-CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # beside trainer_state.json, which is written last
-MEASURED = 3  # batches, for an estimate, each twice
-WORTH_MEASURING = 60  # batches: the estimate of a shorter training would take too large a share of it
+RESULT = "result"  # the folder for the files of the output, within WORK
+CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # besides trainer_state.json, which is written last
+SAVE_SHARE = 0.02  # the largest share of the time spent on saving checkpoints
 
 
 class Trainer(transformers.Trainer):
-    """transformers.Trainer without its own lines and bars; `last_loss` is that of the last batch."""
+    """transformers.Trainer that leaves stdout alone, and stops when training diverges."""
 
-    def __init__(self, *arguments: Any, **more: Any):
-        super().__init__(*arguments, **more)
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
         self.remove_callback(PrinterCallback)
         self.model_accepts_loss_kwargs = False  # each batch's loss is a mean, to be divided by the number of batches
-        self.last_loss: Any = float("nan")
         if isinstance(self.train_dataset, Epochs):
             self.add_callback(self.train_dataset)
-
-    def training_step(self, *arguments: Any, **more: Any) -> Any:
-        self.last_loss = super().training_step(*arguments, **more)
-        return self.last_loss
 
     def log(self, logs: dict[str, float], *more: Any) -> None:
         for name, value in logs.items():
@@ -64,12 +56,14 @@ class Trainer(transformers.Trainer):
                     "--learning-rate, or set --precision float32"
                 )
         super().log(logs, *more)
+        if "loss" in logs and self.is_world_process_zero() and not sys.stderr.isatty():
+            print(f"step {self.state.global_step:,}/{self.args.max_steps:,}, loss {logs['loss']:.4g}", file=sys.stderr)
 
 
 class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
     """A dataset whose items depend on the epoch, from 0, which it learns as a callback of its trainer.
 
-    `item` makes an item of a row, its number and the epoch: so a resumed training has the same ones.
+    `item` makes an item from a row, its number and the epoch, so that a resumed training gets the same ones.
     """
 
     def __init__(self, rows: Any, item: Callable[[Any, int, int], Any]):
@@ -85,6 +79,39 @@ class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, number: int) -> Any:
         return self._item(self._rows[number], number, self._epoch)
+
+
+class TimedCheckpoints(TrainerCallback):
+    """Saves a checkpoint when the last one is `seconds` old, or later, so that saving takes at most SAVE_SHARE of the
+    time, judged by how long the last one took. The first process decides for all."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._cost = 0.0  # seconds that the last checkpoint took
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._saved = time.monotonic()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._saved = time.monotonic()
+        self._cost = self._saved - self._step_end
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._step_end = time.monotonic()
+        interval = max(self._seconds, self._cost / SAVE_SHARE)
+        due = torch.tensor(int(self._step_end - self._saved >= interval), device=args.device)
+        if dist.is_initialized():
+            dist.broadcast(due, 0)
+        if due:
+            control.should_save = True
+
+
+class Progress(ProgressCallback):
+    """The progress bar of transformers, with the loss beside it instead of logs on stdout."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if self.training_bar is not None and "loss" in logs:
+            self.training_bar.set_postfix(loss=logs["loss"])
 
 
 def total_steps(settings: TrainingSettings, examples: int, processes: int = 1) -> int:
@@ -117,8 +144,8 @@ def load_model(checkpoint: Path, dropout: float | None = None) -> Any:
 def rebuilt(loaded: Any, dropout: float | None = None) -> Any:
     """Rebuild a model so that checkpoints use current parameter names, and set its dropout probability if one is given.
 
-    What from_pretrained has loaded is saved under the names of its own checkpoint, which can be old ones ("gamma"), and
-    resuming a training would silently leave those out.
+    transformers saves a loaded model under the names of its checkpoint. Old names ("gamma") would be left out silently
+    when a training resumes.
     """
     model = type(loaded)(loaded.config)
     if hasattr(model, "pooler"):
@@ -131,9 +158,18 @@ def rebuilt(loaded: Any, dropout: float | None = None) -> Any:
     return model
 
 
-def make(output: Path, recipe: artifact.Recipe, write: Callable[[Path], artifact.Stats | None]) -> Path:
-    """Make the resumable artifact of a training. Of several processes, the first alone touches the folder itself;
-    `write` runs in all."""
+def make(
+    settings: TrainingSettings, recipe: artifact.Recipe, train: Callable[[TrainingArguments], artifact.Stats | None]
+) -> Path:
+    """Make the resumable artifact of a training. `train` runs in all processes and returns what `run` returns; only the
+    first process touches the output folder itself."""
+    output = settings.output
+
+    def write(folder: Path) -> artifact.Stats | None:
+        arguments = training_arguments(settings, folder / WORK)
+        start(arguments, recipe)
+        return train(arguments)
+
     if not artifact.is_up_to_date(output, recipe):
         if int(os.environ.get("RANK", "0")):
             write(output)
@@ -141,12 +177,12 @@ def make(output: Path, recipe: artifact.Recipe, write: Callable[[Path], artifact
             artifact.make(output, recipe, write, resumable=True, result=f"{WORK}/{RESULT}")
         if dist.is_initialized():
             dist.barrier()
-    shutil.rmtree(output / WORK, ignore_errors=True)  # after the manifest, without which it is needed
+    shutil.rmtree(output / WORK, ignore_errors=True)  # needed until the manifest is there
     return output
 
 
-def arguments(settings: TrainingSettings, work: Path) -> Any:
-    """TrainingArguments with the working folder `work`."""
+def training_arguments(settings: TrainingSettings, work: Path) -> TrainingArguments:
+    """The arguments of a trainer with the working folder `work`."""
     logging.set_verbosity_error()
     device = resolve_device(settings.device)
     return TrainingArguments(
@@ -175,7 +211,7 @@ def arguments(settings: TrainingSettings, work: Path) -> Any:
     )
 
 
-def start(arguments: Any, recipe: artifact.Recipe) -> None:
+def start(arguments: TrainingArguments, recipe: artifact.Recipe) -> None:
     """Make the working folder, unless an interrupted run of this recipe has left one. Raises CaiError if that run had
     another number of processes."""
     work = Path(arguments.output_dir)
@@ -188,13 +224,13 @@ def start(arguments: Any, recipe: artifact.Recipe) -> None:
                 f"{work.parent} was begun with {before} processes, not {processes}: continue with as many, or delete it"
             )
         if known != digest and arguments.process_index == 0:
-            artifact.remove(work)
+            files.remove(work)
             work.mkdir()
-            artifact.write_text(started, f"{digest} {processes}")
+            files.write_text(started, f"{digest} {processes}")
 
 
-def dataset(generator: Callable[..., Iterator[dict[str, Any]]], values: dict[str, Any], arguments: Any) -> Any:
-    """What a generator yields, in a file in the working folder, so that it can be larger than memory."""
+def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: TrainingArguments, **values: Any) -> Any:
+    """The rows that generator(**values) yields, kept in the working folder, so that they need not fit in memory."""
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
@@ -207,41 +243,29 @@ def dataset(generator: Callable[..., Iterator[dict[str, Any]]], values: dict[str
 
 
 def run(
-    build: Callable[[], Trainer],
-    settings: TrainingSettings,
-    label: str,
-    announce: bool,
-    encoder: EncoderConfig,
-    tokenizer: Any,
+    label: str, trainer: Trainer, settings: TrainingSettings, encoder: EncoderConfig, tokenizer: Any
 ) -> artifact.Stats | None:
     """Train, from the last complete checkpoint on if there is one, and write the result to its folder: model,
-    tokenizer, encoder.yaml, log.json and its plots. With `announce`, first say how many steps it takes and how long.
+    tokenizer, encoder.yaml, log.json and its plots.
 
     Returns statistics in the first process, None in the others.
     """
-    trainer = build()
     arguments, data = trainer.args, trainer.train_dataset
     steps = arguments.max_steps = total_steps(settings, len(data), arguments.world_size)
     if steps == 1:
         arguments.warmup_steps = 0  # a warm-up begins at a learning rate of 0
-    checkpoint, done = _last_checkpoint(Path(arguments.output_dir), arguments.world_size)
-    if announce:
-        line = f"{label}: {len(data):,} examples, {steps:,} steps"
-        if done:
-            line += f", {done:,} of them done"
-        if (steps - done) * settings.accumulate >= WORTH_MEASURING:
-            line += f", about {duration((steps - done) * step_seconds(trainer, data))}"
-            trainer = build()  # as if nothing had been measured
-        if trainer.is_world_process_zero():
-            print(line, file=sys.stderr)
+    checkpoint = _last_checkpoint(Path(arguments.output_dir), arguments.world_size)
+    if trainer.is_world_process_zero():
+        done = f", {_step(checkpoint):,} of them done" if checkpoint else ""
+        print(f"{label}: {len(data):,} examples, {steps:,} steps{done}", file=sys.stderr)
     trainer.add_callback(TimedCheckpoints(settings.save_seconds))
-    trainer.add_callback(Progress(trainer, label))
-    evaluates = trainer.eval_dataset is not None
+    if sys.stderr.isatty():
+        trainer.add_callback(Progress())
     stats: artifact.Stats = {}
-    if evaluates:
+    if trainer.eval_dataset is not None:
         stats["held_out_loss_before"] = trainer.evaluate()["eval_loss"]
-    loss = trainer.train(resume_from_checkpoint=checkpoint).training_loss
-    if evaluates:
+    loss = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).training_loss
+    if trainer.eval_dataset is not None:
         stats["held_out_loss_after"] = trainer.evaluate()["eval_loss"]
     if not trainer.is_world_process_zero():
         return None
@@ -253,14 +277,19 @@ def run(
     return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
 
 
-def _last_checkpoint(work: Path, processes: int) -> tuple[str | None, int]:
-    """The last checkpoint that is complete, and its step; others are deleted."""
-    checkpoints = {int(path.name.rpartition("-")[2]): path for path in work.glob("checkpoint-*")}
-    complete = max((step for step, path in checkpoints.items() if _is_complete(path, processes)), default=0)
+def _last_checkpoint(work: Path, processes: int) -> Path | None:
+    """The last checkpoint that is complete; others are deleted."""
+    checkpoints = sorted(work.glob("checkpoint-*"), key=_step, reverse=True)
+    last = next((path for path in checkpoints if _is_complete(path, processes)), None)
     if os.environ.get("RANK", "0") == "0":
-        for step in checkpoints.keys() - {complete}:
-            shutil.rmtree(checkpoints[step])
-    return (str(checkpoints[complete]) if complete else None), complete
+        for path in checkpoints:
+            if path != last:
+                shutil.rmtree(path)
+    return last
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _is_complete(checkpoint: Path, processes: int) -> bool:
@@ -276,33 +305,10 @@ def _is_complete(checkpoint: Path, processes: int) -> bool:
 
 def _write_log(log: list[dict[str, Any]], output: Path) -> None:
     """log.json, and plots of the losses (loss.png) and of the active dimensions (active.png)."""
-    artifact.write_text(output / "log.json", json.dumps(log, indent=1) + "\n")
+    files.write_text(output / "log.json", json.dumps(log, indent=1) + "\n")
     for suffix in ("loss", "active"):
-        names = sorted({key for entry in log for key in entry if key.endswith(suffix)})
-        lines = {
-            name: (
-                [entry["step"] for entry in log if name in entry],
-                [entry[name] for entry in log if name in entry],
-            )
-            for name in names
-        }
+        names = sorted({name for entry in log for name in entry if name.endswith(suffix)})
+        logged = {name: [entry for entry in log if name in entry] for name in names}
+        lines = {name: ([e["step"] for e in entries], [e[name] for e in entries]) for name, entries in logged.items()}
         if lines:
             plot_lines(output / f"{suffix}.png", "step", suffix, lines)
-
-
-def step_seconds(trainer: Trainer, pool: Any) -> float:
-    """How long a step takes, measured on batches drawn from the examples `pool`, after a first pass over them, in which
-    kernels are compiled."""
-    draw, size = random.Random(0), trainer.args.per_device_train_batch_size
-    batches = [trainer.data_collator(draw.choices(pool, k=size)) for _ in range(MEASURED)]
-    optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=0.0)
-    model, optimizer = trainer.accelerator.prepare(trainer.model, optimizer)
-    trainer.current_gradient_accumulation_steps = 1  # transformers sets it in the loop that this stands for
-    for _ in range(2):
-        start = time.perf_counter()
-        for batch in batches:
-            trainer.training_step(model, batch).item()
-            optimizer.step()
-            optimizer.zero_grad()
-    seconds = (time.perf_counter() - start) / len(batches)
-    return trainer.args.gradient_accumulation_steps * seconds

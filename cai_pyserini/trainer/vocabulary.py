@@ -9,22 +9,20 @@ corpus under the expanded vocabulary (Appendix F)
 
 with --stop relative when I_i - I_{i-1} < epsilon * |I_{i-1}|, with --stop first when it is < epsilon * (I_1 - I_0).
 
-The corpus is read once, into a table of word counts; all steps work on that table, and on one training of word pieces,
-whose smaller vocabularies are the beginnings of its larger ones. The result is reproducible.
+The corpus is read once, into a table of word counts, on which all steps work. The result is reproducible.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers import AutoTokenizer
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import plot_lines
@@ -38,8 +36,7 @@ from cai_pyserini.trainer.texts import corpus_recipe, texts
 STAGE = "trainer vocabulary"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """The outcome of a step."""
 
     vocabulary: int  # entries of the expanded vocabulary
@@ -48,17 +45,8 @@ class Step:
     entropy: float  # of the corpus, in nats
 
 
-@dataclass(frozen=True)
-class Report:
-    """What an expansion did; report.json."""
-
-    words: int  # different words of the corpus
-    steps: list[Step]
-    added: list[str]  # the new tokens, the most frequent first
-
-
 def expand(
-    counts: Mapping[str, int], base: Mapping[str, int], special: int, unknown: str, settings: VocabularySettings
+    counts: Counter[str], base: Mapping[str, int], special: int, unknown: str, settings: VocabularySettings
 ) -> tuple[list[str], list[Step]]:
     """The tokens to add to `base`, the most frequent first, and the steps.
 
@@ -67,31 +55,29 @@ def expand(
     """
     words = sorted(counts)
     occurrences = np.array([counts[word] for word in words])
-    tokens, entropy = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, base, unknown))
-    steps = [Step(len(base), 0, tokens, entropy)]
-    trained = wordpiece.train(counts)
-    pieces: list[str] = []
+    steps = [Step(len(base), 0, *_tokens_and_entropy(wordpiece.frequencies(words, occurrences, base, unknown)))]
+    trained: list[str] = []
+    asked = 0
     added: list[str] = []
     while not settings.max_steps or len(steps) <= settings.max_steps:
         size = len(steps) * settings.increment
-        pieces += islice(trained, len(base) + size - special - len(pieces))
-        frequencies = wordpiece.frequencies(
-            words, occurrences, {unknown: 0} | {p: i for i, p in enumerate(pieces, 1)}, unknown
-        )
+        wanted = len(base) + size - special
+        if wanted > asked:
+            asked = 2 * wanted  # also for the next steps: a smaller vocabulary is the beginning of a larger one
+            trained = wordpiece.train(counts, asked)
+        pieces = trained[:wanted]
+        ids = {unknown: 0} | {piece: i for i, piece in enumerate(pieces, 1)}
+        frequencies = wordpiece.frequencies(words, occurrences, ids, unknown)
         new = [i for i in np.flatnonzero(frequencies) if i and pieces[i - 1] not in base and is_word(pieces[i - 1])]
         new = sorted(new, key=lambda i: (-frequencies[i], i))[:size]
         grown = len(new) - len(added)
         added = [pieces[i - 1] for i in new]
         expanded = dict(base) | {token: i for i, token in enumerate(added, max(base.values()) + 1)}
-        tokens, entropy = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
-        steps.append(Step(len(expanded), len(added), tokens, entropy))
-        gain = entropy - steps[-2].entropy
-        limit = {
-            "exhausted": 0.0,
-            "relative": abs(steps[-2].entropy),
-            "first": abs(steps[1].entropy - steps[0].entropy),
-        }
-        if grown < settings.increment or gain < settings.epsilon * limit[settings.stop]:
+        measured = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
+        steps.append(Step(len(expanded), len(added), *measured))
+        entropies = [step.entropy for step in steps]
+        limit = {"exhausted": 0.0, "relative": abs(entropies[-2]), "first": abs(entropies[1] - entropies[0])}
+        if grown < settings.increment or entropies[-1] - entropies[-2] < settings.epsilon * limit[settings.stop]:
             break
     return added, steps
 
@@ -105,11 +91,6 @@ def _tokens_and_entropy(frequencies: np.ndarray) -> tuple[int, float]:
     """The number of tokens, and the sum of their log probabilities, in nats."""
     met = frequencies[frequencies > 0]
     return int(met.sum()), float((met * np.log(met / met.sum())).sum())
-
-
-def recipe(settings: VocabularySettings) -> artifact.Recipe:
-    """What the expanded checkpoint depends on."""
-    return corpus_recipe(artifact.made_by(__name__, STAGE), settings)
 
 
 def expand_checkpoint(settings: VocabularySettings) -> Path:
@@ -130,22 +111,16 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
             )
         tokenizer.save_pretrained(folder)
         size = _write_vocabulary(folder / "tokenizer.json", added)
-        _grow(model, [wordpiece.pieces_of(token, base) or [base[unknown]] for token in added], size)
+        _grow(model, wordpiece.split(added, base, unknown), size)
         model.save_pretrained(folder)
         write_encoder(encoder, folder)
-        report = json.dumps(asdict(Report(len(counts), steps, added)), indent=1, ensure_ascii=False)
-        artifact.write_text(folder / "report.json", report + "\n")
+        report = {"words": len(counts), "steps": [step._asdict() for step in steps], "added": added}
+        files.write_text(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         points = [step.vocabulary for step in steps], [step.entropy for step in steps]
         plot_lines(folder / "entropy.png", "entries of the vocabulary", "entropy of the corpus, nats", {"": points})
         return {"added": len(added), "vocabulary": size, "steps": len(steps) - 1}
 
-    return artifact.make(settings.output, recipe(settings), write)
-
-
-def read_report(folder: Path) -> Report:
-    """The report of an expanded checkpoint."""
-    data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    return Report(data["words"], [Step(**step) for step in data["steps"]], data["added"])
+    return artifact.make(settings.output, corpus_recipe(STAGE, settings), write)
 
 
 def _write_vocabulary(path: Path, added: list[str]) -> int:
@@ -157,7 +132,7 @@ def _write_vocabulary(path: Path, added: list[str]) -> int:
     vocabulary = data["model"]["vocab"]
     size = 1 + max([*vocabulary.values(), *(token["id"] for token in data["added_tokens"])])
     vocabulary |= {token: id for id, token in enumerate(added, size)}
-    artifact.write_text(path, json.dumps(data, ensure_ascii=False))
+    files.write_text(path, json.dumps(data, ensure_ascii=False))
     path.with_name("vocab.txt").unlink(missing_ok=True)  # tokenizer.json has it all
     return size + len(added)
 

@@ -1,17 +1,14 @@
-"""WordPiece vocabularies from a table of word counts.
+"""WordPiece vocabularies from a table of word counts, trained by the tokenizers library.
 
-The vocabulary is trained as the tokenizers library trains it: all characters, first and continuing ("##x"), then
-repeated merges of the most frequent pair of pieces. Ties are broken by the order of the pieces, so the same words give
-the same vocabulary, and a smaller vocabulary is the beginning of every larger one. Training works on word counts: its
-cost depends on the number of different words, not on the size of the corpus.
+A vocabulary has all characters, first and continuing ("##x"), then the results of repeated merges of the most frequent
+pair of pieces. The same words give the same vocabulary, and a smaller vocabulary is the beginning of every larger one.
 """
 
-import heapq
 import itertools
 import multiprocessing
 import os
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 
@@ -20,6 +17,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
+from tokenizers.trainers import WordPieceTrainer
 
 from cai_pyserini.core.errors import CaiError
 
@@ -51,7 +49,7 @@ def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
         waiting: deque[Future[Counter[str]]] = deque()
         for batch in itertools.chain([second], batches):
             waiting.append(pool.submit(count, batch))
-            if len(waiting) > 2 * (os.cpu_count() or 1):  # reading must not run away from counting
+            if len(waiting) > 2 * (os.cpu_count() or 1):  # at most this many batches wait to be counted
                 counts.update(waiting.popleft().result())
         for future in waiting:
             counts.update(future.result())
@@ -63,64 +61,16 @@ def _count(normalizer: Normalizer | None, pre_tokenizer: PreTokenizer, texts: Se
     return Counter(word for text in texts for word, _ in pre_tokenizer.pre_tokenize_str(normalize(text)))
 
 
-def characters(words: Iterable[str]) -> list[str]:
-    """The pieces that training starts from, in order: continuing characters, then all characters."""
-    words = list(words)
-    return sorted({PREFIX + c for word in words for c in word[1:]}) + sorted({c for word in words for c in word})
-
-
-def train(counts: Mapping[str, int]) -> Iterator[str]:
-    """The pieces in the order in which training makes them, until every word is one piece."""
-    vocabulary = characters(counts)
-    yield from vocabulary
-    ids = {piece: i for i, piece in enumerate(vocabulary)}
-    words = [([ids[word[0]]] + [ids[PREFIX + c] for c in word[1:]], count) for word, count in counts.items()]
-    pairs: defaultdict[tuple[int, int], int] = defaultdict(int)
-    places: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
-    for place, (pieces, count) in enumerate(words):
-        for pair in itertools.pairwise(pieces):
-            pairs[pair] += count
-            places[pair].add(place)
-    heap = [(-count, pair) for pair, count in pairs.items()]
-    heapq.heapify(heap)
-    while heap:
-        count, pair = heapq.heappop(heap)
-        if pairs[pair] != -count:  # outdated: the count has changed since
-            if pairs[pair]:
-                heapq.heappush(heap, (-pairs[pair], pair))
-            continue
-        merged = vocabulary[pair[0]] + vocabulary[pair[1]].removeprefix(PREFIX)
-        new = ids.setdefault(merged, len(vocabulary))
-        if new == len(vocabulary):
-            vocabulary.append(merged)
-            yield merged
-        grown: set[tuple[int, int]] = set()
-        for place in sorted(places.pop(pair)):
-            old, occurrences = words[place]
-            pieces = _merge(old, pair, new)
-            words[place] = pieces, occurrences
-            for changed in itertools.pairwise(old):
-                pairs[changed] -= occurrences
-            for changed in itertools.pairwise(pieces):
-                pairs[changed] += occurrences
-                if new in changed:
-                    places[changed].add(place)
-                    grown.add(changed)
-        for changed in grown:
-            heapq.heappush(heap, (-pairs[changed], changed))
-
-
-def _merge(pieces: list[int], pair: tuple[int, int], new: int) -> list[int]:
-    merged = []
-    i = 0
-    while i < len(pieces):
-        if tuple(pieces[i : i + 2]) == pair:
-            merged.append(new)
-            i += 2
-        else:
-            merged.append(pieces[i])
-            i += 1
-    return merged
+def train(counts: Counter[str], size: int) -> list[str]:
+    """The first `size` pieces in the order in which training makes them; fewer if every word is one piece before."""
+    continuing = sorted({PREFIX + c for word in counts for c in word[1:]})  # whose order the library leaves to chance
+    trainer = WordPieceTrainer(
+        vocab_size=size, special_tokens=continuing, limit_alphabet=1 << 21, show_progress=False
+    )  # a size for more characters than there are
+    backend = Backend(WordPiece())
+    backend.train_from_iterator(counts.elements(), trainer)
+    vocabulary = backend.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[str, int], unknown: str) -> np.ndarray:
@@ -138,19 +88,15 @@ def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[st
     return total
 
 
-def pieces_of(token: str, vocabulary: Mapping[str, int]) -> list[int] | None:
-    """The ids of the pieces that a vocabulary splits a token into; None if it cannot spell it.
-
-    The pieces of a continuing token ("##…") are all continuing.
-    """
-    rest = token.removeprefix(PREFIX)
-    lead = PREFIX if token.startswith(PREFIX) and rest else ""
-    rest = rest if lead else token
-    ids = []
-    while rest:
-        end = next((end for end in range(len(rest), 0, -1) if lead + rest[:end] in vocabulary), None)
-        if end is None:
-            return None
-        ids.append(vocabulary[lead + rest[:end]])
-        rest, lead = rest[end:], PREFIX
-    return ids
+def split(tokens: Iterable[str], vocabulary: Mapping[str, int], unknown: str) -> list[list[int]]:
+    """The ids of the pieces that a vocabulary splits each token into; those of a token "##…" are all continuing."""
+    continuing = {unknown: vocabulary[unknown]}
+    for piece, id in vocabulary.items():
+        if piece.startswith(PREFIX):
+            continuing |= {piece: id, piece.removeprefix(PREFIX): id}
+    words, ends = WordPiece(dict(vocabulary), unk_token=unknown), WordPiece(continuing, unk_token=unknown)
+    pieces = (
+        ends.tokenize(token.removeprefix(PREFIX)) if token.startswith(PREFIX) else words.tokenize(token)
+        for token in tokens
+    )
+    return [[piece.id for piece in each] for each in pieces]

@@ -1,29 +1,24 @@
-from collections.abc import Sequence
-from typing import ClassVar
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, parse
 
 
 class WordsSettings(Settings):
     """Count the words of a collection as BM25 does, for a joint index of SPLADE and BM25."""
 
-    example: ClassVar[str] = "python -m cai_pyserini.words --collection hpo --output words"
+    example = "python -m cai_pyserini.words --collection hpo --output words"
     collection: str = COLLECTION
     output: AnyPath = OUTPUT_FOLDER
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Argv = None) -> None:
     settings = parse(WordsSettings, argv, "python -m cai_pyserini.words")
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collection.readers import load_collection
     from cai_pyserini.core import artifact
-    from cai_pyserini.core.config import load_index_config
     from cai_pyserini.words.words import count_words
 
-    count_words(open_collection(load_index_config(settings.collection)), settings.output)
-    stats = artifact.require(settings.output, "words").stats
+    stats = artifact.require(count_words(load_collection(settings.collection), settings.output), "words").stats
     print(f"{settings.output}: {stats['words']:,} words in {stats['vectors']:,} documents")
 
 

@@ -3,6 +3,8 @@
 import json
 
 from cai_pyserini.core import jvm
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.encode.queries import WordQueries
 
 
 class Analyzer:
@@ -15,9 +17,11 @@ class Analyzer:
         self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
 
     def __call__(self, text: str) -> list[str]:
-        """The words of a text, in its order."""
         with jvm.using_java("analyzing"):
             # One string from Java, not a call for every word.
-            found = self._json.writeValueAsString(self._analyze(self._analyzer, text))
-        words: list[str] = json.loads(found)
-        return words
+            return json.loads(self._json.writeValueAsString(self._analyze(self._analyzer, text)))
+
+
+def word_queries(config: EncoderConfig) -> WordQueries | None:
+    """The words of queries for a joint index, by its encoder; None for an encoder of another index."""
+    return WordQueries(Analyzer(), config) if config.joint else None

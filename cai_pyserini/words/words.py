@@ -2,7 +2,7 @@
 
 The counts are what BM25 is computed from; k1 and b come later, in the impact stage. The spans stand in for queries
 there: they balance BM25 and SPLADE, so they are random, and need neither titles nor punctuation. The lexicon is for the
-expand stage: words are stems, which a dense encoder does not know, so each has a form that occurs in the text.
+expand stage: words are stems, which a dense encoder does not know, so each is listed with a form that occurs in texts.
 """
 
 import random
@@ -19,29 +19,24 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.contract import Collection, Document
-from cai_pyserini.collection.sample import Reservoir
-from cai_pyserini.collection.spans import random_span
+from cai_pyserini.collection.spans import Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.shards import SHARD, Shard, shard_path, write_shard
+from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
 from cai_pyserini.words.analyzer import Analyzer
 
 SPANS = 500
 SEED = 42
 LEXICON = 50_000  # words
-FORMS = 500_000  # kept in memory before they go to a file
+FORMS = 500_000  # in memory before they are written to the file
 FORM = re.compile(r"[^\W\d_]{2,}")
 
 
 def count_words(collection: Collection, output: Path) -> Path:
-    """Write a folder with shards of counts (documents, words), as those of raw vectors; words.txt, one word a line,
-    in the order of the columns; spans.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …,
-    "form": …}, the words of most documents, each in its most frequent form."""
-    recipe = {
-        **artifact.made_by(__name__, "words"),
-        "kind": "words",
-        "documents": collection.fingerprint("documents"),
-    }
+    """Write a folder with shards of counts (documents, words); words.txt, one word per line, in the order of the
+    columns; spans.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …, "form": …}, the words that
+    occur in most documents, each in its most frequent form."""
+    recipe = artifact.recipe("words", {"documents": collection.fingerprint("documents")})
 
     def write(folder: Path) -> artifact.Stats:
         analyzer = Analyzer()
@@ -49,34 +44,30 @@ def count_words(collection: Collection, output: Path) -> Path:
         draw = random.Random(SEED)
         spans: Reservoir[str] = Reservoir(SPANS, draw)
         forms = Forms(folder / "forms")
-        documents = shards = nonzeros = 0
-        bar = progress(collection.documents(), collection.size, "words")
-        for shards, slice_ in enumerate(batched(bar, SHARD), 1):
-            counts = _count(slice_, analyzer, columns)
-            write_shard(
-                shard_path(folder, shards - 1), Shard([d.id for d in slice_], counts), artifact.digest(recipe), 0.0, 1
-            )
-            documents += len(slice_)
-            nonzeros += counts.nnz
-            for document in slice_:
+
+        def counted(documents: Sequence[Document]) -> Shard:
+            for document in documents:
                 forms.add(FORM.findall(document.contents.lower()))
                 if span := random_span(document.contents, draw):
                     spans.add(span)
+            return Shard([document.id for document in documents], _count(documents, analyzer, columns))
+
+        parts = batched(progress(collection.documents(), collection.size, "words"), SHARD)
+        counts = write_shards(folder, artifact.digest(recipe), parts, counted)
         with (folder / "words.txt").open("w", encoding="utf-8") as file:
             file.writelines(f"{word}\n" for word in columns)
         with closing(forms):
             jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
         jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans.items))
-        return {"vectors": documents, "shards": shards, "nonzeros": nonzeros, "words": len(columns)}
+        return counts | {"words": len(columns), "encoder": {"kind": "words"}}
 
     return artifact.make(output, recipe, write)
 
 
 class Forms:
-    """In how many documents forms occur.
+    """In how many documents each form occurs, in a file: there are far more forms than words.
 
-    Iterating yields those in several documents, the most frequent first; ties keep the order of the documents.
-    A file holds them, because there are far more than words: rare names, numbers of things, misspellings.
+    Iterating yields the forms of several documents, the most frequent first; ties keep the order of the documents.
     """
 
     def __init__(self, path: Path):
@@ -112,7 +103,7 @@ class Forms:
 
 
 def _lexicon(forms: Iterable[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
-    """The words of most documents, with their most frequent forms."""
+    """The words that occur in most documents, with their most frequent forms."""
     found: set[str] = set()
     for form in forms:
         if len(found) == LEXICON:

@@ -19,9 +19,9 @@ def test_it_learns_which_dimensions_matter(monkeypatch: pytest.MonkeyPatch) -> N
     signal, noise = draw.normal(size=(700, 128)), draw.normal(size=(700, 128))
     both = unit(np.hstack([signal, noise]))
     dense, clean = Products(both[:200], both[200:]), Products(unit(signal[:200]), unit(signal[200:]))
-    mixture = Mixture([clean, dense], [2.0, 1.0], 200, 500)
+    mixture = Mixture([clean, dense], [2.0, 1.0])
     sources = mixture.best[0, :, 0]
-    inputs = (mixture, dense, np.arange(100), sources, both[200:][sources], 1)
+    inputs = (mixture, np.arange(100), sources, both[200:][sources], 1)
     projection = mixed(learn_projection(*inputs), 0.5)
 
     def agreement(queries: np.ndarray, documents: np.ndarray) -> float:
@@ -43,8 +43,8 @@ def test_it_learns_to_find_sources_without_the_words_of_queries() -> None:
     queries, documents = unit(np.hstack([2 * words, meaning + noise])), unit(np.hstack([2 * words, meaning]))
     remainders = unit(np.hstack([others, meaning]))
     dense, numbers = Products(queries, documents), np.arange(400)
-    mixture = Mixture([dense, dense], [1, 1], 400, 400)
-    learned = learn_projection(mixture, dense, numbers[:300], numbers, remainders, 1)
+    mixture = Mixture([dense, dense], [1, 1])
+    learned = learn_projection(mixture, numbers[:300], numbers, remainders, 1)
 
     def found(weight: float) -> float:
         """How often the remainder of an unseen query's source is nearer to the query than other documents are."""

@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 from scipy.sparse import diags_array, vstack
 
+from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
-from cai_pyserini.core.config import load_index_config
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.smooth.smooth import mix, smooth
-from tests.adapt.test_examples import material
+from cai_pyserini.vectors.shards import Vectors
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def served(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    made = material(load_index_config(str(tiny)), tmp_path_factory.mktemp("served") / "vectors", dense=True)
-    return Served(made, np.arange(6))
+def served(with_dense: Material) -> Served:
+    return Served.judges(with_dense, np.arange(6))
 
 
-@pytest.mark.slow
 def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path) -> None:
     """And remainders as documents: by the neighbours of their own vectors, without the source."""
     rows, near = served.old_splade.rows, served.dense(None).near  # which encodes the documents
@@ -34,13 +33,12 @@ def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path
         assert set(near.numbers[row]) == set(range(12)) - {source}
 
 
-@pytest.mark.slow
 def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
     """nDCG@10 of joint scores, from their parts by hand."""
     sparse, dense = served.old_splade, served.dense(None)
     (values,) = served.values(sparse, [dense], 2.0)
     assert values.shape == (3, 6) and len(served.systems) == 3
-    weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(sparse.idf)).toarray()
+    weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(served.material.idf)).toarray()
     words = (served.words + 0.5 * dense.words).toarray()
     splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
     spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
@@ -52,11 +50,10 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
         assert values[1, query] == pytest.approx(1 / np.log2(rank + 2) if rank < 10 else 0)
 
 
-@pytest.mark.slow
-def test_three_ways_have_the_weight_that_serves(served: Served) -> None:
-    """The projection was judged with BM25 at weight 2 whatever weight serves."""
+def test_the_fusion_has_the_weight_that_serves(served: Served) -> None:
+    """BM25 at weight 2 would judge the projection whatever weight serves."""
     scores = np.random.default_rng(1).random((6, 13))
-    one, two = (served.three_ways(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
+    one, two = (served.fused(weight, scores, *served.old_dense) for weight in (0.5, 2.0))
     words = served.bm25.queries(served.queries) @ served.bm25.documents.T
     best = words.toarray()
     np.testing.assert_allclose(
@@ -64,20 +61,18 @@ def test_three_ways_have_the_weight_that_serves(served: Served) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
-    """The projection was judged by three ways alone; smooth indexes are made with it, too."""
+    """Smooth indexes are made with the projection, too."""
     old, width = served.dense(None), served.old_dense[0].shape[1]
     other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
     assert not np.array_equal(other.near.numbers, old.near.numbers)
     assert (other.words != old.words).nnz
 
 
-@pytest.mark.slow
 def test_of_a_large_collection_a_sample_with_all_sources_is_searched(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cai_pyserini.adapt.served.DOCUMENTS", 8)
-    small = Served(served.material, served.numbers)
+    small = Served.judges(served.material, np.arange(6))
     assert len(small.documents) == 8
-    np.testing.assert_array_equal(small.documents[small.sources], small.material.sources[small.numbers])
+    np.testing.assert_array_equal(small.documents[small.sources], small.material.sources[:6])

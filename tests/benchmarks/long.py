@@ -32,17 +32,17 @@ Values = dict[tuple[str, str], PerQuery]  # system and split
 
 def configure(collection: str, reading: str, encoders: dict[str, str], output: str) -> harness.Result:
     """Write the YAML files of a way of reading: of the collection and of each encoder."""
-    from cai_pyserini.core import artifact
+    from cai_pyserini.core import files
     from cai_pyserini.core.config import encoder_yaml, load_encoder, load_index_config
 
     settings, folder = READINGS[reading][0], Path(output)
     config = load_index_config(collection)
     source = str(Path(config.source).resolve()) if Path(config.source).is_dir() else config.source
     values = config.replace(source=source, passages=settings.get("passages")).model_dump(exclude_defaults=True)
-    artifact.write_text(folder / "collection.yaml", json.dumps(values))  # which is YAML, too
+    files.write_text(folder / "collection.yaml", json.dumps(values))  # which is YAML, too
     for kind, spec in encoders.items():
         used = load_encoder(spec).replace(overlap=settings.get("overlap"))
-        artifact.write_text(folder / f"{kind}.yaml", encoder_yaml(used, folder))
+        files.write_text(folder / f"{kind}.yaml", encoder_yaml(used, folder))
     return {}
 
 
@@ -119,7 +119,7 @@ def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
     from cai_pyserini.encode.queries import encode_queries
     from cai_pyserini.evaluate.measures import measure
     from cai_pyserini.idf.idf import Idf
-    from cai_pyserini.impact.weighting import weighted
+    from cai_pyserini.impact.quantization import weighted
     from cai_pyserini.models import splade
 
     opened, loaded = open_collection(load_index_config(collection)), Encoder(load_encoder(encoder))
@@ -162,14 +162,7 @@ def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="long.py",
-        description=__doc__,
-        epilog="example:\n  python tests/benchmarks/pages.py --output data/man\n"
-        "  python tests/benchmarks/long.py --collection data/man --splits about passage "
-        "--dense minilm --output runs/long",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
     parser.add_argument("--splits", nargs="+", default=["test"])
     parser.add_argument("--output", required=True, type=Path, help="folder of the runs")

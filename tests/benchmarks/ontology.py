@@ -6,10 +6,11 @@ are of anatomy, MONDO's of diseases, CL's of cells. Unlike the demo's, the synon
 abbreviations, spellings.
 """
 
+import argparse
 import random
 from pathlib import Path
 
-import folders
+import harness
 
 from cai_pyserini.collection.contract import Record
 
@@ -17,14 +18,18 @@ QUERIES = 2000
 SEED = 42
 
 
-def write(ontology: str, output: Path) -> tuple[int, int]:
-    """Write a BEIR folder. Returns the numbers of its documents and queries."""
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ontology", choices=["UBERON", "MONDO", "CL"])
+    parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
+    args = parser.parse_args()
+
     from cellxgene_ontology_guide.supported_versions import CXGSchema
 
     documents = {
         id: term
-        for id, term in CXGSchema().ontology(ontology).items()
-        if id.startswith(ontology + ":") and not term["deprecated"] and term.get("description")
+        for id, term in CXGSchema().ontology(args.ontology).items()
+        if id.startswith(args.ontology + ":") and not term["deprecated"] and term.get("description")
     }
     names = {term["label"].casefold() for term in documents.values()}
     bearers: dict[str, dict[str, None]] = {}
@@ -36,19 +41,7 @@ def write(ontology: str, output: Path) -> tuple[int, int]:
     records = [Record("", id, term["label"], term["description"]) for id, term in documents.items()]
     topics = {f"q{number}": query for number, query in enumerate(queries, 1)}
     qrels = {id: dict.fromkeys(bearers[query], 1) for id, query in topics.items()}
-    return folders.write(output, records, topics, {"test": qrels}), len(queries)
-
-
-def main() -> None:
-    parser = folders.parser(
-        "ontology",
-        "Write an ontology as a BEIR folder: terms as documents, synonyms as queries.",
-        "UBERON --output data/uberon",
-    )
-    parser.add_argument("ontology", choices=["UBERON", "MONDO", "CL"])
-    args = parser.parse_args()
-    documents, queries = write(args.ontology, args.output)
-    print(f"{args.output}: {documents:,} documents, {queries:,} queries")
+    harness.write_folder(args.output, records, topics, {"test": qrels})
 
 
 if __name__ == "__main__":

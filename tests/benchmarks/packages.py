@@ -9,12 +9,13 @@ description repeats it.
 Needs Debian or a system made from it, with English descriptions: apt-get update -o Acquire::Languages=en
 """
 
+import argparse
 import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import folders
+import harness
 
 from cai_pyserini.collection.contract import Qrels, Record
 
@@ -23,8 +24,10 @@ SHORTEST = 10  # words of a description
 QUERIES = 2000
 
 
-def write(output: Path) -> tuple[int, int]:
-    """Write a BEIR folder. Returns the numbers of its documents and queries."""
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
+    args = parser.parse_args()
     ids: dict[str, str] = {}  # of documents, by their text: the first package that has it
     relevant: dict[str, Qrels | dict[str, int]] = {}
     for package, synopsis, text in sorted(_descriptions()):
@@ -34,7 +37,7 @@ def write(output: Path) -> tuple[int, int]:
     topics = {f"q{number}": synopsis for number, synopsis in enumerate(synopses, 1)}
     qrels = {id: relevant[synopsis] for id, synopsis in topics.items()}
     records = (Record("", id, "", text) for text, id in ids.items())
-    return folders.write(output, records, topics, {"test": qrels}), len(topics)
+    harness.write_folder(args.output, records, topics, {"test": qrels})
 
 
 def _descriptions() -> Iterator[tuple[str, str, str]]:
@@ -54,15 +57,6 @@ def _descriptions() -> Iterator[tuple[str, str, str]]:
 
 def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def main() -> None:
-    parser = folders.parser(
-        "packages", "Write the descriptions of Debian's packages as a BEIR folder.", "--output data/debian"
-    )
-    args = parser.parse_args()
-    documents, queries = write(args.output)
-    print(f"{args.output}: {documents:,} documents, {queries:,} queries")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ A document is a page without its NAME section (title: the page's name). There ar
 Links, copies and very short pages are left out; of families such as git-* a sample is taken. Needs the program `man`.
 """
 
+import argparse
 import os
 import random
 import re
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import folders
+import harness
 
 from cai_pyserini.collection.contract import Qrels, Record
 
@@ -41,8 +42,10 @@ class Page(NamedTuple):
     paragraphs: list[str]
 
 
-def write(output: Path) -> tuple[int, int]:
-    """Write a BEIR folder. Returns the numbers of its documents and queries."""
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
+    args = parser.parse_args()
     draw = random.Random(SEED)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [page for page in pool.map(_read, _sample(draw)) if page]
@@ -66,7 +69,7 @@ def write(output: Path) -> tuple[int, int]:
         ids = {text: f"{split}{number}" for number, text in enumerate(relevant, 1)}
         topics |= {id: text for text, id in ids.items()}
         splits[split] = {ids[text]: dict.fromkeys(names, 1) for text, names in relevant.items()}
-    return folders.write(output, records, topics, splits), len(topics)
+    harness.write_folder(args.output, records, topics, splits)
 
 
 def _sample(draw: random.Random) -> list[Path]:
@@ -102,13 +105,6 @@ def _sentences(paragraph: str) -> list[str]:
     """The sentences of a paragraph that can be queries."""
     found = re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph)
     return [text for text in found if len(text.split()) in SENTENCE and text[0].isupper() and text.endswith(".")]
-
-
-def main() -> None:
-    parser = folders.parser("pages", "Write the manual pages of this machine as a BEIR folder.", "--output data/man")
-    args = parser.parse_args()
-    documents, queries = write(args.output)
-    print(f"{args.output}: {documents:,} documents, {queries:,} queries")
 
 
 if __name__ == "__main__":

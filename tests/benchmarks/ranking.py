@@ -1,4 +1,4 @@
-"""What the defaults of joint indexes, smoothing, expansion, feedback and three-way fusion were chosen from: nDCG@10 of
+"""What the defaults of joint indexes, smoothing, expansion and three-way fusion were chosen from: nDCG@10 of
 variants of each, of exact scores of float vectors.
 
 Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored, a fixed
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
-from cai_pyserini.analysis.finished_run import FinishedRun
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
@@ -23,14 +23,14 @@ from cai_pyserini.core.tables import markdown
 from cai_pyserini.core.trec import run_of
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.encode.rows import largest, lengths
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.idf.idf import idf_weights
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.models.idf import idf_weights
+from cai_pyserini.vectors.rows import largest
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
 
 DEPTH = 100
@@ -44,7 +44,7 @@ class Run:
     """Vectors and scores of a finished run; what is asked are its queries, and spans of its documents."""
 
     def __init__(self, folder: Path, limit: int):
-        run = FinishedRun(folder)
+        run = RunFolder(folder)
         self.name = run.collection.name
         rows = np.sort(np.random.default_rng(SEED).permutation(len(run.topics))[:limit])
         self.queries = [list(run.topics)[row] for row in rows]
@@ -55,20 +55,20 @@ class Run:
         self.ids = [id for shard in run.vectors(splade) for id in shard.ids]
         self.documents: csr_matrix = vstack([shard.vectors for shard in run.vectors(splade)], format="csr")
         self.near = np.vstack([shard.vectors for shard in run.vectors(dense)])
-        encoder = load_encoder(str(run.layout.index(splade)))
+        encoder = load_encoder(str(run.index(splade)))
         self.idf = diags_array(idf_weights(encoder, run.vectors(splade).vocabulary))
-        bm25, analyze = Bm25(run.layout.words), Analyzer()
+        bm25, analyze = Bm25(run.words), Analyzer()
         words = vstack([shard.vectors for shard in bm25.shards()], format="csr").T.tocsr()
         columns = {word: column for column, word in enumerate(bm25.words)}
-        asked = {"queries": [run.topics[query] for query in self.queries], "spans": [s.text for s in bm25.spans]}
+        asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
         self.splade = {kind: encode_queries(run.encoder(), texts) for kind, texts in asked.items()}
         self.bags = {kind: encode_queries(run.encoder(), texts, "bow") for kind, texts in asked.items()}
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
         self.bm25 = {kind: (counts @ words).toarray() for kind, counts in self.words.items()}
         self.columns, self.dense_vectors = columns, run.vectors(dense)
-        lexicon = [line for _, line in jsonl.read(run.layout.words / "lexicon.jsonl", ["word", "form"])]
+        lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
         self.lexicon = {line["word"]: line["form"] for line in lexicon}
-        stored = Vectors(run.layout.vectors(dense, "queries", run.split))
+        stored = Vectors(run.vectors(dense, "queries", run.split))
         self.dense = np.vstack([shard.vectors for shard in stored])[rows] @ self.near.T
 
     def scores(self, documents: csr_matrix, kind: str = "queries", bow: bool = False) -> Scores:
@@ -129,7 +129,8 @@ def smooth(run: Run) -> Variants:
     """Neighbours, the power of their cosine that weights them, and their share."""
     budget = np.diff(run.documents.indptr)
     weighted = run.documents @ run.idf
-    unit = diags_array(1 / np.maximum(lengths(weighted), 1e-9)) @ weighted
+    lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
+    unit = diags_array(1 / np.maximum(lengths, 1e-9)) @ weighted
     yield "joint", run.joint(run.documents)
     for kind, vectors in (("dense", run.near), ("SPLADE", unit.tocsr())):
         near, cosines = _nearest(vectors)
@@ -157,8 +158,8 @@ def expand(run: Run) -> Variants:
     default = 0.5 * _near(run, near)
     yield "default, bag-of-words queries", run.joint(run.documents, bow=True, more=default)
     others = _z(run.scores(run.documents)) + 2 * _z(run.dense)
-    yield "three ways, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
-    yield "default in three ways", 2 * _z(run.bm25["queries"] + default) + others
+    yield "BM25 + SPLADE + dense, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
+    yield "default in BM25 + SPLADE + dense", 2 * _z(run.bm25["queries"] + default) + others
     stems = Near.of(list(run.lexicon), encoder, run.dense_vectors)
     yield "stems are encoded", run.joint(run.documents, more=0.5 * _near(run, stems))
 
@@ -182,27 +183,6 @@ def _nearest(vectors: np.ndarray | csr_matrix) -> tuple[np.ndarray, np.ndarray]:
         near.append(found)
         cosines.append(np.take_along_axis(similarity, found, axis=1))
     return np.vstack(near), np.vstack(cosines)
-
-
-def feedback(run: Run) -> Variants:
-    """Documents, their weight, and whether scores keep their size."""
-    queries = run.splade["queries"]
-    unit = diags_array(1 / np.maximum(lengths(run.documents), 1e-9)) @ run.documents
-    first = run.joint(run.documents)
-    alpha = (first - run.scores(run.documents)).max() / run.bm25["queries"].max()
-    yield "joint", first
-    for count in (3, 5, 10):
-        top = np.argpartition(-first, count, axis=1)[:, :count]
-        rows = np.repeat(np.arange(len(top)), count)
-        shape = (len(top), len(run.ids))
-        mean_of = csr_matrix((np.full(top.size, 1 / count), (rows, top.ravel())), shape=shape) @ unit
-        moved_by = diags_array(lengths(queries)) @ mean_of
-        for weight in (0.1, 0.25, 0.4):
-            for name, own in (("kept", 1 - weight), ("added", 1.0)):
-                moved = (own * queries + weight * moved_by).tocsr()
-                moved = largest(moved, np.maximum(np.diff(queries.indptr), 64))
-                scores = (moved @ (run.documents @ run.idf).T.tocsr()).toarray()
-                yield f"{count} documents, {weight}, {name}", alpha * run.bm25["queries"] + scores
 
 
 def three(run: Run) -> Variants:
@@ -248,9 +228,7 @@ def table(runs: Sequence[Run], variants: Callable[[Run], Variants]) -> list[list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="ranking.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_folders", nargs="+", type=Path, help="run folders")
     parser.add_argument("--of", required=True, choices=VARIANTS, help="what to vary")
     parser.add_argument("--queries", type=int, default=1000, help="queries of each, at most")
@@ -259,7 +237,7 @@ def main() -> None:
     print(markdown(table([load(folder) for folder in args.run_folders], VARIANTS[args.of])))
 
 
-VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "feedback": feedback, "three": three}
+VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "three": three}
 
 if __name__ == "__main__":
     main()

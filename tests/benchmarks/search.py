@@ -1,13 +1,11 @@
-"""Claim: LuceneSearcher is no slower than Pyserini's LuceneImpactSearcher on the same index, in opening it and in the
-median and the 99th percentile of one query's time, and finds the same.
+"""Our LuceneSearcher and Pyserini's LuceneImpactSearcher on the same index: opening it, the time per query, and whether
+they find the same.
 
-The index is of IDF-weighted impacts of a collection, at the encoder's own settings; queries are encoded beforehand,
-and no encoder runs on either side. Opening is measured in a process of its own each time, the JVM running and
-everything imported. Searching is measured in one process that has both open: each query goes to both, which one first
-changes from query to query, one thread, with 10, 100 and 1,000 hits, and 300 queries as a warm-up. The clock stops when
-Python has the document ids and scores; medians vary by some hundredths from run to run, and no slower means no more
-than 5 % slower. Same: equal documents in equal order, and equal scores once ours are multiplied
-by the scales of documents and queries, which they are divided by.
+The index is of IDF-weighted impacts of a collection; queries are encoded beforehand, no encoder runs on either side.
+Opening is measured in a process of its own each time, the JVM running and everything imported. Searching is measured in
+one process that has both open: each query goes to both, which one first changes from query to query, one thread, after
+300 queries as a warm-up. The clock stops when Python has the document ids and scores. Same: equal documents in equal
+order, and equal scores once ours are multiplied by the scales of documents and queries, which they are divided by.
 """
 
 import json
@@ -17,43 +15,34 @@ from functools import partial
 from itertools import cycle, islice
 from math import isclose
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import harness
-import inputs
-
-Hits = list[tuple[str, float]]  # document id and score, best first
 
 HITS = (10, 100, 1000)
 WARM_UP = 300
 PEERS = ("ours", "Pyserini")
+Hits = list[tuple[str, float]]  # document id and score, best first
 
 
-def opening(index: str, peer: str) -> dict[str, Any]:
+def opening(index: str, peer: str) -> harness.Result:
     """Seconds to open a searcher."""
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
-    inputs.import_stock()
+    harness.import_stock()
     start = time.perf_counter()
-    if peer == "ours":
-        open_searcher(Path(index))
-    else:
-        inputs.open_stock(index, {})
+    open_searcher(Path(index)) if peer == "ours" else harness.open_stock(index, {})
     return {"seconds": time.perf_counter() - start}
 
 
-def searching(index: str, queries: str, hits: int) -> dict[str, Any]:
+def searching(index: str, queries: str, hits: int) -> harness.Result:
     """Percentiles of the milliseconds of one query for each searcher, and how many queries had the same results."""
     import numpy as np
 
-    from cai_pyserini.core import artifact
-    from cai_pyserini.search.search import open_searcher
+    from cai_pyserini.retrieval.search import open_searcher
 
-    encoded: inputs.Queries = json.loads(Path(queries).read_text())
-    stock, mine = inputs.open_stock(index, encoded), open_searcher(Path(index))
-    stats = artifact.require(Path(index), "index").stats
+    encoded: dict[str, harness.Impacts] = json.loads(Path(queries).read_text())
+    stock, mine, stats = harness.open_stock(index, encoded), open_searcher(Path(index)), harness.stats(index)
     scale = stats["document_scale"] * stats["query_scale"]
     search: dict[str, Callable[[str], Hits]] = {
         "ours": lambda query: mine.search(encoded[query], hits),
@@ -68,10 +57,10 @@ def searching(index: str, queries: str, hits: int) -> dict[str, Any]:
             found[peer] = search[peer](query)
             milliseconds[peer].append(1000 * (time.perf_counter() - start))
         same += number >= WARM_UP and equal(found["ours"], found["Pyserini"], scale)
-    percentiles = {peer: np.percentile(values[WARM_UP:], [50, 99]).tolist() for peer, values in milliseconds.items()}
-    return {"same": same, "queries": len(encoded)} | {
-        peer: {"p50": p50, "p99": p99} for peer, (p50, p99) in percentiles.items()
-    }
+    result: harness.Result = {"same": same, "queries": len(encoded)}
+    for peer, values in milliseconds.items():
+        result |= {f"{peer} {p}": float(np.percentile(values[WARM_UP:], p)) for p in (50, 99)}
+    return result
 
 
 def equal(ours: Hits, theirs: Hits, scale: float) -> bool:
@@ -82,40 +71,31 @@ def equal(ours: Hits, theirs: Hits, scale: float) -> bool:
 
 
 def main() -> None:
-    parser = harness.parser(__doc__, "search")
+    parser = harness.parser(__doc__)
     parser.add_argument("--queries", type=int, default=1000, help="how many are searched, at most")
     args = parser.parse_args()
     settings = {"collection": args.collection, "encoder": args.encoder}
     with TemporaryDirectory() as folder:
         index, queries = f"{folder}/index", f"{folder}/queries.json"
-        impacts = inputs.write_impacts(**settings, folder=folder, name="impacts")
+        impacts = harness.write_impacts(**settings, folder=folder, name="impacts")
         harness.stage("index", "impact", input=impacts, output=index)
-        harness.fresh(inputs.write_queries, **settings, limit=args.queries, output=queries)
-        openers = {peer: partial(harness.fresh, opening, index=index, peer=peer) for peer in PEERS}
-        opened = harness.rounds(args.repeats, openers)
-        searches = {hits: partial(harness.fresh, searching, index=index, queries=queries, hits=hits) for hits in HITS}
-        searched = harness.rounds(args.repeats, {f"{hits:,} hits": search for hits, search in searches.items()})
-    measured = {"opening, s": ([r["seconds"] for r in opened["ours"]], [r["seconds"] for r in opened["Pyserini"]])}
+        harness.fresh(harness.write_queries, **settings, limit=args.queries, output=queries)
+        peers = {peer: partial(harness.fresh, opening, index=index, peer=peer) for peer in PEERS}
+        opened = harness.rounds(args.repeats, peers)
+        peers = {f"{n:,} hits": partial(harness.fresh, searching, index=index, queries=queries, hits=n) for n in HITS}
+        searched = harness.rounds(args.repeats, peers)
+    rows = [["opening, s", *(f"{harness.middle(opened[peer]):.3f}" for peer in PEERS)]]
+    rows[0].append(harness.times(opened["Pyserini"], opened["ours"]))
     for name, results in searched.items():
-        for key in ("p50", "p99"):
-            measured[f"{name}, {key}, ms"] = ([r["ours"][key] for r in results], [r["Pyserini"][key] for r in results])
-    count = searched["10 hits"][0]["queries"]
-    rows, outcomes = [], []
-    for name, (ours, theirs) in measured.items():
-        ratio = median(their / our for our, their in zip(ours, theirs, strict=True))
-        rows.append((name, f"{median(ours):.3f}", f"{median(theirs):.3f}", f"{ratio:.2f}x"))
-        outcomes.append((f"no slower: {name}", f"{ratio:.2f} times as fast", ratio >= 0.95))
-    harness.show(
-        f"Searching {Path(args.collection).name}, {count:,} queries",
-        ("", "ours", "Pyserini", "ours is faster by"),
-        rows,
-    )
-    print(f"Medians of {args.repeats} repetitions, side by side; without encoding queries and the JVM's start.\n")
-    for outcome in outcomes:
-        harness.target(*outcome)
+        for p in (50, 99):
+            ours, theirs = ([{"seconds": result[f"{peer} {p}"]} for result in results] for peer in PEERS)
+            times = (f"{harness.middle(of_peer):.3f}" for of_peer in (ours, theirs))
+            rows.append([f"{name}, p{p}, ms", *times, harness.times(theirs, ours)])
+    header = ("", *PEERS, "speed-up of ours")
+    harness.show(f"Searching {Path(args.collection).name}, medians of {args.repeats}", header, rows)
     for name, results in searched.items():
         same = min(result["same"] for result in results)
-        harness.target(f"same documents and scores, {name}", f"{same:,} of {count:,} queries", same == count)
+        print(f"same documents and scores, {name}: {same:,} of {results[0]['queries']:,} queries")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import pytest
 
 from cai_pyserini.collection.contract import Document
-from cai_pyserini.collection.hpo import Hpo, _quoted
+from cai_pyserini.collection.hpo import Hpo
 from cai_pyserini.core.errors import CaiError
 
 
@@ -35,24 +35,11 @@ def test_a_demo_document_and_its_queries(hpo: Hpo) -> None:
 
 
 def test_no_demo_query_is_a_name(hpo: Hpo) -> None:
-    names = {record.title.casefold() for record in hpo._documents()}
-    topics = hpo.topics("test").values()
+    names = {record.title.casefold() for record in hpo.records()}
     assert len(names) > 16000
-    assert not names & {topic.casefold() for topic in topics}
+    assert not names & {topic.casefold() for topic in hpo.topics("test").values()}
 
 
 def test_the_demo_has_one_split(hpo: Hpo) -> None:
     with pytest.raises(CaiError, match="one split, test, and no 'dev'"):
         hpo.qrels("dev")
-
-
-@pytest.mark.parametrize(
-    "value, text, rest",
-    [
-        ('"A word." [src:1]', "A word.", " [src:1]"),
-        (r'"An \"x\", a\nb and a\, b" EXACT []', 'An "x", a b and a, b', " EXACT []"),
-        ('"" []', "", " []"),
-    ],
-)
-def test_quoted_text_is_unescaped(value: str, text: str, rest: str) -> None:
-    assert _quoted(value) == (text, rest)

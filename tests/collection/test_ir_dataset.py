@@ -81,13 +81,6 @@ def test_a_field_without_a_value_is_empty(register) -> None:
     assert [document.contents for document in documents] == [" Zinc.", "Colds "]
 
 
-def test_an_ir_dataset_without_splits(register) -> None:
-    register("whole", DOCS, TSV_QUERIES, "q1 0 d1 1\nq2 0 d2 1\n")
-    collection = open_collection(IndexConfig(name="whole", source="ir_datasets:whole", fields=["text"]))
-    assert next(collection.documents()) == Document("d1", "Zinc.")
-    assert collection.check("test") == {"documents": 2, "queries": 2, "judgments": 2}
-
-
 @pytest.mark.parametrize(
     "docs, queries, qrels, message",
     [

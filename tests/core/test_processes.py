@@ -12,18 +12,12 @@ from cai_pyserini.core.processes import MOST, processes_for, spread
 
 
 @pytest.mark.parametrize(
-    "size, threads, expected", [(0, 8, 1), (9, 8, 1), (10, 8, 1), (20, 8, 2), (1000, 8, 8), (1000, 1, 1)]
+    "size, threads, expected",
+    [(0, 8, 1), (19, 8, 1), (20, 8, 2), (1000, 8, 8), (1000, 1, 1), (1000, 0, MOST), (1000, 40, 40)],
 )
-def test_each_process_gets_its_least(size: int, threads: int, expected: int) -> None:
+def test_the_number_of_processes(size: int, threads: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert processes_for(size, 10, threads) == expected
-
-
-@pytest.mark.parametrize("processors, threads, expected", [(4, 0, 4), (64, 0, MOST), (64, 40, 40), (None, 0, 1)])
-def test_one_process_per_processor_up_to_a_limit(
-    processors: int | None, threads: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: processors)
-    assert processes_for(10_000, 1, threads) == expected
 
 
 def squares(numbers: range) -> Generator[tuple[int, int]]:

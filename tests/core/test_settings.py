@@ -7,7 +7,7 @@ import pytest
 from pydantic import model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Settings, build, flag, parse, read_yaml
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse, read_yaml
 
 
 class Train(Settings):
@@ -81,19 +81,6 @@ def test_flags_have_the_types_of_their_values() -> None:
     assert (given.kind, given.learning_rate, given.steps, given.shuffle) == ("dense", 1e-3, 5, True)
 
 
-def test_what_is_not_given_has_its_default() -> None:
-    assert train(*REQUIRED) == Train(data=[Path("a"), Path("b")], output=Path("o"))
-    assert train(*REQUIRED).model_dump(exclude={"data", "output"}) == {
-        "config": None,
-        "kind": "sparse",
-        "learning_rate": 2e-5,
-        "steps": None,
-        "shuffle": False,
-        "start": 0,
-        "stop": 9,
-    }
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -114,15 +101,6 @@ def test_a_wrong_command_line_is_explained(
     assert usage_error(capsys, *arguments).startswith(f"train: error: {message}")
 
 
-def test_a_positional_argument_has_no_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse(Show, ["a.trec", "--depth", "3"], "show") == Show(run=Path("a.trec"), depth=3)
-    for arguments, message in (([], "required: run"), (["a", "--depth", "0"], "--depth: 0 should be greater")):
-        with pytest.raises(SystemExit) as exit:
-            parse(Show, arguments, "show")
-        assert exit.value.code == 2
-        assert message in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_the_help_has_descriptions_defaults_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
         train("--help")
@@ -130,7 +108,7 @@ def test_the_help_has_descriptions_defaults_and_an_example(capsys: pytest.Captur
     assert exit.value.code == 0
     assert "Train a model.\n\nInterrupted, the same command continues.\n" in text
     assert "of AdamW; 10 % are warm-up (default: 2e-05)" in " ".join(text.split())
-    assert "in another order every epoch\n" in text  # False, 0 and None are not worth a default
+    assert "in another order every epoch\n" in text  # no default is shown for False, 0 and None
     assert text.endswith("example:\n  python -m train --data data --output model\n")
 
 
@@ -176,40 +154,22 @@ def test_a_file_gives_the_values_that_flags_do_not(yaml_file) -> None:
         ('steps: "7"', "steps: '7' should be a valid integer"),
         ("steps: 0", "steps: 0 should be greater than or equal to 1"),
         ("step: 7", "unknown key step; known keys: config, data, kind, learning_rate, "),
-        ("shuffle: 1", "shuffle: 1 should be a valid boolean"),
-        ("data: a", "data: 'a' should be a valid list"),
         ("learning_rate: .inf", "learning_rate: inf should be a finite number"),
     ],
 )
 def test_a_wrong_value_in_a_file_is_named(yaml_file, text: str, message: str) -> None:
-    path = yaml_file(text)
+    path = yaml_file(f"{text}\nstop: x\n")
     with pytest.raises(CaiError) as error:
         train("--config", path, *REQUIRED)
-    assert str(error.value).startswith(f"{path}: {message}")
-
-
-def test_every_wrong_value_of_a_file_has_a_line(yaml_file) -> None:
-    path = yaml_file("steps: 0\nstop: x\n")
-    with pytest.raises(CaiError) as error:
-        train("--config", path, *REQUIRED)
-    assert str(error.value) == (
-        f"{path}: steps: 0 should be greater than or equal to 1\n{path}: stop: 'x' should be a valid integer"
-    )
+    first, second = sorted(str(error.value).splitlines(), key=lambda line: "stop" in line.split()[1])
+    assert first.startswith(f"{path}: {message}") and second == f"{path}: stop: 'x' should be a valid integer"
 
 
 def test_flags_can_complete_what_a_file_says(yaml_file, capsys: pytest.CaptureFixture[str]) -> None:
     path = yaml_file("data: [a]\noutput: o\nstart: 12\n")
     assert train("--config", path, "--stop", 20).stop == 20
     assert usage_error(capsys, "--config", path) == "train: error: --start 12 is after --stop 9"
-
-
-def test_a_value_that_neither_gives_is_missing(yaml_file, capsys: pytest.CaptureFixture[str]) -> None:
     assert usage_error(capsys, "--config", yaml_file("steps: 7"), "--output", "o") == "train: error: --data is required"
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
-        train("--config", tmp_path / "absent.yaml")
 
 
 @pytest.mark.parametrize(
@@ -220,14 +180,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (b"a: 1\nb: 8\na: 1\n", r"mine\.yaml:3: not YAML \(a occurs twice\)$"),
         (b"a:\n  b: 8\n  b: 9\n", r"mine\.yaml:3: not YAML \(b occurs twice\)$"),
         (b"just words", r"mine\.yaml: expected `key: value` lines$"),
-        (b"", r"mine\.yaml: expected `key: value` lines$"),
-        (b"- a\n", r"mine\.yaml: expected `key: value` lines$"),
         (b"a: \x00", r"mine\.yaml: not YAML \(.+\)$"),
         ("a: é".encode("latin-1"), r"mine\.yaml: not YAML \(.+\)$"),
         (b"a: 2020-13-45", r"mine\.yaml: not YAML \(month must be in 1\.\.12\)$"),
-        (b"a: !!int x", r"mine\.yaml: not YAML \(.+\)$"),
         (b"a: !!timestamp x", r"mine\.yaml: not YAML \(.+\)$"),
-        (b"a: !!bool x", r"mine\.yaml: not YAML \(.+\)$"),
         (b"[" * 5000, r"mine\.yaml: not YAML \(maximum recursion depth exceeded.*\)$"),
     ],
 )
@@ -241,10 +197,8 @@ def test_yaml_is_utf_8_with_or_without_a_byte_order_mark(tmp_path: Path) -> None
     for mark in ("", "\ufeff"):
         (tmp_path / "mine.yaml").write_bytes(f"{mark}a: é\n".encode())
         assert read_yaml(tmp_path / "mine.yaml") == {"a": "é"}
-
-
-def test_a_key_that_yaml_takes_for_a_number_is_a_string(yaml_file) -> None:
-    assert read_yaml(yaml_file("1: a\nb: c")) == {"1": "a", "b": "c"}
+    with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
+        read_yaml(tmp_path / "absent.yaml")
 
 
 # Values in code.
@@ -260,15 +214,3 @@ def test_replace_checks_the_new_values() -> None:
     ):
         with pytest.raises(CaiError, match=f"^{message}"):
             given.replace(**changes)
-
-
-def test_a_check_of_several_values_is_told_without_them() -> None:
-    values = {"data": [Path("a")], "output": Path("o"), "start": 10}
-    with pytest.raises(CaiError) as error:
-        build(Train, values, "here")
-    assert str(error.value) == "here: --start 10 is after --stop 9"
-
-
-def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        Show(run=Path("a")).depth = 3  # type: ignore[misc]

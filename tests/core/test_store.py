@@ -10,7 +10,7 @@ import fsspec
 import pytest
 import s3fs
 
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath, as_path
@@ -25,7 +25,7 @@ def write(folder: Path) -> artifact.Stats:
     return {"lines": 5}
 
 
-@pytest.fixture(params=["s3", "memory"])
+@pytest.fixture(params=[pytest.param("s3", marks=pytest.mark.slow), "memory"])
 def root(request: pytest.FixtureRequest) -> StorePath:
     return request.getfixturevalue("bucket") if request.param == "s3" else StorePath("memory://bucket")
 
@@ -44,7 +44,8 @@ def test_others_are_paths_on_this_machine(text: str) -> None:
     assert as_path("s3://bucket/a") / "/b" == Path("/b")
 
 
-def test_an_artifact_in_a_store(root: StorePath) -> None:
+def test_an_artifact_in_a_store(root: StorePath, tmp_path: Path) -> None:
+    artifact.make(tmp_path / "same", {"stage": "idf"}, write)
     path = root / "folder" / "artifact"
     assert not path.exists() and list(path.iterdir()) == list(path.glob("*")) == [] and not artifact.read_manifest(path)
     for recipe, before in ((RECIPE, 0), (RECIPE, 1), ({"stage": "idf"}, 1)):
@@ -52,6 +53,9 @@ def test_an_artifact_in_a_store(root: StorePath) -> None:
         assert artifact.make(path, recipe, write) == path
         assert artifact.require(path, recipe["stage"]).stats["lines"] == 5
         assert {str(file.relative_to(path)) for file in path.rglob("*")} == {"a.txt", "sub/b.txt", "manifest.json"}
+    manifests = [json.loads((place / "manifest.json").read_text()) for place in (path, tmp_path / "same")]
+    assert all(manifest.pop("created") and manifest["stats"].pop("seconds") >= 0 for manifest in manifests)
+    assert manifests[0] == manifests[1]
     assert {file.name for file in path.iterdir()} == {"a.txt", "manifest.json"}
     assert list(path.glob("*.txt")) == [path / "a.txt"]
     assert path.is_dir() and not path.is_file() and (path / "a.txt").is_file() and not (path / "a.txt").is_dir()
@@ -60,11 +64,11 @@ def test_an_artifact_in_a_store(root: StorePath) -> None:
         assert (
             file.seek(-5, 2) == 25 and file.read() == "ünf\n".encode() and file.seek(1) == 1 and file.read(1) == b"\xc3"
         )
-
-
-def test_an_artifact_is_replaced_with_its_files(root: StorePath) -> None:
-    path = artifact.make(root / "replaced", RECIPE, write)
-    artifact.make(path, {"stage": "idf"}, lambda folder: None)
+    with pytest.raises(FileNotFoundError) as error:
+        (path / "missing").read_text()
+    assert (error.value.errno, error.value.filename) == (errno.ENOENT, f"{path}/missing")
+    (path / "missing").unlink(missing_ok=True)
+    artifact.make(path, RECIPE, lambda folder: None)
     assert list(path.rglob("*")) == [path / "manifest.json"]
 
 
@@ -86,7 +90,7 @@ def test_an_upload_that_is_interrupted_leaves_no_manifest(root: StorePath, monke
 
 
 def test_a_folder_that_is_not_ours_is_refused(root: StorePath) -> None:
-    (root / "theirs" / "file").touch()
+    files.write_text(root / "theirs" / "file", "")
     with pytest.raises(CaiError, match="theirs has files that this command has not made"):
         artifact.make(root / "theirs", RECIPE, write)
     with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
@@ -138,13 +142,7 @@ def test_what_a_store_does_not_have_is_refused(use: Callable[[Path], object], tm
         use(StorePath("memory://bucket/a"))
 
 
-def test_a_missing_file(root: StorePath) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        (root / "missing").read_text()
-    assert (error.value.errno, error.value.filename) == (errno.ENOENT, f"{root}/missing")
-    (root / "missing").unlink(missing_ok=True)
-
-
+@pytest.mark.slow
 def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
     with pytest.raises(CaiError, match=r"s3://nowhere/a/.unfinished cannot be written \(The specified bucket does not"):
         artifact.make(StorePath("s3://nowhere/a"), RECIPE, write)
@@ -152,6 +150,7 @@ def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
         artifact.require(StorePath("s3://nowhere/a"), "encode")
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer(bucket: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -176,22 +175,14 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         StorePath("s3://bucket/a").exists()
 
 
+@pytest.mark.slow
 def test_paths_in_an_encoder_yaml(bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "idf").mkdir()
     for folder in (bucket / "impacts", tmp_path / "impacts"):
         for idf, kept in ((f"{bucket}/idf", f"{bucket}/idf"), ("idf", str(tmp_path / "idf"))):
             text = encoder_yaml(EncoderConfig(name="", checkpoint="pip:x/y", idf=idf), folder)
-            artifact.write_text(folder / "encoder.yaml", text)
+            files.write_text(folder / "encoder.yaml", text)
             config = load_encoder(str(folder))
             assert config.name == "impacts" and config.idf
             assert config.idf == kept or Path(config.idf).resolve() == Path(kept)
-
-
-def test_the_manifest_of_a_store_is_that_of_a_folder(root: StorePath, tmp_path: Path) -> None:
-    manifests = [
-        json.loads((artifact.make(place / "same", RECIPE, write) / "manifest.json").read_text())
-        for place in (root, tmp_path)
-    ]
-    assert all(manifest.pop("created") and manifest["stats"].pop("seconds") >= 0 for manifest in manifests)
-    assert manifests[0] == manifests[1]

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.passages import Passages
 from cai_pyserini.core import trec
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.evaluate.measures import measure, measure_run
@@ -49,11 +48,8 @@ def test_the_format(tmp_path: Path) -> None:
     trec.write_run(trec.run_of(HITS), tmp_path / "sub" / "run", "bm25")
     assert (tmp_path / "sub" / "run").read_text() == ("q1 Q0 d1 1 3 bm25\nq2 Q0 d1 1 1.5 bm25\nq2 Q0 d2 2 -0.25 bm25\n")
     assert [path.name for path in (tmp_path / "sub").iterdir()] == ["run"]
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    trec.write_run(trec.run_of({"q1": [("β", 2.5), ("a", 0.5)], "q2": [("a", 1e-6)]}), tmp_path / "run", "t")
-    assert read(tmp_path / "run") == [("q1", "β", 2.5), ("q1", "a", 0.5), ("q2", "a", 1e-6)]
+    trec.write_run(trec.run_of({"q": [("β", 21.3456), ("b", 21.345598), ("c", 1e-6)]}), tmp_path / "run", "t")
+    assert (tmp_path / "run").read_text() == "q Q0 β 1 21.3456 t\nq Q0 b 2 21.345598 t\nq Q0 c 3 0.000001 t\n"
 
 
 def scored(seed: int) -> dict[str, list[tuple[str, float]]]:
@@ -81,11 +77,6 @@ def test_scores_are_read_back_equal_and_give_the_same_measures(tmp_path: Path, s
     qrels = {query: {f"d{i}": i % 3 for i in range(10, 90, 7)} for query in scored(seed)}
     names = ["nDCG@10", "AP", "RR@10", "P@5"]
     assert measure_run(qrels, tmp_path / "run", names) == measure(qrels, run, names)
-
-
-def test_bm25_scores_are_as_short_as_anserini_makes_them(tmp_path: Path) -> None:
-    trec.write_run(trec.run_of({"q": [("a", 21.3456), ("b", 21.345598)]}), tmp_path / "run", "t")
-    assert (tmp_path / "run").read_text() == "q Q0 a 1 21.3456 t\nq Q0 b 2 21.345598 t\n"
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
@@ -118,11 +109,6 @@ def test_runs_are_read_in_parts(
         trec.write_parts(of_run, tmp_path / "parts", "t")
         trec.write_run(trec.read_run(path), tmp_path / "whole", "t")
         assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
-def test_a_run_without_hits_is_empty() -> None:
-    assert rows(trec.run_of({"q1": []})) == []
-    assert trec.scores_by_query(trec.run_of({})) == {}
 
 
 def test_hits_are_ordered_by_query_then_score_then_document_whatever_the_file_says(written) -> None:
@@ -172,7 +158,7 @@ def test_passages_are_folded_to_documents_by_their_best() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
 def test_folding_is_as_pyserinis_own(tiny: Path, tmp_path: Path) -> None:
-    collection = Passages(BeirFolder(tiny, "tiny"), 4, 1)
+    collection = BeirFolder(tiny, "tiny").in_passages(4, 1)
     index = index_bm25(collection, tmp_path / "index", threads=1)
     topics = collection.topics("test")
     (tmp_path / "topics.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in topics.items()))
@@ -184,23 +170,17 @@ def test_folding_is_as_pyserinis_own(tiny: Path, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(trec.fold_passages(passages), folded)
 
 
-@pytest.mark.parametrize("id", ["007", "NA", "null", "nan", "None", "1e5", "1.0", "True", '"q', "#1", "-", "1_000"])
+@pytest.mark.parametrize("id", ["007", "NA", "1e5", "True", '"q', "#1"])
 def test_ids_are_strings(written, id: str) -> None:
     assert read(written(f"{id} Q0 {id} 1 1.0 x\n")) == [(id, id, 1.0)]
 
 
-def test_tabs_and_spaces_separate(written) -> None:
-    assert read(written("q1\tQ0\td1\t1\t2.5\tx\nq1  Q0  d2  2  1.5  x\r\n")) == [("q1", "d1", 2.5), ("q1", "d2", 1.5)]
-
-
-@pytest.mark.parametrize("text", ["\ufeffq1 Q0 d1 1 2.5 x\n", "\ufeffq1\tQ0\td1\t1\t2.5\tx\n"])
-def test_a_byte_order_mark_is_dropped(written, text: str) -> None:
-    assert read(written(text)) == [("q1", "d1", 2.5)]
-
-
-@pytest.mark.parametrize("score, value", [("1e-3", 0.001), ("-4", -4.0), ("12.5", 12.5)])
-def test_scores(written, score: str, value: float) -> None:
-    assert read(written(f"q1 Q0 d1 1 {score} x")) == [("q1", "d1", value)]
+@pytest.mark.parametrize(
+    "text",
+    ["q1\tQ0\td1\t1\t2.5\tx\nq1  Q0  d2  2  1e-3  x\r\n", "\ufeffq1 Q0 d1 1 2.5 x\n\nq1 Q0 d2 2 0.001 x"],
+)
+def test_runs_of_other_tools_are_read(written, text: str) -> None:
+    assert read(written(text)) == [("q1", "d1", 2.5), ("q1", "d2", 0.001)]
 
 
 SOUND = "q1 Q0 d1 1 2.5 x\n"
@@ -232,14 +212,11 @@ def test_a_broken_run_is_named(written, text: str, message: str) -> None:
         trec.read_run(written(text))
 
 
-def test_a_run_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
-    (tmp_path / "run.trec").write_bytes("q1 Q0 é 1 2.5 x\n".encode("latin-1"))
-    with pytest.raises(CaiError, match=r"run\.trec: not a TREC run"):
-        trec.read_run(tmp_path / "run.trec")
-
-
 def test_a_missing_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no run .*absent\.trec"):
         trec.read_run(tmp_path / "absent.trec")
     with pytest.raises(CaiError, match="is a folder, not a run"):
         trec.read_run(tmp_path)
+    (tmp_path / "run.trec").write_bytes("q1 Q0 é 1 2.5 x\n".encode("latin-1"))
+    with pytest.raises(CaiError, match=r"run\.trec: not a TREC run"):
+        trec.read_run(tmp_path / "run.trec")

@@ -1,26 +1,29 @@
 """The encode stage: shards, several processes, and what an interruption costs."""
 
 import math
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, identity
 from cai_pyserini.core.config import load_encoder
-from cai_pyserini.core.constants import constants
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import write_text
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
-from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Vectors, shard_path, write_shard
+from cai_pyserini.models.device import Precision
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.models.transformer import Precision, Transformer
+from cai_pyserini.models.transformer import Transformer
+from cai_pyserini.vectors.shards import Vectors, shard_path
 from tests.conftest import damaged
+from tests.vectors.interruption import interrupted_after
 
 KINDS = pytest.mark.parametrize("kind", ["splade", "dense"])
 
@@ -51,27 +54,18 @@ def assert_same(one: Path, other: Path) -> None:
     """Assert that two folders hold the same vectors, bit by bit."""
     for a, b in zip(Vectors(one), Vectors(other), strict=True):
         assert a.ids == b.ids
-        arrays = [[s.vectors] if isinstance(s.vectors, np.ndarray) else _parts(s.vectors) for s in (a, b)]
-        for left, right in zip(*arrays, strict=True):
-            np.testing.assert_array_equal(left, right)
+        for name in ("data", "indices", "indptr") if hasattr(a.vectors, "indptr") else ("T",):
+            np.testing.assert_array_equal(getattr(a.vectors, name), getattr(b.vectors, name))
 
 
-def _parts(matrix) -> list[np.ndarray]:
-    return [matrix.data, matrix.indices, matrix.indptr]
+def ids_of(folder: Path) -> list[str]:
+    return [id for shard in Vectors(folder) for id in shard.ids]
 
 
-def interrupted_after(writes: int) -> Callable[..., None]:
-    """A write_shard after whose calls of that number the user presses Ctrl-C."""
-    written = 0
-
-    def write(*args) -> None:
-        nonlocal written
-        write_shard(*args)
-        written += 1
-        if written == writes:
-            raise KeyboardInterrupt
-
-    return write
+def shorten(collection: Path) -> None:
+    """Leave the first four documents of a collection."""
+    lines = (collection / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (collection / "corpus.jsonl").write_text("".join(lines[:4]))
 
 
 @pytest.fixture
@@ -93,7 +87,7 @@ def test_documents_are_in_order_and_their_vectors_those_of_the_model(
 ) -> None:
     vectors = Vectors(encode(collection, encoder(), tmp_path / "vectors"))
     assert (len(vectors), vectors.shards) == (12, 3)
-    assert [id for shard in vectors for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
+    assert ids_of(vectors.folder) == [f"d{i}" for i in range(1, 13)]
     expected = Splade(checkpoint, "cpu", "float32").encode([d.contents for d in collection.documents()], 256).toarray()
     found = np.vstack([shard.vectors.toarray() for shard in vectors])
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -122,20 +116,13 @@ def test_queries_of_a_split(collection: BeirFolder, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_stage_continues_with_the_first_missing_shard(
-    collection: BeirFolder,
-    output: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    small_shards: None,
-    encoded: list[int],
+    collection: BeirFolder, output: Path, tmp_path: Path, small_shards: None, encoded: list[int]
 ) -> None:
     whole = encode(collection, encoder(), tmp_path / "whole")
-    monkeypatch.setattr(stage, "write_shard", interrupted_after(1))
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(), output)
     with pytest.raises(CaiError, match="unfinished"):
         Vectors(output)
-    monkeypatch.setattr(stage, "write_shard", write_shard)
     encoded.clear()
     assert_same(whole, encode(collection, encoder(), output))
     assert sum(encoded) == 12 - 5
@@ -164,11 +151,9 @@ def test_an_unfinished_shard_continues_with_the_first_missing_batch(
     batches = encoded.copy()
 
     monkeypatch.setattr(stage, "SAVE_SECONDS", -1)  # after every batch
-    monkeypatch.setattr(stage, "write_shard", interrupted_after(2))
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
         encode(collection, short, output, batch_size=1)
     assert (output / "00000.unfinished.npz").is_file()
-    monkeypatch.setattr(stage, "write_shard", write_shard)
     encoded.clear()
     resumed = encode(collection, short, output, batch_size=1)
     assert sorted(encoded) == sorted(batches[2:])  # threads may take turns
@@ -189,10 +174,8 @@ def test_an_unfinished_shard_continues_within_a_long_document(
     batches = encoded.copy()
     monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
     for saves in (len(batches) // 2, len(batches) // 4):  # twice: what was saved is saved again
-        monkeypatch.setattr(stage, "write_shard", interrupted_after(saves))
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted_after(saves), pytest.raises(KeyboardInterrupt):
             encode(collection, windows, tmp_path / "resumed", batch_size=1)
-    monkeypatch.setattr(stage, "write_shard", write_shard)
     encoded.clear()
     resumed = encode(collection, windows, tmp_path / "resumed", batch_size=1)
     assert sum(encoded) == sum(batches[len(batches) // 2 + len(batches) // 4 :]) > 0
@@ -227,11 +210,9 @@ def test_an_unfinished_shard_of_something_else_is_ignored(
     encoded: list[int],
 ) -> None:
     monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
-    monkeypatch.setattr(stage, "write_shard", interrupted_after(1))
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(**settings), tmp_path / "resumed", batch_size=batch_size)
     assert (tmp_path / "resumed" / "00000.unfinished.npz").is_file()
-    monkeypatch.setattr(stage, "write_shard", write_shard)
     encoded.clear()
     resumed = encode(collection, encoder(), tmp_path / "resumed", batch_size=1)
     assert sum(encoded) == 12
@@ -244,18 +225,17 @@ def test_several_processes_share_the_shards(collection: BeirFolder, output: Path
     assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
     assert artifact.read_manifest(output) is None
     encode(collection, encoder(), output, shard_id=0, shard_num=2)
-    assert [id for shard in Vectors(output) for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
+    assert ids_of(output) == [f"d{i}" for i in range(1, 13)]
 
 
 def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, output: Path, small_shards: None) -> None:
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert len(list(output.glob("*.npz"))) == 3
-    lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
-    (broken / "corpus.jsonl").write_text("".join(lines[:4]))
-    (output / "00000.npz.killed-1-01234567.partial").touch()
+    shorten(broken)
+    write_text(output / "00000.npz.killed-1-01234567.partial", "")
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert sorted(path.name for path in output.iterdir()) == ["00000.npz", "manifest.json"]
-    assert [id for shard in Vectors(output) for id in shard.ids] == ["d1", "d2", "d3", "d4"]
+    assert ids_of(output) == ["d1", "d2", "d3", "d4"]
 
 
 def test_a_deleted_shard_is_restored_alone(
@@ -266,50 +246,32 @@ def test_a_deleted_shard_is_restored_alone(
     with pytest.raises(CaiError, match=r"is damaged \(00001.npz is missing\): make it again with `python -m cai_p"):
         Vectors(output)
     encoded.clear()
-    encode(collection, encoder(), output)
+    assert ids_of(encode(collection, encoder(), output)) == [f"d{i}" for i in range(1, 13)]
     assert sum(encoded) == 5
-    assert [id for shard in Vectors(output) for id in shard.ids] == [f"d{i}" for i in range(1, 13)]
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_an_empty_shard_is_made_again(
-    finished: bool,
-    collection: BeirFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    small_shards: None,
-    encoded: list[int],
+def test_shards_that_a_power_cut_emptied_are_made_again(
+    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
 ) -> None:
-    """A power cut leaves files without contents."""
-    whole, output = encode(collection, encoder(), tmp_path / "whole"), tmp_path / "cut"
-    if not finished:
-        monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
-        monkeypatch.setattr(stage, "write_shard", interrupted_after(3))  # in the second shard
-        with pytest.raises(KeyboardInterrupt):
-            encode(collection, encoder(), output, batch_size=2)
-        (output / "00001.unfinished.npz").write_bytes(b"")
-        monkeypatch.setattr(stage, "write_shard", write_shard)
-    encode(collection, encoder(), output, batch_size=2) if finished else None
-    (output / "00000.npz").write_bytes(b"")
-    encoded.clear()
-    encode(collection, encoder(), output)
-    assert sum(encoded) == (5 if finished else 12)
-    for one, other in zip(Vectors(whole), Vectors(output), strict=True):
-        assert one.ids == other.ids
-        np.testing.assert_allclose(one.vectors.toarray(), other.vectors.toarray(), atol=1e-5)
+    whole, output = encode(collection, encoder(), tmp_path / "whole", batch_size=2), tmp_path / "cut"
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    with interrupted_after(3), pytest.raises(KeyboardInterrupt):  # in the second shard
+        encode(collection, encoder(), output, batch_size=2)
+    (output / "00001.unfinished.npz").write_bytes(b"")
+    for missing in (12, 5):  # the second time, the vectors had been finished
+        (output / "00000.npz").write_bytes(b"")
+        encoded.clear()
+        assert_same(whole, encode(collection, encoder(), output, batch_size=2))
+        assert sum(encoded) == missing
 
 
 def test_new_code_makes_every_shard_again(
     collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
 ) -> None:
     """Also those that an interrupted attempt has left."""
-    monkeypatch.setattr(stage, "write_shard", interrupted_after(1))
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(), tmp_path / "vectors")
-    monkeypatch.setattr(stage, "write_shard", write_shard)
-    of_encode = constants("cai_pyserini.encode.encode")
-    raised = of_encode | {"core.artifact.FORMAT": f"{artifact.FORMAT + 1}"}
-    monkeypatch.setattr(artifact, "constants", lambda module: raised)
+    monkeypatch.setitem(identity.VERSIONS, "encode", 2)
     encoded.clear()
     encode(collection, encoder(), tmp_path / "vectors")
     assert sum(encoded) == 12
@@ -319,8 +281,7 @@ def test_files_of_others_stay_in_a_folder_of_vectors(broken: Path, tmp_path: Pat
     output = encode(BeirFolder(broken, "tiny"), encoder(), tmp_path / "vectors")
     for name in ("mine.npz", "notes.txt", "00009.npz"):
         (output / name).write_text("years of work")
-    lines = (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
-    (broken / "corpus.jsonl").write_text("".join(lines[:4]))
+    shorten(broken)
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     names = ["00000.npz", "00009.npz", "manifest.json", "mine.npz", "notes.txt"]
     assert sorted(path.name for path in output.iterdir()) == names
@@ -342,19 +303,14 @@ def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], s
     "arguments, message",
     [
         (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
-        (["--precision", "float16"], "--precision: invalid choice: 'float16'"),
         (["--ray", "--shard-num", "2"], "leave out --shard-id and --shard-num"),
         (["--ray", "head:6379", "--queries", "test"], "--ray is for documents: queries are few"),
-        (["--batch-size", "0"], "--batch-size: 0 should be greater than or equal to 1"),
     ],
 )
-def test_arguments_that_are_refused(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_that_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["--collection", "c", "--encoder", "e", "--output", str(tmp_path / "v"), *arguments])
+        main(["--collection", "c", "--encoder", "e", "--output", "v", *arguments])
     assert message in capsys.readouterr().err
-    assert not (tmp_path / "v").exists()
 
 
 @pytest.mark.parametrize("arguments", [[], ["--queries", "test"], ["--ray"]])
@@ -368,8 +324,18 @@ def test_more_tokens_than_positions_are_refused_first(arguments: list[str], tmp_
     assert not (tmp_path / "v").exists()
 
 
-def test_an_output_that_is_a_file_is_refused(collection: BeirFolder, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
-        encode(collection, encoder(), tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"
+def test_projected_vectors_are_as_if_encoded(collection: BeirFolder, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save_file({"weight": torch.eye(128) + 0.1 * torch.randn(128, 128)}, tmp_path / "p.safetensors")
+    plain, projecting = encoder("dense"), encoder("dense", projection=str(tmp_path / "p.safetensors"))
+    vectors = Vectors(encode(collection, plain, tmp_path / "plain"))
+    projected = Vectors(project_vectors(vectors, projecting, tmp_path / "projected"))
+    encoded = Vectors(encode(collection, projecting, tmp_path / "encoded"))
+    for one, other in zip(projected, encoded, strict=True):
+        assert one.ids == other.ids
+        np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-5)
+    assert abs(next(iter(vectors)).vectors - next(iter(projected)).vectors).max() > 0.01
+    assert projected.manifest.recipe == encoded.manifest.recipe
+    again = encode(collection, projecting, tmp_path / "projected")
+    assert artifact.read_manifest(again) == projected.manifest  # nothing to be done
+    assert_same(vectors.folder, project_vectors(vectors, plain, tmp_path / "same"))

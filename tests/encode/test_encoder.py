@@ -1,8 +1,11 @@
 """Encoders: what their vectors depend on, and what is found out before a model is loaded."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -26,59 +29,52 @@ def encoder(folder: Path, device: str = "cpu", **settings: object) -> Encoder:
     return Encoder(EncoderConfig(name="test", checkpoint=str(folder)).replace(**settings), device)
 
 
-def test_queries_are_encoded_in_float32(checkpoint: Path) -> None:
-    config = EncoderConfig(name="test", checkpoint=str(checkpoint), max_query_length=7)
+def test_queries_are_encoded_in_float32_and_without_windows(checkpoint: Path) -> None:
+    config = EncoderConfig(name="test", checkpoint=str(checkpoint), max_query_length=7, overlap=0)
     made = Encoder(config, "cpu", "bfloat16")
     assert (made.precision("documents"), made.precision("queries")) == ("bfloat16", "float32")
     assert (made.max_length("documents"), made.max_length("queries")) == (256, 7)
-    assert made.recipe("queries")["precision"] == "float32" and made.recipe("queries")["max_length"] == 7
+    assert (made.overlap("documents"), made.overlap("queries")) == (0, None)
     queries = made.load("queries")
     assert isinstance(queries, Splade) and queries.transformer.precision == "float32"
     assert made.load("queries") is queries and made.load("documents") is not queries
     assert made.load("documents").transformer.precision == "bfloat16"
 
 
-def test_windows_are_of_documents(checkpoint: Path) -> None:
-    cut, windows = encoder(checkpoint), encoder(checkpoint, overlap=0)
-    assert (cut.overlap("documents"), windows.overlap("documents"), windows.overlap("queries")) == (None, 0, None)
-    assert windows.recipe("documents") != cut.recipe("documents")
-    assert windows.recipe("documents") != encoder(checkpoint, overlap=1).recipe("documents")
-    assert windows.recipe("queries") == cut.recipe("queries")
+def test_settings_change_the_identity_of_the_vectors_that_they_shape(checkpoint: Path) -> None:
+    made = [encoder(checkpoint, overlap=overlap) for overlap in (None, 0, 1)]
+    documents, queries = ([each.identity(role) for each in made] for role in ("documents", "queries"))
+    assert all(documents.count(identity) == 1 for identity in documents)
+    short = encoder(checkpoint, max_query_length=7)
+    assert queries.count(queries[0]) == 3 and short.identity("queries") not in queries
+    assert short.identity("documents") == documents[0]
 
 
-def test_a_recipe_needs_no_model(copied: Path) -> None:
+def test_an_identity_needs_no_model_but_depends_on_the_checkpoint(checkpoint: Path, copied: Path) -> None:
+    assert encoder(copied).identity("documents") == encoder(checkpoint).identity("documents")
     (copied / "model.safetensors").write_bytes(b"broken")
     made = encoder(copied)
     made.require_loadable()
-    assert made.recipe("documents")["checkpoint"] == made.digest
+    assert made.identity("documents") != encoder(checkpoint).identity("documents")
     with pytest.raises(CaiError, match=r"broken \*\.safetensors"):
         made.load("documents")
 
 
-def test_a_recipe_depends_on_the_checkpoint(checkpoint: Path, copied: Path) -> None:
-    assert encoder(copied).recipe("documents") == encoder(checkpoint).recipe("documents")
-    (copied / "config.json").write_text((copied / "config.json").read_text() + "\n")
-    assert encoder(copied).recipe("documents") != encoder(checkpoint).recipe("documents")
-
-
 def test_only_dense_vectors_depend_on_the_idf(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
-    idf = compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf")
-    dense = {"kind": "dense"}
-    plain = encoder(checkpoint, **dense).recipe("documents")
-    weighted = encoder(checkpoint, **dense, idf=str(idf))
-    assert weighted.recipe("documents") != plain
-    assert weighted.recipe("documents") == encoder(checkpoint, **dense, idf=str(idf)).recipe("documents")
-    assert encoder(checkpoint, **dense, idf=str(idf), idf_power=0.5).recipe("documents") != weighted.recipe("documents")
-    assert encoder(checkpoint, **dense, idf=str(idf), idf_power=0.0).recipe("documents") == plain
-    splade = encoder(checkpoint).recipe("documents")
-    assert encoder(checkpoint, idf=str(idf)).recipe("documents") == splade != plain
-    with pytest.raises(CaiError, match="nowhere is missing or unfinished"):
-        encoder(checkpoint, **dense, idf=str(tmp_path / "nowhere")).recipe("documents")
+    def identity(kind: str = "dense", **settings: object) -> dict:
+        return encoder(checkpoint, kind=kind, **settings).identity("documents")
 
-    models = weighted.load("documents"), encoder(checkpoint, **dense).load("documents")
-    assert all(isinstance(model, Dense) for model in models)
-    one, other = (model.encode(["insulin of the patient"], 256) for model in models)
-    assert abs(one - other).max() > 1e-3
+    idf = str(compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf"))
+    plain, weighted = identity(), identity(idf=idf)
+    assert plain != weighted == identity(idf=idf) != identity(idf=idf, idf_power=0.5) != plain
+    assert identity(idf=idf, idf_power=0.0) == plain
+    assert identity("splade", idf=idf) == identity("splade") != plain
+    with pytest.raises(CaiError, match="nowhere is missing or unfinished"):
+        identity(idf=str(tmp_path / "nowhere"))
+
+    one, other = (encoder(checkpoint, kind="dense", idf=path).load("documents") for path in (idf, None))
+    assert isinstance(one, Dense)
+    assert abs(np.subtract(*(model.encode(["insulin of the patient"], 256) for model in (one, other)))).max() > 1e-3
 
 
 def test_dense_vectors_depend_on_the_projection(checkpoint: Path, tmp_path: Path) -> None:
@@ -86,12 +82,12 @@ def test_dense_vectors_depend_on_the_projection(checkpoint: Path, tmp_path: Path
     settings = {"kind": "dense", "projection": str(path)}
     with pytest.raises(CaiError, match=r"no projection .*p\.safetensors: write"):
         encoder(checkpoint, **settings)
-    recipes = [encoder(checkpoint, kind="dense").recipe("queries")]
+    identities = [encoder(checkpoint, kind="dense").identity("queries")]
     for width in (3, 128):
         save_file({"weight": torch.eye(width).flip(0)}, path)
         projected = encoder(checkpoint, **settings)
-        recipes.append(projected.recipe("queries"))
-    assert all(recipes.count(recipe) == 1 for recipe in recipes)
+        identities.append(projected.identity("queries"))
+    assert all(identities.count(identity) == 1 for identity in identities)
     plain = encoder(checkpoint, kind="dense")
     for role in ("documents", "queries"):
         vectors = [made.load(role).encode(["insulin of the patient"], 256) for made in (plain, projected)]
@@ -112,10 +108,13 @@ def test_a_device_that_does_not_exist_is_refused(checkpoint: Path) -> None:
         encoder(checkpoint, beyond).require_loadable()
 
 
-def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match="no checkpoint folder"):
-        encoder(tmp_path / "nowhere")
-
-
 def test_the_tokenizer_is_that_of_the_checkpoint() -> None:
     assert Encoder(load_encoder("splade-tiny"), "cpu").tokenizer.terms[101] == "[CLS]"
+
+
+def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
+    """Importing torch and transformers takes four seconds, in which a search by BM25 is done."""
+    modules = "search.open", "serve.service", "fusion.rerank", "ship.index", "impact.impacts", "index.dense"
+    imports = "\n".join(f"import cai_pyserini.{module}" for module in modules)
+    program = f"import sys\n{imports}\nsys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -5,21 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import (
-    Queries,
-    TwoStep,
-    WordQueries,
-    as_terms,
-    encode_queries,
-    pruned,
-    quantize_queries,
-)
+from cai_pyserini.encode.queries import Queries, TwoStep, WordQueries, as_terms, encode_queries, pruned
 from cai_pyserini.models.splade import Splade
 
 TOPICS = {"q2": "bladder infection, infection", "q1": "", "q3": "what lowers high blood pressure?"}
@@ -46,22 +37,6 @@ def unloadable(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> Encode
     return Encoder(config, "cpu", "float32")
 
 
-def test_quantize_queries_worked_example() -> None:
-    weights = csr_matrix(np.array([[0.004, 0.006, 0, 1.234], [0, 0, 0, 0], [2, 0.015, 0, 0.001]], np.float32))
-    before = weights.toarray()
-    impacts = quantize_queries(weights, 100)
-    assert impacts.toarray().tolist() == [[0, 1, 0, 123], [0, 0, 0, 0], [200, 2, 0, 0]]  # 1.5 is rounded to even
-    assert (impacts.nnz, impacts.dtype) == (4, np.float32)
-    assert (weights.toarray() == before).all() and weights.nnz == 6
-
-
-def test_as_terms() -> None:
-    matrix = csr_matrix(np.array([[0, 1, 0, 123], [0, 0, 0, 0], [200, 2, 0, 0]], np.float32))
-    found = as_terms(matrix, ["a", "##b", "血", "|"])
-    assert found == [{"##b": 1, "|": 123}, {}, {"a": 200, "##b": 2}]
-    assert all(type(value) is int for terms in found for value in terms.values())
-
-
 def test_a_bag_of_word_pieces_needs_no_model(unloadable: Encoder) -> None:
     terms = unloadable.tokenizer.terms
     vectors = encode_queries(unloadable, list(TOPICS.values()), "bow")
@@ -80,17 +55,10 @@ def test_the_encoder_says_how_queries_are_represented(config: EncoderConfig, che
     assert abs(short - Splade(checkpoint, "cpu", "float32").encode(texts, 4)).max() < 1e-6
 
 
-def test_a_dense_encoder_uses_its_model_whatever_the_representation(config: EncoderConfig) -> None:
-    dense = Encoder(config.replace(kind="dense", query="bow"), "cpu")
-    for query in (None, "bow", "splade"):
-        vectors = encode_queries(dense, ["bladder", ""], query)
-        assert vectors.shape == (2, 128) and np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0], abs=1e-6)
-
-
 def test_without_an_encoder_queries_stay_text() -> None:
     queries = Queries(TOPICS)
     assert queries.for_search() == (TOPICS, 0.0)
-    assert queries.recipe.keys() == {"topics"}
+    assert queries.identity.keys() == {"topics"}
     with pytest.raises(ValueError, match="text have no vectors"):
         _ = queries.encoded
 
@@ -108,11 +76,13 @@ def test_sparse_queries_are_impacts_by_id(splade: Encoder, checkpoint: Path) -> 
     assert sum(encoded["q2"][term] != impact for term, impact in expected.items()) <= 1
 
 
-def test_dense_queries_are_vectors_by_id(config: EncoderConfig) -> None:
-    encoder = Encoder(config.replace(kind="dense"), "cpu")
+def test_dense_queries_are_vectors_of_the_model_whatever_the_representation(config: EncoderConfig) -> None:
+    encoder = Encoder(config.replace(kind="dense", query="bow"), "cpu")
     encoded, _ = Queries(TOPICS, encoder).for_search()
     assert list(encoded) == list(TOPICS)
-    np.testing.assert_allclose(encoded["q3"], encode_queries(encoder, [TOPICS["q3"]])[0], atol=1e-6)
+    assert np.linalg.norm(list(encoded.values()), axis=1) == pytest.approx([1, 0, 1], abs=1e-6)
+    for query in (None, "bow", "splade"):
+        np.testing.assert_allclose(encoded["q3"], encode_queries(encoder, [TOPICS["q3"]], query)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["splade", "dense"])
@@ -151,18 +121,6 @@ def test_words_join_the_terms_of_a_query(unloadable: Encoder) -> None:
     found, _ = queries.for_search(10)
     assert found["q1"] == {}
     assert found["q2"] == {"bladder": 10, ",": 10, "infection": 20, "bm25:bladder": 1, "bm25:infection": 1}
-    fever, width = unloadable.tokenizer.terms.index("fever"), len(unloadable.tokenizer)
-    moved = csr_matrix(([0.25], ([0], [fever])), shape=(3, width), dtype=np.float32)
-    found, _ = queries.for_search(10, moved)  # the words stay
-    assert found["q2"] == {"fever": 2, "bm25:bladder": 1, "bm25:infection": 1}
-
-
-def test_a_recipe_tells_queries_of_joint_indexes_apart(splade: Encoder) -> None:
-    other = JOINT_CONFIG.replace(joint=JOINT.replace(alpha={"splade": 3.0, "bow": 0.001}))
-    configs = [JOINT_CONFIG, other, JOINT_CONFIG.replace(range=6.0), JOINT_CONFIG.replace(bits=5)]
-    recipes = [Queries(TOPICS, splade, words=WordQueries(str.split, config)).recipe for config in configs]
-    recipes.append(Queries(TOPICS, splade).recipe)
-    assert all(recipes.count(recipe) == 1 for recipe in recipes)
 
 
 def test_queries_are_pruned_to_their_largest_weights(config: EncoderConfig) -> None:
@@ -172,6 +130,8 @@ def test_queries_are_pruned_to_their_largest_weights(config: EncoderConfig) -> N
     for id in ("q2", "q3"):
         assert len(kept[id]) == 3 < len(whole[id]) and kept[id].items() <= whole[id].items()
         assert sorted(kept[id].values()) == sorted(whole[id].values())[-3:]
+    query = {"a": 1, "b": 3, "bm25:x": 1, "c": 3, "d": 3, "bm25:y": 9}
+    assert list(pruned(query, 2)) == ["b", "bm25:x", "c", "bm25:y"] and pruned(query, 4) == query
 
 
 def test_bags_of_words_and_words_are_not_pruned(config: EncoderConfig) -> None:
@@ -192,20 +152,17 @@ def test_queries_of_two_steps_stay_whole(config: EncoderConfig) -> None:
     assert whole.two_step is Queries(TOPICS).two_step is replace(two_step, query="bow").two_step is None
 
 
-def test_a_query_is_pruned_to_its_first_largest_terms_and_its_words() -> None:
-    query = {"a": 1, "b": 3, "bm25:x": 1, "c": 3, "d": 3, "bm25:y": 9}
-    assert list(pruned(query, 2)) == ["b", "bm25:x", "c", "bm25:y"]
-    assert pruned(query, 4) == query and list(pruned(query, 1)) == ["b", "bm25:x", "bm25:y"]
-
-
-def test_a_recipe_tells_queries_apart(splade: Encoder) -> None:
-    recipes = [
-        Queries(TOPICS).recipe,
-        Queries(TOPICS | {"q1": "other"}).recipe,
-        Queries(TOPICS, splade).recipe,
-        Queries(TOPICS, splade, "bow").recipe,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3), "cpu", "float32")).recipe,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3, rescore=9), "cpu", "float32")).recipe,
+def test_an_identity_tells_queries_apart(splade: Encoder) -> None:
+    other = JOINT_CONFIG.replace(joint=JOINT.replace(alpha={"splade": 3.0, "bow": 0.001}))
+    joint = [JOINT_CONFIG, other, JOINT_CONFIG.replace(range=6.0), JOINT_CONFIG.replace(bits=5)]
+    identities = [
+        *(Queries(TOPICS, splade, words=WordQueries(str.split, config)).identity for config in joint),
+        Queries(TOPICS).identity,
+        Queries(TOPICS | {"q1": "other"}).identity,
+        Queries(TOPICS, splade).identity,
+        Queries(TOPICS, splade, "bow").identity,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3), "cpu", "float32")).identity,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3, rescore=9), "cpu", "float32")).identity,
     ]
-    assert all(recipes.count(recipe) == 1 for recipe in recipes)
-    assert Queries(TOPICS, splade, "splade").recipe == Queries(TOPICS, splade).recipe
+    assert all(identities.count(identity) == 1 for identity in identities)
+    assert Queries(TOPICS, splade, "splade").identity == Queries(TOPICS, splade).identity

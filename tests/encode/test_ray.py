@@ -19,7 +19,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
-from cai_pyserini.encode.shards import Vectors
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import s3_environment
 
 SHARD, SHARDS = 40, 10
@@ -131,17 +131,13 @@ def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
 
 @pytest.mark.slow
 def test_machines_that_share_no_folder_write_to_a_store(
-    cluster: Any,
-    collection: Path,
-    plain: Path,
-    bucket: StorePath,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Any, collection: Path, plain: Path, bucket: StorePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shard that is there already is not encoded again: it has the seconds of the first time."""
     output = bucket / "vectors"
     monkeypatch.setattr("cai_pyserini.encode.cluster.SHARD", SHARD)
     machine = cluster.add_node(**MACHINE)
-    (output / artifact.UNFINISHED).touch()
+    artifact.write_text(output / artifact.UNFINISHED, "")
     (output / "00003.npz").upload(plain / "00003.npz")
     main([*arguments(collection, output), "--ray", cluster.address])
     assert_same(output, plain)

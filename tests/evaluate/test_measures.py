@@ -53,17 +53,6 @@ def test_measures_worked_example(run: Path) -> None:
     assert mean(values["nDCG@10"]) == pytest.approx((q1 + q2 + 1) / 4)
 
 
-def test_measures_are_cut(tmp_path: Path) -> None:
-    lines = [f"q Q0 d{i} {i} {1000 - i} x\n" for i in range(1, 121)]
-    (tmp_path / "run").write_text("".join(lines))
-    values = measure({"q": {"d11": 1, "d100": 1, "d101": 1}}, read_run(tmp_path / "run"))
-    assert values == {"nDCG@10": {"q": 0}, "R@100": {"q": pytest.approx(2 / 3)}, "RR@10": {"q": 0}}
-
-
-def test_other_measures_can_be_asked_for(run: Path) -> None:
-    assert measure(QRELS, read_run(run), ["P@2"]) == {"P@2": {"q1": 0.5, "q2": 0, "absent": 0, "007": 0.5}}
-
-
 def with_ties(seed: int) -> pd.DataFrame:
     """A run of which no query has its ranks 10 and 11, nor 100 and 101, apart: few scores, many documents."""
     draw = random.Random(seed)
@@ -79,9 +68,9 @@ def with_ties(seed: int) -> pd.DataFrame:
     return run_of({query: [(document, score()) for document in documents] for query, score in scores.items()})
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("measures_", [list(MEASURES), ["nDCG@3", "AP", "P@10", "RR@1", "R@5", "Success@7"]])
-def test_the_hits_beyond_a_cutoff_do_not_matter(seed: int, measures_: list[str], monkeypatch) -> None:
+def test_the_hits_beyond_a_cutoff_do_not_matter(seed: int, measures_: list[str]) -> None:
     run = with_ties(seed)
     draw = random.Random(100 + seed)
     qrels = {query: {f"d{i}": draw.choice([0, 1, 1, 2]) for i in range(0, 150, 3)} for query in scores_by_query(run)}
@@ -96,38 +85,23 @@ def test_the_hits_beyond_a_cutoff_do_not_matter(seed: int, measures_: list[str],
     assert sizes["apart"] == 10 < sizes["three"] and sizes["equal"] == sizes["equal in single precision"] == 150
 
 
-@pytest.mark.parametrize("name", ["nDCG@", "cleverness", "nDCG@10 +", "1", "nDCG@k", "P@'10'", "nDCG@10\0"])
+@pytest.mark.parametrize("name", ["nDCG@", "cleverness", "nDCG@10 +", "1", "nDCG@10\0"])
 def test_an_unknown_measure_is_named(run: Path, name: str) -> None:
     with pytest.raises(CaiError, match=f"^cannot compute {re.escape(name)} .*nDCG"):
         measure(QRELS, read_run(run), [name])
 
 
-def spellings() -> list[str]:
-    """Every measure that ir_measures knows, under every name and with values for its parameters, known or not."""
-    values = {int: ["1", "3", "10", "0", "-1"], float: [".3", "1.", "0."], bool: ["True"], str: ["'exp-log2'", "'x'"]}
-    values |= {dict: ["{0: 1, 1: 5}"]}
-    found = ["nDCG(judged_only=True)@3", "ERR@3", "nDCG(dcg='exp-log2')@3", "P(rel=2, judged_only=True)@5", "P@True"]
-    for name, known in ir_measures.measures.registry.items():
-        found += [name, f"{name}@10", f"{name}@3", f"{name}@.5"]
-        parameters = known.SUPPORTED_PARAMS
-        required = {key: values[spec.dtype][0] for key, spec in parameters.items() if spec.required}
-        for key, spec in parameters.items():
-            for value in values[spec.dtype]:
-                given = ", ".join(f"{k}={v}" for k, v in (required | {key: value}).items())
-                found.append(f"{name}({given})")
-    return list(dict.fromkeys(found))
-
-
-def test_every_measure_is_computed_as_ir_measures_does_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_measure_is_computed_as_ir_measures_does_or_refused() -> None:
     """A cutoff must not come before `judged_only`, two names may be one measure, and a sum is no mean."""
     draw = random.Random(1)
-    documents = [f"d{i}" for i in range(40)]
-    graded = [*range(1, 9)]
+    documents, graded = [f"d{i}" for i in range(40)], [*range(1, 9)]
     qrels = {str(q): {d: draw.choice([0, 0, 1, 1, 2]) for d in draw.sample(documents, 12)} for q in graded}
     qrels["9"] = {"nowhere": 1}
     run = run_of({str(q): [(d, draw.randrange(30) / 8) for d in draw.sample(documents, 30)] for q in (*graded, 77)})
-    computed, refused, named = [], [], set()
-    for name in spellings():
+    names = [f"{name}{cutoff}" for name in ir_measures.measures.registry for cutoff in ("", "@10", "@.5")]
+    names += ["nDCG(judged_only=True)@3", "nDCG(dcg='exp-log2')@3", "P(rel=2, judged_only=True)@5", "P@True", "P@0"]
+    computed, refused = [], []
+    for name in names:
         try:
             parse_measures([name])
             computed.append(name)
@@ -136,11 +110,10 @@ def test_every_measure_is_computed_as_ir_measures_does_or_refused(monkeypatch: p
             refused.append(name)
             named = {ir_measures.parse_measure(known).NAME for known in str(error).split("here: ")[1].split(", ")}
     assert {"AP", "MAP", "R@10", "IPrec@.5", "Judged", "nDCG(judged_only=True)@3"} <= {*computed}
-    assert {"P", "INST", "Accuracy", "NumQ", "NumRet", "ERR", "RBP", "P@.5", "P@True", "α_nDCG"} <= {*refused}
+    assert {"P", "INST", "Accuracy", "NumQ", "NumRet", "ERR", "RBP", "P@.5", "P@True", "P@0", "α_nDCG"} <= {*refused}
     assert ("ERR@10" in computed) == bool(which("perl"))
     assert named == {ir_measures.parse_measure(name).NAME for name in computed}
-    found = measure(qrels, run, computed)
-    hits = scores_by_query(run)
+    found, hits = measure(qrels, run, computed), scores_by_query(run)
     for name in computed:
         parsed = ir_measures.parse_measure(name)
         assert mean(found[name]) == pytest.approx(ir_measures.calc_aggregate([parsed], qrels, hits)[parsed]), name
@@ -166,16 +139,9 @@ def test_the_file_has_every_query(run: Path, tmp_path: Path) -> None:
     output = evaluate(run, QRELS, tmp_path / "sub" / "values.json")
     values = measure(QRELS, read_run(run))
     assert json.loads(output.read_text()) == values
-    stats = artifact.require(output, "beir").stats
-    assert {name: stats[name] for name in MEASURES} == {name: mean(values[name]) for name in MEASURES}
-
-
-def test_a_file_is_written_again_only_where_run_or_qrels_change(run: Path, tmp_path: Path) -> None:
-    def digest(qrels: dict = QRELS) -> str:
-        return artifact.require(evaluate(run, qrels, tmp_path / "values.json"), "beir").digest
-
-    first = digest()
-    assert digest() == first
-    other = digest(QRELS | {"q9": {"a": 1}})
+    first = artifact.require(output, "beir")
+    assert {name: first.stats[name] for name in MEASURES} == {name: mean(values[name]) for name in MEASURES}
+    other = artifact.require(evaluate(run, QRELS | {"q9": {"a": 1}}, output), "beir")
     run.write_text(RUN + "q9 Q0 a 1 1 x\n")
-    assert len({first, other, digest()}) == 3
+    third = artifact.require(evaluate(run, QRELS, output), "beir")
+    assert len({first.digest, other.digest, third.digest}) == 3

@@ -1,7 +1,6 @@
 """The expand stage: equal to the plain formula, and what it adds is found by one search."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +13,15 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.shards import Vectors, write_shard
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.__main__ import main
 from cai_pyserini.expand.expand import Near, expand
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 from tests.conftest import json_lines, stored_vectors
-from tests.impact.test_joint import vectors_of, words_of
+from tests.impact.support import vectors_of, words_of
+from tests.vectors.interruption import interrupted_after
 
 slow = pytest.mark.slow
 
@@ -78,14 +78,8 @@ def make(inputs: Path, output: Path, vectors: str = "dense", encoder: Encoder | 
 @slow
 def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "near"
-    given = {
-        "words": inputs / "words",
-        "vectors": inputs / "dense",
-        "encoder": "minilm",
-        "output": output,
-        "device": "cpu",
-    }
-    main([part for name, value in given.items() for part in (f"--{name}", str(value))])
+    paths = ["--words", str(inputs / "words"), "--vectors", str(inputs / "dense"), "--output", str(output)]
+    main([*paths, "--encoder", "minilm", "--device", "cpu"])
     lexicon = json_lines(inputs / "words" / "lexicon.jsonl")
     assert f"words per document, from a lexicon of {len(lexicon)}\n" in capsys.readouterr().out
     (shard,) = Vectors(output, "expand")
@@ -99,21 +93,17 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @slow
-def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path) -> None:
     whole, output = make(inputs, tmp_path / "whole"), tmp_path / "near"
-
-    def interrupt(path: Path, *shard: Any) -> None:
-        write_shard(path, *shard)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(stage, "write_shard", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         make(inputs, output)
-    make(inputs, output)  # would be interrupted again if it wrote the shard again
+    before = (output / "00000.npz").stat().st_mtime_ns
+    make(inputs, output)
+    assert (output / "00000.npz").stat().st_mtime_ns == before
     manifests = [artifact.require(folder, "expand") for folder in (whole, output)]
     assert manifests[0].digest == manifests[1].digest and manifests[0].stats["nonzeros"] > 0
-    (before,), (after,) = (Vectors(folder, "expand") for folder in (whole, output))
-    assert (before.vectors != after.vectors).nnz == 0
+    (one,), (other,) = (Vectors(folder, "expand") for folder in (whole, output))
+    assert (one.vectors != other.vectors).nnz == 0
 
 
 @slow
@@ -135,16 +125,19 @@ def test_other_vectors_are_refused(inputs: Path, tmp_path: Path, vectors: str, e
 def test_vectors_of_other_documents_are_refused(inputs: Path, tmp_path: Path, ids: list[str]) -> None:
     rows = np.ones((len(ids), 384), np.float32)
     stored_vectors(tmp_path / "dense", rows, ids=[ids], kind="dense", checkpoint=dense().digest)
-    with pytest.raises(CaiError, match=r"dense and .*/words have different documents"):
+    with pytest.raises(CaiError, match=r"words and .*/dense have different documents"):
         make(inputs, tmp_path / "near", str(tmp_path / "dense"))
 
 
 @slow
-def test_bm25_has_half_of_the_weights(inputs: Path, tmp_path: Path) -> None:
+def test_bm25_has_half_of_the_weights_so_a_word_finds_a_document_without_it(inputs: Path, tmp_path: Path) -> None:
     near = make(inputs, tmp_path / "near")
     (own,), (both,) = Bm25(inputs / "words").shards(), Bm25(inputs / "words", expansion=near).shards()
     (added,) = Vectors(near, "expand")
     np.testing.assert_allclose((own.vectors + 0.5 * added.vectors).toarray(), both.vectors.toarray(), rtol=1e-6)
+    column = Bm25(inputs / "words").words.index("blood")  # which a case of myocardial infarction, d6, is about
+    before, after = ({own.ids[row] for row in each.vectors[:, [column]].nonzero()[0]} for each in (own, both))
+    assert before == {"d5", "d9", "d10"} and after == {"d5", "d6", "d9", "d10"}
     other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
     with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
         list(Bm25(other, expansion=near).shards())
@@ -168,22 +161,3 @@ def test_near_words_are_in_smooth_joint_indexes(tiny: Path, tmp_path: Path) -> N
     smooth, rescored = (scores_by_query(read_run(output / "runs" / path)) for path in paths)
     for query, hits in smooth.items():
         assert {id: rescored[query][id] for id in hits if id in rescored[query]} == pytest.approx(hits, rel=1e-4)
-
-
-@slow
-def test_a_word_finds_a_document_that_does_not_have_it(inputs: Path, tmp_path: Path) -> None:
-    """A case of myocardial infarction is about blood."""
-    (own,), (both,) = (
-        Bm25(inputs / "words", expansion=folder).shards() for folder in (None, make(inputs, tmp_path / "near"))
-    )
-    column = Bm25(inputs / "words").words.index("blood")
-    before, after = (
-        {
-            id: weight
-            for id, weight in zip(shard.ids, shard.vectors[:, [column]].toarray().ravel(), strict=True)
-            if weight
-        }
-        for shard in (own, both)
-    )
-    assert before.keys() == {"d5", "d9", "d10"} and after.keys() == {"d5", "d6", "d9", "d10"}
-    assert after["d6"] == min(after.values())

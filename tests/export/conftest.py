@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
-from cai_pyserini.encode.shards import Vectors
-from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.search.search import open_searcher, queries_for
+from cai_pyserini.retrieval.search import open_searcher, queries_for
 
 Found = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
 
@@ -42,7 +40,7 @@ def index(run_folder: Path, name: str) -> Path:
 @pytest.fixture(scope="session")
 def expected(java: None, index: Path, topics: dict[str, str]) -> Found:
     """What a search of the Lucene index finds."""
-    return search_lucene(index, index, topics)
+    return search_lucene(index, topics)
 
 
 BY_HAND = {"d1": {"fever": 3, "cold": 5}, "d2": {"fever": 1}, "d3": {"cold": 2, "##s": 7, "fever": 100}, "empty": {}}
@@ -62,27 +60,21 @@ def stored_impacts(checkpoint: Path, output: Path, shards: Sequence[Mapping[str,
         for number, shard in enumerate(shards):
             records = ({"id": id, "contents": "", "vector": vector} for id, vector in shard.items())
             jsonl.write(folder / f"{number:05d}.jsonl", records)
-        artifact.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
+        files.write_text(folder / "encoder.yaml", encoder_yaml(config, folder))
         loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
         vectors = [vector for shard in shards for vector in shard.values()]
         counts = {"vectors": len(vectors), "nonzeros": sum(map(len, vectors))}
-        return {**counts, "document_scale": 102.3, "loss": loss, "settings": {}}
+        made_with = {"checkpoint": checkpoint_digest(checkpoint), "settings": {}}
+        return {**counts, "document_scale": 102.3, "loss": loss, **made_with}
 
-    made_from = {"stage": "impact", "checkpoint": checkpoint_digest(checkpoint)}
-    return artifact.make(output, made_from, write)
-
-
-def impacts_of_bits(bits: int, run_folder: Path, output: Path) -> Path:
-    """The impacts of splade-idf, with this many bits."""
-    config = load_encoder("splade-tiny").replace(bits=bits, idf=str(run_folder / "idf"))
-    return write_impacts(Vectors(run_folder / "vectors" / "documents"), config, output)
+    return artifact.make(output, artifact.recipe("impact", {}), write)
 
 
-def search_lucene(index: Path, encoder: Path, topics: dict[str, str]) -> Found:
-    """All documents found in an index of impacts, its queries encoded by `encoder`."""
+def search_lucene(index: Path, topics: dict[str, str]) -> Found:
+    """All documents found in an index of impacts."""
     searcher = open_searcher(index)
-    queries, _ = queries_for(index, topics, str(encoder)).for_search(searcher.query_scale)
-    scale = searcher._scale
+    queries, _ = queries_for(index, topics, str(index)).for_search(searcher.query_scale)
+    scale = searcher.document_scale * searcher.query_scale
     batches = searcher.search_many(queries, 1000, 1)
     found = {id: {doc: score * scale for doc, score in hits} for batch in batches for id, hits in batch.items()}
     searcher.close()

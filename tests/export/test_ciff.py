@@ -1,19 +1,16 @@
 """CIFF files, read as the format's specification says (github.com/osirrc/ciff)."""
 
-import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from cai_pyserini.export.ciff import _posting_messages, export_ciff
+from cai_pyserini.export.ciff import write_ciff
 from cai_pyserini.export.source import Source
-from cai_pyserini.index.impact import index_impacts
 from tests.conftest import json_lines
-from tests.export.conftest import Found, assert_same
+from tests.export.conftest import stored_impacts
 
 Message = dict[int, list[Any]]
 
@@ -76,10 +73,11 @@ def read_ciff(path: Path) -> tuple[Message, dict[str, list[tuple[int, int]]], li
 
 
 @pytest.mark.slow
-def test_an_index_of_the_postings_finds_the_same(
-    java: None, impacts: Path, topics: dict[str, str], index: Path, expected: Found, tmp_path: Path
+def test_the_postings_are_those_of_the_documents(
+    java: None, impacts: Path, topics: dict[str, str], tmp_path: Path
 ) -> None:
-    export_ciff(Source(impacts, topics), tmp_path / "ciff")
+    source = Source(impacts, topics)
+    source.export(tmp_path / "ciff", write_ciff, "ciff")
     header, postings, records = read_ciff(tmp_path / "ciff" / "index.ciff")
     assert list(postings) == sorted(postings, key=str.encode)
     ids = [record[2][0].decode() for record in records]
@@ -87,40 +85,28 @@ def test_an_index_of_the_postings_finds_the_same(
     for term, found in postings.items():
         for document, impact in found:
             vectors[ids[document]][term] = impact
-    assert vectors == dict(Source(impacts).documents())
+    assert vectors == dict(source.documents())
     total = sum(sum(vector.values()) for vector in vectors.values())
-    assert [header[field][0] for field in range(1, 7)] == [1, len(postings), 12, len(postings), 12, total]
-    assert header[7] == [total / 12]
+    assert [header[field][0] for field in range(1, 8)] == [1, len(postings), 12, len(postings), 12, total, total / 12]
     assert [record[3][0] for record in records] == [sum(vectors[id].values()) for id in ids]
     assert [record.get(1, [0])[0] for record in records] == list(range(12))
-
-    folder = tmp_path / "vectors"
-    folder.mkdir()
-    lines = [json.dumps({"id": id, "contents": "", "vector": vector}) for id, vector in vectors.items()]
-    (folder / "00000.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    again = index_impacts(folder, tmp_path / "again")
-    from cai_pyserini.search.search import open_searcher
-
-    searcher = open_searcher(again)
     queries = {record["id"]: record["vector"] for record in json_lines(tmp_path / "ciff" / "queries.jsonl")}
-    found = {id: dict(hits) for batch in searcher.search_many(queries, 1000, 1) for id, hits in batch.items()}
-    searcher.close()
-    assert_same(found, expected)
+    assert queries == source.queries() and len(queries) == len(topics)
 
 
-def test_numbers_of_every_length() -> None:
-    gaps = np.array([0, 1, 127, 128, 300, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_456, 2**31 - 1])
-    impacts = gaps[::-1].copy()
-    impacts[impacts == 0] = 1
-    data = _posting_messages(gaps, impacts)
-    read = [message(part) for part in message(data)[4]]
-    assert [(posting[1][0], posting[2][0]) for posting in read] == list(zip(gaps, impacts, strict=True))
+def test_numbers_of_every_length(checkpoint: Path, tmp_path: Path) -> None:
+    numbers = [1, 127, 128, 300, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_456, 2**31 - 1]
+    documents = {f"d{number}": {"fever": number} for number in numbers}
+    impacts = stored_impacts(checkpoint, tmp_path / "impacts", [documents])
+    Source(impacts).export(tmp_path / "ciff", write_ciff, "ciff")
+    header, postings, _ = read_ciff(tmp_path / "ciff" / "index.ciff")
+    assert postings == {"fever": list(enumerate(numbers))} and header[6] == [sum(numbers)]
 
 
 def test_batches_make_the_same_file(impacts_by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    export_ciff(Source(impacts_by_hand), tmp_path / "one")
+    Source(impacts_by_hand).export(tmp_path / "one", write_ciff, "ciff")
     monkeypatch.setattr("cai_pyserini.export.ciff.BATCH", 1)
-    export_ciff(Source(impacts_by_hand), tmp_path / "two")
+    Source(impacts_by_hand).export(tmp_path / "two", write_ciff, "ciff")
     assert (tmp_path / "one" / "index.ciff").read_bytes() == (tmp_path / "two" / "index.ciff").read_bytes()
     _, postings, records = read_ciff(tmp_path / "one" / "index.ciff")
     assert postings == {"##s": [(2, 7)], "cold": [(0, 5), (2, 2)], "fever": [(0, 3), (1, 1), (2, 100)], "é": [(4, 300)]}

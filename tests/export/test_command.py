@@ -1,5 +1,6 @@
 """The command: what it prints, what it needs, and what it refuses."""
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from cai_pyserini.core import packages
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.export.__main__ import FORMATS, MODULES, main
+from cai_pyserini.export.__main__ import MODULES, main
+from cai_pyserini.export.source import Source
 
 
 def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,8 +56,18 @@ def test_a_missing_package_is_named_with_the_extra(
         main([format, *source, "--output", str(tmp_path / "x")])
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_help_has_an_example(format: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([format, "--help"])
-    assert f"example:\n  python -m cai_pyserini.export {format} --" in capsys.readouterr().out
+def test_fewer_documents_than_the_manifest_says_are_refused(impacts_by_hand: Path) -> None:
+    manifest = impacts_by_hand / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"vectors": 5', '"vectors": 6'))
+    with pytest.raises(CaiError, match="impacts has 5 documents, its manifest says 6"):
+        list(Source(impacts_by_hand).documents())
+
+
+def test_impacts_of_a_checkpoint_that_has_changed_are_refused(
+    impacts_by_hand: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
+    (other / "config.json").write_text((other / "config.json").read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    (impacts_by_hand / "encoder.yaml").write_text(f"checkpoint: {other}\n")
+    with pytest.raises(CaiError, match=f"impacts was made with another checkpoint than {other}: make it again"):
+        Source(impacts_by_hand)

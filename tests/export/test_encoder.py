@@ -11,7 +11,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, as_terms, encode_queries, quantize_queries
-from cai_pyserini.export.encoder import export_encoder
+from cai_pyserini.export.source import export_encoder
 from cai_pyserini.idf.idf import Idf
 
 pytestmark = pytest.mark.slow
@@ -26,14 +26,8 @@ def index(run_folder: Path) -> Path:
 def texts(tiny: Path) -> list[str]:
     """Queries, and documents as queries."""
     folder = BeirFolder(tiny, "tiny")
-    queries = [
-        *folder.topics("test").values(),
-        "COVID-19: what's an 'Anti-Body' (IgG)?",
-        "fever",
-        "naïve café — 5 µg/ml",
-        "発熱",
-    ]
-    return queries + [document.contents for document in folder.documents()]
+    more = ["COVID-19: what's an 'Anti-Body' (IgG)?", "fever", "naïve café — 5 µg/ml", "発熱"]
+    return [*folder.topics("test").values(), *more] + [document.contents for document in folder.documents()]
 
 
 @pytest.fixture
@@ -52,33 +46,25 @@ def sentence_transformers(index: Path, tmp_path: Path):
     return export
 
 
-@pytest.mark.parametrize("query", ["splade", "bow"])
-def test_sentence_transformers_has_the_vectors_of_documents(
-    query: Representation, sentence_transformers, texts: list[str]
-) -> None:
-    model, _ = sentence_transformers(query)
-    found = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
-    expected = Encoder(load_encoder("splade-tiny"), "cpu", "float32").load("documents").encode(texts, 256).toarray()
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, atol=2e-5)
-
-
-def test_sentence_transformers_has_the_vectors_of_queries(sentence_transformers, texts: list[str]) -> None:
+def test_sentence_transformers_with_splade_queries(sentence_transformers, texts: list[str]) -> None:
     model, loses = sentence_transformers("splade")
+    encoder = Encoder(load_encoder("splade-tiny"), "cpu", "float32")
+    found = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
+    np.testing.assert_allclose(found, encoder.load("documents").encode(texts, 256).toarray(), atol=2e-5)
     found = model.encode_query(texts, convert_to_sparse_tensor=False).numpy()
-    expected = encode_queries(Encoder(load_encoder("splade-tiny"), "cpu"), texts).toarray()
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    np.testing.assert_allclose(found, encode_queries(encoder, texts).toarray(), atol=2e-5)
     assert any("IDF weights of documents" in loss for loss in loses)
 
 
-def test_bags_of_words_have_the_idf_as_static_weights(
-    sentence_transformers, run_folder: Path, texts: list[str]
-) -> None:
+def test_sentence_transformers_with_bags_of_words(sentence_transformers, run_folder: Path, texts: list[str]) -> None:
+    """Documents have SPLADE's weights, and the tokens of queries the IDF as static weights."""
     model, loses = sentence_transformers("bow")
+    encoder = Encoder(load_encoder("splade-tiny"), "cpu", "float32")
+    found = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
+    np.testing.assert_allclose(found, encoder.load("documents").encode(texts, 256).toarray(), atol=2e-5)
     found = model.encode_query(texts, convert_to_sparse_tensor=False).numpy()
-    idf = Idf.load(run_folder / "idf").weights(1.0)
-    bags = encode_queries(Encoder(load_encoder("splade-tiny")), texts, "bow").toarray()
-    np.testing.assert_allclose(found, np.minimum(bags, 1) * idf, rtol=1e-6)
+    bags = encode_queries(encoder, texts, "bow").toarray()
+    np.testing.assert_allclose(found, np.minimum(bags, 1) * Idf.load(run_folder / "idf").weights(1.0), rtol=1e-6)
     assert bags.max() > 1 and any("a token counts once" in loss for loss in loses)
 
 
@@ -101,8 +87,7 @@ def test_anserini_has_the_impacts_of_queries(
     from cai_pyserini.export.anserini import ENCODER, MODEL, write_onnx
 
     config = load_encoder(str(index))
-    made = export_encoder(config, tmp_path / "anserini", "anserini", write_onnx, query)
-    assert "export.anserini.LONGEST" in made.recipe["constants"]
+    export_encoder(config, tmp_path / "anserini", "anserini", write_onnx, query)
     model = onnx.load(tmp_path / "anserini" / "encoders" / MODEL)
     assert model.ir_version == 8
     assert [value.name for value in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
@@ -112,9 +97,8 @@ def test_anserini_has_the_impacts_of_queries(
     theirs = jvm.java_class(f"io.anserini.encoder.sparse.{ENCODER}Encoder")()
     encoder = Encoder(config, "cpu")
     texts = [text for text in texts if max(text) < "\u2e80"]  # Anserini does not split Chinese and Japanese
-    ours = as_terms(
-        quantize_queries(encode_queries(encoder, texts, query), config.query_scale), encoder.tokenizer.terms
-    )
+    impacts = quantize_queries(encode_queries(encoder, texts, query), config.query_scale)
+    ours = as_terms(impacts, encoder.tokenizer.terms)
     special = {"[PAD]", "[CLS]", "[SEP]"}
     for text, expected in zip(texts, ours, strict=True):
         encoded = theirs.encode(text)
@@ -126,28 +110,25 @@ def test_anserini_has_the_impacts_of_queries(
 def test_pruning_is_among_what_is_lost(sentence_transformers) -> None:
     _, loses = sentence_transformers("splade", keep_mass=0.9, keep_query_terms=16)
     assert "static pruning: documents keep all their terms" in loses
-    assert "query pruning: queries keep all their terms, not the 16 largest" in loses
+    assert "the setting keep_query_terms, 16: queries are encoded without it" in loses
     _, loses = sentence_transformers("bow", keep_query_terms=16)  # prunes no bags of words
-    assert not [sentence for sentence in loses if "pruning" in sentence]
+    assert not [sentence for sentence in loses if "keep_query_terms" in sentence]
     _, loses = sentence_transformers("splade", keep_query_terms=16, rescore=100)  # scores with all terms
-    assert not [sentence for sentence in loses if "pruning" in sentence]
+    assert not [sentence for sentence in loses if "keep_query_terms" in sentence or "rescore" in sentence]
 
 
-@pytest.mark.parametrize("format", ["anserini", "sentence-transformers"])
-def test_the_encoder_of_a_joint_index_is_refused(format: str, run_folder: Path, tmp_path: Path) -> None:
-    config = load_encoder(str(run_folder / "indexes" / "joint-splade-idf"))
-    with pytest.raises(CaiError, match=f"{format} would leave the words of BM25 out of queries"):
-        export_encoder(config, tmp_path / "x", format, lambda *_: [])
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_dense_encoder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match="is a dense encoder: only SPLADE encoders are exported"):
-        export_encoder(load_encoder("minilm"), tmp_path / "x", "anserini", lambda *_: [])
-
-
-def test_lengths_beyond_the_positions_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match="has 512 positions, too few for max_document_length 1024"):
-        config = load_encoder("splade-tiny").replace(max_document_length=1024)
-        export_encoder(config, tmp_path / "x", "sentence-transformers", lambda *_: [])
+@pytest.mark.parametrize(
+    "name, changes, message",
+    [
+        ("joint", {}, "anserini would leave the words of BM25 out of queries"),
+        ("minilm", {}, "is a dense encoder: only SPLADE encoders are exported"),
+        ("splade-tiny", {"max_document_length": 1024}, "has 512 positions, too few for max_document_length 1024"),
+    ],
+)
+def test_an_encoder_without_a_place_in_the_format_is_refused(
+    name: str, changes: dict[str, object], message: str, run_folder: Path, tmp_path: Path
+) -> None:
+    spec = str(run_folder / "indexes" / "joint-splade-idf") if name == "joint" else name
+    with pytest.raises(CaiError, match=message):
+        export_encoder(load_encoder(spec).replace(**changes), tmp_path / "x", "anserini", lambda *_: [])
     assert not (tmp_path / "x").exists()

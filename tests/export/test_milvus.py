@@ -16,7 +16,7 @@ pymilvus = pytest.importorskip("pymilvus")
 
 from cai_pyserini.export.milvus import FIELD, connect, export_milvus  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -25,85 +25,67 @@ def uri(tmp_path: Path) -> Iterator[str]:
     gc.collect()
 
 
-def search(uri: str, collection: str, queries: list[dict], limit: int = 1000) -> Found:
+def collections(uri: str) -> dict[str, int]:
+    """The collections of a database, and their numbers of documents."""
     client = connect(uri)
-    client.load_collection(collection)
-    found: Found = {query["id"]: {} for query in queries}
-    for query in queries:
-        vector = {int(key): float(weight) for key, weight in query["vector"].items()}
-        if vector:
-            (hits,) = client.search(collection, [vector], anns_field=FIELD, limit=limit, output_fields=["id"])
-            found[query["id"]] = {hit["id"]: hit["distance"] for hit in hits}
+    found = {name: int(client.get_collection_stats(name)["row_count"]) for name in client.list_collections()}
     client.close()
     return found
 
 
 def test_milvus_finds_the_documents_of_lucene(
-    impacts: Path, topics: dict[str, str], expected: Found, uri: str, tmp_path: Path
+    java: None, impacts: Path, topics: dict[str, str], expected: Found, uri: str, tmp_path: Path
 ) -> None:
     manifest = export_milvus(Source(impacts, topics), tmp_path / "milvus", uri, "cai")
-    queries = json_lines(tmp_path / "milvus" / "queries.jsonl")
-    assert_same(search(uri, "cai", queries), expected)
+    client = connect(uri)
+    client.load_collection("cai")
+    found: Found = {}
+    for query in json_lines(tmp_path / "milvus" / "queries.jsonl"):
+        vector = {int(key): weight for key, weight in query["vector"].items()}
+        hits = client.search("cai", [vector], anns_field=FIELD, limit=1000, output_fields=["id"])[0] if vector else []
+        found[query["id"]] = {hit["id"]: hit["distance"] for hit in hits}
+    client.close()
+    assert_same(found, expected)
     assert manifest.stats["documents"] == 12 and manifest.stats["queries"] == len(topics)
     terms = (tmp_path / "milvus" / "terms.txt").read_text().splitlines()
     assert len(set(terms)) == len(terms)
     assert any(term.startswith("bm25:") for term in terms) == ("joint" in impacts.name)
 
 
-def test_an_export_is_done_once_and_again_if_the_collection_is_gone(impacts: Path, uri: str, tmp_path: Path) -> None:
-    def created() -> str:
-        return export_milvus(Source(impacts), tmp_path / "milvus", uri, "cai").stats["seconds"]
+def test_an_export_is_done_once_and_again_if_the_collection_is_gone(
+    impacts_by_hand: Path, uri: str, tmp_path: Path
+) -> None:
+    def seconds() -> float:
+        return export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai").stats["seconds"]
 
-    first = created()
-    assert created() == first
+    first = seconds()
+    assert seconds() == first
     client = connect(uri)
     client.drop_collection("cai")
     client.close()
-    assert created() != first
-    client = connect(uri)
-    assert client.list_collections() == ["cai"]
-    client.close()
+    seconds()
+    assert collections(uri) == {"cai": 4}
 
 
-def test_a_collection_of_others_is_not_replaced(impacts: Path, uri: str, tmp_path: Path) -> None:
-    export_milvus(Source(impacts), tmp_path / "milvus", uri, "cai")
-    with pytest.raises(CaiError, match=r"has a collection 'cai' that .* does not belong to; choose another --name"):
-        export_milvus(Source(impacts), tmp_path / "other", uri, "cai")
-    shutil.rmtree(tmp_path / "milvus")
-    with pytest.raises(CaiError, match="choose another --name"):
-        export_milvus(Source(impacts), tmp_path / "milvus", uri, "cai")
-
-
-def test_no_other_collection_is_dropped(impacts: Path, uri: str, tmp_path: Path) -> None:
+def test_collections_of_others_are_kept(impacts_by_hand: Path, uri: str, tmp_path: Path) -> None:
     for name in ("cai_partial", "cai"):  # the first, of somebody else, is named as temporary ones might be
-        export_milvus(Source(impacts), tmp_path / name, uri, name)
-    client = connect(uri)
-    assert set(client.list_collections()) == {"cai", "cai_partial"}
-    client.close()
+        export_milvus(Source(impacts_by_hand), tmp_path / name, uri, name)
+    assert collections(uri) == {"cai": 4, "cai_partial": 4}
+    shutil.rmtree(tmp_path / "cai")
+    for output in ("other", "cai"):
+        with pytest.raises(CaiError, match=r"has a collection 'cai' that .* does not belong to; choose another --name"):
+            export_milvus(Source(impacts_by_hand), tmp_path / output, uri, "cai")
 
 
-@pytest.mark.parametrize("uri", ["http://localhost:port", "http://localhost:99999", "http://[::1"])
-def test_an_address_that_is_none_is_refused(uri: str) -> None:
-    with pytest.raises(CaiError, match=r"^http://\S+: Milvus cannot be reached or opened \(no address of a server\)"):
-        connect(uri)
-
-
-@pytest.mark.parametrize(
-    "uri", ["https://me:pa/ss@db.example:19530", "https://me:pa/ss@db.example:port", "me:pa/ss@db.example:19530"]
-)
-def test_a_password_in_a_wrong_address_is_not_shown(uri: str) -> None:
-    with pytest.raises(CaiError) as error:
-        connect(uri)
-    assert "pa" not in str(error.value)
-
-
-def test_a_collection_that_others_make_meanwhile_is_not_replaced(impacts: Path, uri: str, tmp_path: Path) -> None:
-    source = Source(impacts)
+def test_a_collection_that_others_make_meanwhile_is_not_replaced(
+    impacts_by_hand: Path, uri: str, tmp_path: Path
+) -> None:
+    source = Source(impacts_by_hand)
     documents = source.documents()
 
     def slow() -> Iterator[tuple[str, dict[str, int]]]:
         yield next(documents)
-        export_milvus(Source(impacts), tmp_path / "other", uri, "cai")
+        export_milvus(Source(impacts_by_hand), tmp_path / "other", uri, "cai")
         yield from documents
 
     source.documents = slow  # type: ignore[method-assign]
@@ -111,29 +93,14 @@ def test_a_collection_that_others_make_meanwhile_is_not_replaced(impacts: Path, 
         export_milvus(source, tmp_path / "milvus", uri, "cai")
 
 
-def test_a_password_is_neither_stored_nor_shown(
-    impacts: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secret = "https://me:pa@ss@db.example:19530/base"
-    with pytest.raises(CaiError, match=r"https://db\.example:19530/base: Milvus cannot be reached") as error:
-        connect(secret)
-    assert "pa@ss" not in str(error.value)
-    monkeypatch.setattr("cai_pyserini.export.milvus.connect", lambda given: connect(uri))  # such a server stands in
-    manifest = export_milvus(Source(impacts), tmp_path / "milvus", secret, "cai")
-    assert manifest.recipe["settings"]["uri"] == "https://db.example:19530/base"
-    assert not any("pa@ss" in path.read_text() for path in (tmp_path / "milvus").iterdir())
-    with pytest.raises(CaiError, match=r"^https://db\.example:19530/base has a collection 'cai'"):
-        export_milvus(Source(impacts), tmp_path / "other", secret, "cai")
-
-
 def test_an_interrupted_export_starts_again(
-    impacts: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    impacts_by_hand: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Source(impacts)
+    source = Source(impacts_by_hand)
     whole = list(source.documents())
 
     def interrupted() -> Iterator[tuple[str, dict[str, int]]]:
-        yield from whole[:5]
+        yield from whole[:4]
         raise KeyboardInterrupt
 
     monkeypatch.setattr(source, "documents", interrupted)
@@ -141,14 +108,36 @@ def test_an_interrupted_export_starts_again(
     with pytest.raises(KeyboardInterrupt):
         export_milvus(source, tmp_path / "milvus", uri, "cai")
     assert not (tmp_path / "milvus").exists()
-    export_milvus(Source(impacts), tmp_path / "milvus", uri, "cai")
-    client = connect(uri)
-    assert client.list_collections() == ["cai"]
-    assert int(client.get_collection_stats("cai")["row_count"]) == 12
-    client.close()
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai")
+    assert collections(uri) == {"cai": 4}
 
 
-@pytest.mark.parametrize("uri", ["milvus", "milvus.txt"])
-def test_a_place_that_is_neither_server_nor_file_is_refused(uri: str) -> None:
-    with pytest.raises(CaiError, match=r"neither the address of a server, http://HOST:19530, nor a file NAME.db"):
+def test_a_password_is_neither_stored_nor_shown(
+    impacts_by_hand: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "https://me:pa@ss@db.example:19530/base"
+    with pytest.raises(CaiError, match=r"^https://db\.example:19530/base: Milvus cannot be reached") as error:
+        connect(secret)
+    assert "pa@ss" not in str(error.value)
+    monkeypatch.setattr("cai_pyserini.export.milvus.connect", lambda given: connect(uri))  # such a server stands in
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", secret, "cai")
+    texts = [path.read_text() for path in (tmp_path / "milvus").iterdir()]
+    assert not any("pa@ss" in text for text in texts) and any("https://db.example:19530/base" in text for text in texts)
+    with pytest.raises(CaiError, match=r"^https://db\.example:19530/base has a collection 'cai'"):
+        export_milvus(Source(impacts_by_hand), tmp_path / "other", secret, "cai")
+
+
+@pytest.mark.parametrize(
+    "uri, message",
+    [
+        ("http://localhost:99999", r"^http://\S+: Milvus cannot be reached or opened \(no address of a server\)"),
+        ("http://[::1", r"^http://\S+: Milvus cannot be reached or opened \(no address of a server\)"),
+        ("https://me:pa/ss@db.example:port", "cannot be reached"),
+        ("me:pa/ss@db.example:19530", "neither the address of a server, http://HOST:19530, nor a file NAME.db"),
+        ("milvus.txt", "neither the address of a server"),
+    ],
+)
+def test_a_wrong_address_is_refused_without_its_password(uri: str, message: str) -> None:
+    with pytest.raises(CaiError, match=message) as error:
         connect(uri)
+    assert "pa/" not in str(error.value) and "ss@" not in str(error.value)

@@ -61,18 +61,18 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
     assert not (tmp_path / "out.trec").exists()
 
 
-def test_a_run_of_other_queries_is_refused(
-    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "hits, message",
+    [
+        ({"q9": [("d1", 1.0)]}, "query 'q9', which is not among the topics"),
+        ({"q1": [("elsewhere", 1.0)]}, "elsewhere"),
+    ],
+)
+def test_a_run_of_another_collection_is_refused(
+    hits: dict, message: str, collection: BeirFolder, cross_encoder: Path, tmp_path: Path
 ) -> None:
-    topics = {id: text for id, text in collection.topics("test").items() if id != "d8"}
-    with pytest.raises(CaiError, match="query 'd8', which is not among the topics"):
-        rerank(run, topics, collection, cross_encoder, tmp_path / "out.trec")
-    assert not (tmp_path / "out.trec").exists()
-
-
-def test_a_run_of_other_documents_is_refused(collection: BeirFolder, cross_encoder: Path, tmp_path: Path) -> None:
-    write_run(run_of({"q1": [("elsewhere", 1.0)]}), tmp_path / "run.trec", "first")
-    with pytest.raises(CaiError, match="elsewhere"):
+    write_run(run_of(hits), tmp_path / "run.trec", "first")
+    with pytest.raises(CaiError, match=message):
         rerank(tmp_path / "run.trec", collection.topics("test"), collection, cross_encoder, tmp_path / "out.trec")
     assert not (tmp_path / "out.trec").exists()
 

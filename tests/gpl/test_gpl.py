@@ -13,8 +13,8 @@ import pytest
 from cai_pyserini.core.artifact import manifest_path, read_manifest
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.gpl import gpl
 from cai_pyserini.gpl.__main__ import main
-from cai_pyserini.trainer.pairs import PairTraining
 from tests.conftest import json_lines
 
 TRAIN = "max_steps: 3\nbatch_size: 4\nwarmup: 0.3\nlog_steps: 1\n"
@@ -24,10 +24,9 @@ TRAIN = "max_steps: 3\nbatch_size: 4\nwarmup: 0.3\nlog_steps: 1\n"
 def flags(tiny: Path, generator: Path, cross_encoder: Path, tmp_path: Path) -> list[str]:
     (tmp_path / "train.yaml").write_text(TRAIN)
     (tmp_path / "generate.yaml").write_text("max_query_length: 6\n")
-    values = {"collection": tiny, "base": "splade-tiny", "generator": generator, "cross-encoder": cross_encoder}
-    values |= {"retrievers": "minilm", "output": tmp_path / "gpl", "device": "cpu"}
-    values |= {"train": tmp_path / "train.yaml", "generate": tmp_path / "generate.yaml"}
-    return [text for name, value in values.items() for text in (f"--{name}", str(value))]
+    flags = f"--collection {tiny} --base splade-tiny --generator {generator} --cross-encoder {cross_encoder}"
+    flags += f" --retrievers minilm --train {tmp_path}/train.yaml --generate {tmp_path}/generate.yaml"
+    return f"{flags} --output {tmp_path}/gpl --device cpu".split()
 
 
 @pytest.mark.slow
@@ -36,18 +35,10 @@ def test_killed_between_its_steps_it_continues(
 ) -> None:
     """Killed before the second retriever, and interrupted before the training."""
     steps = tmp_path / "gpl.steps"
-    done = [
-        steps / "generated",
-        steps / "runs" / "splade-tiny" / "runs" / "splade.trec",
-        steps / "negatives.jsonl",
-        steps / "train.jsonl",
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cai_pyserini.gpl", *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    run = steps / "runs" / "splade-tiny" / "runs" / "splade.trec"
+    done = [steps / "generated", run, steps / "negatives.jsonl", steps / "train.jsonl"]
+    call, pipe = [sys.executable, "-m", "cai_pyserini.gpl", *flags], subprocess.PIPE
+    process = subprocess.Popen(call, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True)
     while read_manifest(done[1]) is None:
         assert process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.02)
@@ -55,11 +46,11 @@ def test_killed_between_its_steps_it_continues(
     process.communicate()
     before = [manifest_path(step).stat().st_mtime_ns for step in done[:2]]
 
-    def interrupt(self: PairTraining) -> None:
+    def interrupt(settings: object) -> None:
         raise InterruptedError
 
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        patch.setattr(PairTraining, "run", interrupt)
+        patch.setattr(gpl, "train", interrupt)
         main(flags)
     assert [manifest_path(step).stat().st_mtime_ns for step in done[:2]] == before
     made = [manifest_path(step).stat().st_mtime_ns for step in done]

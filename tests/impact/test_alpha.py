@@ -7,37 +7,28 @@ import pytest
 from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf, compute
-from cai_pyserini.impact import alpha
-from cai_pyserini.impact.alpha import estimate_alpha
+from cai_pyserini.impact import impacts as stage
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.impacts import estimate_alpha
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 from tests.conftest import json_lines, stored_vectors
-
-
-def sparse(rows: list[list[float]]) -> csr_matrix:
-    return csr_matrix(np.array(rows, np.float32))
-
+from tests.impact.support import counted
 
 WORDS = ["colon", "cancer", "rat"]
 COUNTS = [[1, 1, 0], [0, 5, 0], [0, 0, 1]]
 SPANS: dict[str, dict[str, int]] = {"colon cancer": {"colon": 1, "cancer": 1}, "cancer": {"cancer": 2}, "the": {}}
 
 
-def counted(folder: Path, counts: list[list[float]], spans: dict[str, dict[str, int]]) -> Path:
-    """A folder as the words stage leaves it, with two documents in the first shard."""
-    parts = [sparse(part) for part in (counts[:2], counts[2:]) if part]
-    stored_vectors(folder, *parts, stage="words", kind="words")
-    (folder / "words.txt").write_text("".join(f"{word}\n" for word in WORDS))
-    jsonl.write(folder / "spans.jsonl", ({"text": text, "words": words} for text, words in spans.items()))
-    return folder
+def words_of_documents(folder: Path, spans: dict[str, dict[str, int]]) -> Path:
+    """The words of three documents, in two shards."""
+    return counted(folder, WORDS, COUNTS[:2], COUNTS[2:], spans=spans)
 
 
 @pytest.fixture
@@ -56,14 +47,14 @@ def vectors(bow: Encoder, tmp_path: Path) -> Vectors:
 
 def test_worked_example(vectors: Vectors, bow: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # With k1 = 0, the weight of a word is its IDF: of colon, in 1 of 3 documents, and of cancer, in 2 of 3.
-    words = Bm25(counted(tmp_path / "words", COUNTS, SPANS), k1=0.0)
+    words = Bm25(words_of_documents(tmp_path / "words", SPANS), k1=0.0)
     colon, cancer = np.log(1 + 2.5 / 1.5), np.log(1 + 1.5 / 2.5)
     # Scores of a, b and c. The third span has no words, and so is no query.
     bm25 = [[colon + cancer, cancer, 0], [2 * cancer, 2 * cancer, 0]]
     splade = [[3, 4, 3], [2, 4, 0]]
     expected = np.std(splade, axis=1).mean() / np.std(bm25, axis=1).mean()
     assert estimate_alpha(vectors, None, words, bow)["bow"] == pytest.approx(expected, abs=6e-5)
-    monkeypatch.setattr(alpha, "BEST", 2)
+    monkeypatch.setattr(stage, "BEST", 2)
     expected = np.mean([0.5, 1.0]) / np.mean([colon / 2, 0])
     assert estimate_alpha(vectors, None, words, bow)["bow"] == pytest.approx(expected, abs=6e-5)
     doubled = estimate_alpha(vectors, np.full(vectors.width, 2.0), words, bow)
@@ -71,21 +62,18 @@ def test_worked_example(vectors: Vectors, bow: Encoder, tmp_path: Path, monkeypa
 
 
 def test_a_given_alpha_is_not_estimated(vectors: Vectors, bow: Encoder, tmp_path: Path) -> None:
-    words = Bm25(counted(tmp_path / "words", COUNTS, {}), alpha=2.5)
+    words = Bm25(words_of_documents(tmp_path / "words", {}), alpha=2.5)
     assert estimate_alpha(vectors, None, words, bow) == {"splade": 2.5, "bow": 2.5}
 
 
-def test_documents_without_spans_give_no_estimate(vectors: Vectors, bow: Encoder, tmp_path: Path) -> None:
-    words = Bm25(counted(tmp_path / "words", COUNTS, {"the": {}}))
-    with pytest.raises(CaiError, match="words: the documents are too short to estimate alpha from them: give --alpha"):
+def test_too_short_and_too_few_documents_give_no_estimate(vectors: Vectors, bow: Encoder, tmp_path: Path) -> None:
+    words = Bm25(words_of_documents(tmp_path / "short", {"the": {}}))
+    with pytest.raises(CaiError, match="short: the documents are too short to estimate alpha from them: give --alpha"):
         estimate_alpha(vectors, None, words, bow)
-
-
-def test_one_document_gives_no_estimate(bow: Encoder, tmp_path: Path) -> None:
-    one = csr_matrix(np.ones((1, len(bow.tokenizer)), np.float32))
-    words = Bm25(counted(tmp_path / "words", COUNTS[:1], SPANS))
-    with pytest.raises(CaiError, match="words: the documents are too few to estimate alpha from them: give --alpha"):
-        estimate_alpha(stored_vectors(tmp_path / "vectors", one), None, words, bow)
+    one = stored_vectors(tmp_path / "one", csr_matrix(np.ones((1, len(bow.tokenizer)), np.float32)))
+    words = Bm25(counted(tmp_path / "few", WORDS, COUNTS[:1], spans=SPANS))
+    with pytest.raises(CaiError, match="few: the documents are too few to estimate alpha from them: give --alpha"):
+        estimate_alpha(one, None, words, bow)
 
 
 @pytest.mark.slow
@@ -95,7 +83,7 @@ def test_the_estimate_is_that_of_whole_matrices(
 ) -> None:
     for module in ("encode.encode", "words.words"):
         monkeypatch.setattr(f"cai_pyserini.{module}.SHARD", shard)
-    monkeypatch.setattr(alpha, "BEST", 7)
+    monkeypatch.setattr(stage, "BEST", 7)
     collection, encoder = BeirFolder(tiny, "tiny"), Encoder(load_encoder("splade-tiny"), "cpu", "float32")
     idf = Idf.load(compute(collection, encoder.checkpoint, tmp_path / "idf")).weights()
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))

@@ -10,9 +10,9 @@ import pytest
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import jvm
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.bm25 import Bm25, stored_lengths
 from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words import words as stage
 from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words

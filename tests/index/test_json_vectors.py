@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.impact.shards import json_vectors
+from cai_pyserini.impact.impacts import json_vectors
 from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
 
 
@@ -31,22 +31,6 @@ def read(tmp_path: Path):
         return [(id, found.split()) for _, _, id, found in read_vectors([tmp_path / "00000.jsonl"])]
 
     return lines
-
-
-def test_a_line_as_the_impact_stage_writes_it(read) -> None:
-    assert read(vector_line("d1", {"fever": 3, "##s": 100}), vector_line("d2", {})) == [
-        ("d1", ["fever\x013", "##s\x01100"]),
-        ("d2", []),
-    ]
-
-
-def test_files_are_read_in_order_and_places_named(tmp_path: Path) -> None:
-    files = [tmp_path / "1.jsonl", tmp_path / "0.jsonl"]
-    for file in files:
-        file.write_text(f"\n{vector_line(file.stem, {'x': 1})}\n")
-    found = list(read_vectors(files))
-    assert [(where, id) for where, _, id, _ in found] == [(f"{files[0]}:2", "1"), (f"{files[1]}:2", "0")]
-    assert found[0][1] == vector_line("1", {"x": 1}) + "\n"
 
 
 def test_both_ways_of_reading_agree(read) -> None:
@@ -129,11 +113,6 @@ def test_a_broken_line_is_named(line: str, message: str) -> None:
     with pytest.raises(CaiError) as error:
         parse_checked(line, "file:2")
     assert str(error.value).startswith(f"file:2: {message}")
-
-
-def test_a_term_that_occurs_twice_is_refused_not_added_up(read) -> None:
-    with pytest.raises(CaiError, match=r"00000\.jsonl:2: the key 'x' occurs twice in an object"):
-        read(vector_line("a", {"x": 2}), '{"id": "b", "contents": "", "vector": {"x": 2, "y": 1, "x": 3}}')
 
 
 def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

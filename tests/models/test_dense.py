@@ -14,6 +14,7 @@ from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.dense import Dense, load_transformer, pooled
 from cai_pyserini.models.tokenizer import Tokenizer
+from tests.models.test_splade import WORDS
 
 TEXTS = ["Dietary phytate", "a much longer text about blood pressure, salt and hypertension in many patients", ""]
 
@@ -27,12 +28,9 @@ def by_hand(checkpoint: Path, text: str, weights: np.ndarray) -> np.ndarray:
     return mean / np.linalg.norm(mean)
 
 
-def test_pooled_is_the_weighted_mean_of_length_one() -> None:
+def test_vectors_are_means_of_token_vectors(checkpoint: Path) -> None:
     hidden = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [9.0, 9.0]]])
     assert pooled(hidden, torch.tensor([[1.0, 2.0, 0.0]])).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
-
-
-def test_vectors_are_means_of_token_vectors(checkpoint: Path) -> None:
     vectors = Dense(checkpoint, "cpu", "float32").encode(TEXTS, 256)
     ones = np.ones(len(Tokenizer(checkpoint)))
     for vector, text in zip(vectors, TEXTS[:2], strict=False):
@@ -42,14 +40,13 @@ def test_vectors_are_means_of_token_vectors(checkpoint: Path) -> None:
 
 def test_windows_are_pooled_by_their_mean(checkpoint: Path) -> None:
     dense = Dense(checkpoint, "cpu", "float32")
-    words = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]  # a word piece each
-    parts = dense.encode([" ".join(words[start : start + 4]) for start in (0, 3, 4)], 6)
+    parts = dense.encode([" ".join(WORDS[start : start + 4]) for start in (0, 3, 4)], 6)
     expected = parts.mean(0) / np.linalg.norm(parts.mean(0))
     for batch_size in (1, 16):
-        vectors = dense.encode(["", " ".join(words), "fever"], 6, batch_size, overlap=1)
+        vectors = dense.encode(["", " ".join(WORDS), "fever"], 6, batch_size, overlap=1)
         np.testing.assert_allclose(vectors[1], expected, atol=1e-6)
         assert not vectors[0].any()
-        assert vectors[2].tolist() == dense.encode(["", " ".join(words), "fever"], 6, batch_size)[2].tolist()
+        assert vectors[2].tolist() == dense.encode(["", " ".join(WORDS), "fever"], 6, batch_size)[2].tolist()
 
 
 def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, tiny: Path) -> None:
@@ -62,8 +59,6 @@ def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, ti
         assert vectors[i] == pytest.approx(by_hand(checkpoint, TEXTS[i], weights), abs=1e-6)
         assert not np.allclose(vectors[i], plain[i], atol=1e-2)
 
-
-def test_idf_of_another_vocabulary_is_refused(checkpoint: Path) -> None:
     with pytest.raises(CaiError, match="30,522 tokens, the IDF 3"):
         Dense(checkpoint, weights=np.ones(3))
 
@@ -78,16 +73,15 @@ def test_each_window_is_projected_to_length_one(checkpoint: Path, tmp_path: Path
     vectors = projected.encode(TEXTS, 256)
     np.testing.assert_allclose(vectors[:2], by_hand, atol=1e-6)
     assert not vectors[2].any()  # a blank text
-    words = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]
-    parts = projected.encode([" ".join(words[start : start + 4]) for start in (0, 3, 4)], 6)
+    parts = projected.encode([" ".join(WORDS[start : start + 4]) for start in (0, 3, 4)], 6)
     mean = parts.mean(0) / np.linalg.norm(parts.mean(0))
-    np.testing.assert_allclose(projected.encode([" ".join(words)], 6, overlap=1)[0], mean, atol=1e-6)
+    np.testing.assert_allclose(projected.encode([" ".join(WORDS)], 6, overlap=1)[0], mean, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     "tensors, message",
     [
-        (None, "no projection .*p.safetensors: write the projection of this encoder there, or remove `projection`"),
+        (None, "p.safetensors is not a safetensors file"),
         ({"w": torch.eye(128)}, "p.safetensors has no tensor `weight`: write"),
         ({"weight": torch.eye(64)}, r"`weight` is float32 \(64, 64\), but vectors need float32 \(128, 128\): write"),
         ({"weight": torch.eye(128).half()}, r"`weight` is float16 \(128, 128\), but"),
@@ -96,16 +90,12 @@ def test_each_window_is_projected_to_length_one(checkpoint: Path, tmp_path: Path
 def test_a_projection_that_is_wrong_is_named(
     tensors: dict[str, torch.Tensor] | None, message: str, checkpoint: Path, tmp_path: Path
 ) -> None:
-    if tensors:
-        save_file(tensors, tmp_path / "p.safetensors")
+    path = tmp_path / "p.safetensors"
+    with pytest.raises(CaiError, match=r"no projection .*write the projection of this encoder there, or remove `proj"):
+        Dense(checkpoint, "cpu", projection=path)
+    save_file(tensors, path) if tensors else path.write_text("broken")
     with pytest.raises(CaiError, match=message):
-        Dense(checkpoint, "cpu", projection=tmp_path / "p.safetensors")
-
-
-def test_a_broken_projection_is_named(checkpoint: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.safetensors").write_text("broken")
-    with pytest.raises(CaiError, match=r"p\.safetensors is not a safetensors file"):
-        Dense(checkpoint, "cpu", projection=tmp_path / "p.safetensors")
+        Dense(checkpoint, "cpu", projection=path)
 
 
 @pytest.mark.slow

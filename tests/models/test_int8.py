@@ -9,9 +9,9 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.dense import Dense
+from cai_pyserini.models.device import resolve_precision
 from cai_pyserini.models.int8 import AFTER_GELU, BLOCK, CENTRE, Int8Head, Int8Layer, Int8Linear, quantize
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.models.transformer import resolve_precision
 from tests.models.test_splade import SENTENCES, TEXTS, make_model
 
 VNNI = pytest.mark.usefixtures("vnni")

@@ -16,9 +16,10 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import require_positions
 from cai_pyserini.models.dense import Dense
-from cai_pyserini.models.splade import Splade, bypass_decoder, load_masked_lm
-from cai_pyserini.models.transformer import Precision, require_positions
+from cai_pyserini.models.device import Precision
+from cai_pyserini.models.splade import Splade, load_masked_lm
 from tests.conftest import damaged
 
 TEXTS = [
@@ -29,6 +30,9 @@ TEXTS = [
     "what lowers high blood pressure?",
     "[MASK] | \" \\ '",
 ]
+
+
+WORDS = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]  # a word piece each
 
 
 @cache
@@ -74,11 +78,10 @@ def test_only_the_first_tokens_count(splade: Splade, checkpoint: Path, expected:
 
 
 def test_windows_are_pooled_by_their_cubic_mean(splade: Splade, checkpoint: Path) -> None:
-    words = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]  # a word piece each
-    windows = plain(checkpoint, [" ".join(words[start : start + 4]) for start in (0, 3, 4)])
+    windows = plain(checkpoint, [" ".join(WORDS[start : start + 4]) for start in (0, 3, 4)])
     expected = np.cbrt((windows**3).mean(0))
     for batch_size in (1, 16):
-        weights = splade.encode(["", " ".join(words), "fever"], 6, batch_size, overlap=1)
+        weights = splade.encode(["", " ".join(WORDS), "fever"], 6, batch_size, overlap=1)
         assert weights.dtype == np.float32 and weights.has_canonical_format
         np.testing.assert_allclose(weights.toarray()[1], expected, atol=1e-4)
         np.testing.assert_allclose(weights.toarray()[2], plain(checkpoint, ["fever"])[0], atol=1e-4)
@@ -95,13 +98,6 @@ def test_a_text_of_one_window_keeps_its_vector_to_the_last_bit(splade: Splade, o
     assert windows[~fits].nnz > cut[~fits].nnz
 
 
-def test_small_vocabulary_blocks_change_nothing(
-    splade: Splade, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cai_pyserini.models.head.BLOCK_BYTES", {"cpu": 1})  # the smallest block
-    np.testing.assert_allclose(splade.encode(TEXTS, 256).toarray(), expected, atol=1e-4)
-
-
 def test_bfloat16_is_close(checkpoint: Path, expected: np.ndarray) -> None:
     weights = Splade(checkpoint, "cpu", "bfloat16").encode(TEXTS, 256).toarray()
     np.testing.assert_allclose(weights, expected, atol=0.1)
@@ -113,13 +109,9 @@ def test_blank_texts_are_empty_rows_among_the_others(splade: Splade, expected: n
     weights = splade.encode(["", TEXTS[0], " \n\t", "\u3000", TEXTS[1]], 256).toarray()
     assert not weights[[0, 2, 3]].any()
     np.testing.assert_allclose(weights[[1, 4]], expected[:2], atol=1e-4)
-
-
-@pytest.mark.parametrize("texts", [[], [""], ["", " "]])
-def test_nothing_gives_an_empty_matrix(splade: Splade, texts: list[str]) -> None:
-    weights = splade.encode(texts, 256)
-    assert weights.shape == (len(texts), len(splade.tokenizer))
-    assert weights.nnz == 0
+    for texts in ([], [""], ["", " "]):
+        nothing = splade.encode(texts, 256)
+        assert nothing.shape == (len(texts), len(splade.tokenizer)) and not nothing.nnz
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
@@ -283,45 +275,24 @@ def test_a_model_that_is_no_masked_one_is_refused(tmp_path: Path) -> None:
         Splade(tmp_path, "cpu")
 
 
-@pytest.fixture
-def copied(checkpoint: Path, tmp_path: Path) -> Path:
-    """A copy of splade-tiny to break."""
-    return Path(shutil.copytree(checkpoint, tmp_path / "copied"))
-
-
-def test_a_checkpoint_without_safetensors_is_refused(copied: Path) -> None:
-    (copied / "model.safetensors").unlink()
-    torch.save({"weight": torch.zeros(1)}, copied / "pytorch_model.bin")
-    with pytest.raises(CaiError, match=r"has no \*\.safetensors; other formats can run code"):
-        Splade(copied, "cpu")
-
-
-@pytest.mark.parametrize("name, message", [("config.json", "no config.json"), ("tokenizer.json", "no tokenizer")])
-def test_a_file_that_is_missing_is_named(copied: Path, name: str, message: str) -> None:
-    (copied / name).unlink()
-    for other in ("vocab.txt", "tokenizer.model"):
-        (copied / other).unlink(missing_ok=True)
-    with pytest.raises(CaiError, match=message):
-        Splade(copied, "cpu")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_file_that_was_cut_is_refused(copied: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("model.safetensors", r"has no \*\.safetensors; other formats can run code"),
+        ("config.json", "no config.json"),
+        ("tokenizer.json", "no tokenizer"),
+    ],
+)
+def test_a_file_that_was_cut_or_is_missing_is_named(checkpoint: Path, tmp_path: Path, name: str, message: str) -> None:
+    copied = Path(shutil.copytree(checkpoint, tmp_path / "copied"))
+    (copied / "vocab.txt").unlink(missing_ok=True)
     data = (copied / name).read_bytes()
     (copied / name).write_bytes(data[: len(data) // 2])
     with pytest.raises(CaiError, match=rf"^{re.escape(str(copied))}"):
         Splade(copied, "cpu")
-
-
-def test_a_bypassed_decoder_can_be_restored(checkpoint: Path) -> None:
-    ids = torch.tensor([[1, 2, 3]])
-    model = AutoModelForMaskedLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        before = model(input_ids=ids).logits
-        decoder = bypass_decoder(model)
-        assert model(input_ids=ids).logits.shape == (1, 3, decoder.in_features)
-        del decoder.forward
-        torch.testing.assert_close(model(input_ids=ids).logits, before, atol=0, rtol=0)
+    (copied / name).unlink()
+    with pytest.raises(CaiError, match=message):
+        Splade(copied, "cpu")
 
 
 def test_a_head_that_does_more_than_a_decoder_is_refused(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

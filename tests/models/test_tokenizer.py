@@ -1,4 +1,4 @@
-"""Tokens, their names in indexes, and bags of word pieces."""
+"""Tokens, their names in indexes, bags of word pieces, and windows."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tokenizers import models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.tokenizer import Tokenizer, Windows
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,7 @@ def test_truncation_does_not_outlive_a_call(tokenizer: Tokenizer) -> None:
     assert [len(t) for t in tokenizer.encode([text], 5)] == [5]
     assert [len(t) for t in tokenizer.encode([text], None, special=False)] == [1000]
     assert [len(t) for t in tokenizer.encode([text, "colon"], 7)] == [7, 3]
-
-
-def test_lengths_count_special_tokens(tokenizer: Tokenizer) -> None:
-    tokenizer.encode(["colon"], 3)
-    assert tokenizer.lengths(["", "colon " * 1000]) == [2, 1002]
-
-
-def test_special_tokens_are_before_and_after_a_text(tokenizer: Tokenizer) -> None:
+    assert tokenizer.lengths(["", text]) == [2, 1002]
     tokenizer.encode(["colon"], 1, special=False)
     assert tokenizer.special_tokens == (1, 1)
 
@@ -86,3 +79,36 @@ def test_a_folder_without_a_readable_tokenizer_is_refused(tmp_path: Path, name: 
     (tmp_path / name).write_text(data)
     with pytest.raises(CaiError, match=message):
         Tokenizer(tmp_path)
+
+
+def test_windows_worked_example(tokenizer: Tokenizer) -> None:
+    cls, sep = tokenizer.encode([""], 8)[0]
+    texts = ["fever", " \n", "one two three four five six seven", "one two three"]  # a word piece per word
+    ids = tokenizer.encode(texts, None, special=False)[2]
+    windows = Windows.of(texts, tokenizer, 5, overlap=1)
+    assert windows.owners.tolist() == [0, 2, 3, 2, 2]
+    assert windows.counts.tolist() == [1, 0, 3, 1]
+    cut = Windows.of(texts, tokenizer, 5)
+    assert cut.tokens == [list(window) for window in windows.tokens[:3]]
+    assert (cut.owners.tolist(), cut.counts.tolist()) == ([0, 2, 3], [1, 0, 1, 1])
+    first, further = windows.tokens[:3], windows.tokens[3:]
+    assert [list(window) for window in first] == tokenizer.encode([texts[0], *texts[2:]], 5)
+    assert [list(window) for window in further] == [[cls, *ids[2:5], sep], [cls, *ids[4:], sep]]
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 3, 5])
+def test_windows_hold_every_token_and_are_full(tokenizer: Tokenizer, overlap: int) -> None:
+    for length in range(1, 20):
+        text = " ".join(map(str, range(length)))
+        ids = tokenizer.encode([text], None, special=False)[0]
+        windows = [list(window) for window in Windows.of([text], tokenizer, 8, overlap).tokens]
+        assert {len(window) for window in windows} == {min(8, length + 2)}
+        starts = [0, *(min(i * (6 - overlap), length - 6) for i in range(1, len(windows)))]
+        assert [window[1:-1] for window in windows] == [ids[start : start + 6] for start in starts]
+        assert starts[-1] + 6 >= length > (starts[-2] + 6 if len(starts) > 1 else 0)
+
+
+def test_an_overlap_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
+    assert len(Windows.of(["colon " * 9], tokenizer, 5, 2).tokens) == 7
+    with pytest.raises(CaiError, match="windows of 5 tokens cannot overlap by 3: set a smaller overlap"):
+        Windows.of(["colon " * 9], tokenizer, 5, 3)

@@ -6,18 +6,15 @@ import pytest
 import torch
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.models.transformer import Transformer, batches, resolve_device, resolve_precision
-
-
-def test_batches_worked_example() -> None:
-    assert list(batches([3, 9, 1, 5, 2], max_tokens=10, max_rows=2)) == [[1], [3, 0], [4, 2]]
-    assert list(batches([4, 4, 4], max_tokens=3, max_rows=8)) == [[0], [1], [2]]  # one text is the least
-    assert list(batches([], max_tokens=10, max_rows=2)) == []
+from cai_pyserini.models.transformer import Transformer, batches
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_batches_keep_their_budget(seed: int) -> None:
+    assert list(batches([3, 9, 1, 5, 2], max_tokens=10, max_rows=2)) == [[1], [3, 0], [4, 2]]
+    assert list(batches([4, 4, 4], max_tokens=3, max_rows=8)) == [[0], [1], [2]]  # one text is the least
     draw = random.Random(seed)
     lengths = [draw.randint(1, 60) for _ in range(draw.randint(1, 200))]
     max_tokens, max_rows = draw.randint(60, 300), draw.randint(1, 40)
@@ -46,17 +43,6 @@ def transformer(checkpoint) -> Transformer:
     return Splade(checkpoint, "cpu", "float32").transformer
 
 
-def test_texts_are_mapped_in_batches_and_blank_ones_left_out(transformer: Transformer) -> None:
-    texts = ["fever", "", "colon cancer of the colon", " \n", "salt"]
-    counted: list[int] = []
-    lengths = {}
-    windows = transformer.windows(texts, 5)
-    for group, mask in transformer.map_windows(lambda ids, mask: mask, windows, batch_size=2, done=counted.append):
-        lengths |= dict(zip(group.tolist(), mask.sum(1).tolist(), strict=True))
-    assert lengths == {0: 3, 2: 5, 4: 3}  # [CLS] and [SEP] included, and cut to 5
-    assert sum(counted) == len(texts)
-
-
 @pytest.mark.parametrize("skip", [0, 2])
 def test_windows_have_batches_of_their_own(transformer: Transformer, skip: int) -> None:
     texts = ["fever", " ", "colon cancer of the colon and salt", "salt"]
@@ -67,13 +53,6 @@ def test_windows_have_batches_of_their_own(transformer: Transformer, skip: int) 
     found = [(group.tolist(), lengths) for group, lengths in batches]
     assert found == [([2, 0], [5, 3]), ([3], [3]), ([2, 2], [5, 5])][skip:]
     assert counted == ([1, 1, 1, 1] if not skip else [3, 1])  # text 2 is done with its last window
-
-
-def test_padding_is_masked(transformer: Transformer) -> None:
-    ids, mask = transformer.pad([[5, 6, 7], [8]])
-    pad = transformer.tokenizer.pad_id
-    assert ids.tolist() == [[5, 6, 7], [8, pad, pad]]
-    assert mask.tolist() == [[True, True, True], [True, False, False]]
 
 
 def test_mapping_leaves_the_number_of_threads(transformer: Transformer) -> None:

@@ -11,11 +11,9 @@ from cai_pyserini.plugin.export import export_topics
 
 
 @pytest.fixture(scope="session")
-def joint(run_folder: Path) -> tuple[Path, float]:
-    """A joint index, and what Pyserini's scores are divided by."""
-    index = run_folder / "indexes" / "joint-splade-idf"
-    stats = artifact.require(index, "index").stats
-    return index, stats["query_scale"] * stats["document_scale"]
+def joint(run_folder: Path) -> Path:
+    """A joint index."""
+    return run_folder / "indexes" / "joint-splade-idf"
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +29,23 @@ def ranking(run: Path) -> list[tuple[str, str, str]]:
     return sorted(((r[0], r[2], r[3]) for r in rows), key=lambda row: (row[0], int(row[2])))
 
 
-def scores(run: Path, scale: float = 1.0) -> dict[tuple[str, str], float]:
-    """Query and document -> score / scale."""
+def scores(run: Path) -> dict[tuple[str, str], float]:
+    """Query and document -> score."""
     rows = [row.split() for row in run.read_text().splitlines()]
-    return {(r[0], r[2]): float(r[4]) / scale for r in rows}
+    return {(r[0], r[2]): float(r[4]) for r in rows}
+
+
+def search_topics(index: Path, encoder: object, collection: Path, **settings: object) -> dict[tuple[str, str], float]:
+    """What Pyserini's searcher finds for the test topics: query and document -> score on the scale of our runs."""
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    searcher, stats = LuceneImpactSearcher(str(index), encoder, **settings), artifact.require(index, "index").stats
+    return {
+        (query, hit.docid): hit.score / (stats["query_scale"] * stats["document_scale"])
+        for query, text in BeirFolder(collection, "tiny").topics("test").items()
+        for hit in searcher.search(text, 1000)
+        if hit.docid != query
+    }
 
 
 def search_arguments(index: Path, topics: Path, encoder: object, output: Path) -> list[object]:

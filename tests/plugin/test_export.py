@@ -14,7 +14,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin.__main__ import main
 from cai_pyserini.plugin.export import export_encoder, export_topics
 from tests.conftest import damaged, json_lines
-from tests.plugin.conftest import ranking, scores, search_arguments
+from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
 STOCK = "import sys, runpy; from cai_pyserini.core import jvm; jvm.start(); sys.argv = sys.argv[1:]; "
 STOCK += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
@@ -30,46 +30,47 @@ def test_topics_are_written_as_text_and_encoded(topics: Path, tiny: Path) -> Non
     assert all(len(record["vector"]) > 2 for record in splade)
 
 
-def test_topics_are_written_again_only_where_something_changes(tmp_path: Path) -> None:
-    config, output = load_encoder("splade-tiny"), tmp_path / "topics"
+@pytest.mark.slow
+def test_topics_are_written_again_only_where_something_changes(java: None, joint: Path, tmp_path: Path) -> None:
+    config, output = load_encoder(str(joint)), tmp_path / "topics"
+    assert config.joint
 
-    def written(text: str = "fever", scale: int = 100) -> bool:
+    def written(text: str, **changes: object) -> bool:
         """Whether they were."""
         before = output.stat().st_ino if output.exists() else None
-        return export_topics({"q": text}, config.replace(query_scale=scale), output, "cpu").stat().st_ino != before
+        return export_topics({"q": text}, config.replace(**changes), output, "cpu").stat().st_ino != before
 
-    assert [written(), written(), written("malaria"), written("malaria", 50)] == [True, False, True, True]
-    assert json_lines(output / "splade-doc.jsonl")[0]["vector"] == {"malaria": 50}
-
-
-@pytest.mark.parametrize("name", ["tiny", "SPLAT"])
-def test_a_name_that_pyserini_would_not_recognize_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match="recognizes a SPLADE encoder by `splade` in its name; rename the folder"):
-        export_encoder(load_encoder("splade-tiny"), tmp_path / name)
-    assert not (tmp_path / name).exists()
-
-
-@pytest.mark.parametrize("changed", ["tokenizer.json", "config.json", "model.safetensors", None])
-def test_an_encoder_is_written_again_only_where_a_file_changes(
-    checkpoint: Path, tmp_path: Path, changed: str | None
-) -> None:
-    copy, output = Path(shutil.copytree(checkpoint, tmp_path / "copy")), tmp_path / "splade"
-    export_encoder(load_encoder(str(copy)), output)
-    before = (output / "pytorch_model.bin").stat().st_mtime_ns
-    if changed:
-        other = damaged(checkpoint, tmp_path / "other", "position_embeddings.weight", 0, 0.5) / changed
-        data = other.read_bytes() + (b"" if changed.endswith(".safetensors") else b"\n")
-        (copy / changed).write_bytes(data)
-    export_encoder(load_encoder(str(copy)), output)
-    assert ((output / "pytorch_model.bin").stat().st_mtime_ns == before) == (changed is None)
-    for name in ("tokenizer.json", "config.json"):
-        assert (output / name).read_bytes() == (copy / name).read_bytes()
+    assert [written("fever"), written("fever"), written("malaria")] == [True, False, True]
+    assert written("malaria", query_scale=50)
+    assert json_lines(output / "splade-doc.jsonl")[0]["vector"]["malaria"] == 50
+    assert written("malaria", joint=config.joint.replace(alpha={"splade": 2.0, "bow": 2.0}))
 
 
 @pytest.mark.slow
-def test_the_encoder_of_a_joint_index_is_refused(java: None, joint: tuple[Path, float], tmp_path: Path) -> None:
+def test_what_pyserini_could_not_use_is_refused(java: None, joint: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="knows a SPLADE encoder by `splade` in its name; rename the folder"):
+        export_encoder(load_encoder("splade-tiny"), tmp_path / "SPLAT")
     with pytest.raises(CaiError, match="would leave the words of BM25 out of queries; use `export-topics` instead"):
-        export_encoder(load_encoder(str(joint[0])), tmp_path / "splade")
+        export_encoder(load_encoder(str(joint)), tmp_path / "splade")
+    assert not (tmp_path / "SPLAT").exists() and not (tmp_path / "splade").exists()
+
+
+def test_an_encoder_is_written_again_only_where_a_file_changes(checkpoint: Path, tmp_path: Path) -> None:
+    copy, output = Path(shutil.copytree(checkpoint, tmp_path / "copy")), tmp_path / "splade"
+    other = damaged(checkpoint, tmp_path / "other", "position_embeddings.weight", 0, 0.5)
+
+    def written() -> bool:
+        """Whether it was."""
+        before = output.stat().st_ino if output.exists() else None
+        return export_encoder(load_encoder(str(copy)), output).stat().st_ino != before
+
+    assert [written(), written()] == [True, False]
+    for changed in ("tokenizer.json", "config.json", "model.safetensors"):
+        padding = b"" if changed.endswith(".safetensors") else b"\n"
+        (copy / changed).write_bytes((other / changed).read_bytes() + padding)
+        assert written(), changed
+    for name in ("tokenizer.json", "config.json"):
+        assert (output / name).read_bytes() == (copy / name).read_bytes()
 
 
 def test_commands(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,56 +98,25 @@ def test_stock_pyserini_with_exported_topics(run_folder: Path, topics: Path, tmp
 
 
 @pytest.mark.slow
-def test_stock_pyserini_with_exported_bags_of_words(java: None, run_folder: Path, topics: Path, tmp_path: Path) -> None:
-    from pyserini.search.lucene import LuceneImpactSearcher
-
-    index = run_folder / "indexes" / "splade-idf"
-    from pyserini.encode import CachedDataQueryEncoder
-
-    encoder = CachedDataQueryEncoder(str(topics / "splade-doc.jsonl"))
-    assert type(encoder).__module__.startswith("pyserini.")
-    searcher = LuceneImpactSearcher(str(index), encoder, min_idf=-1)
-    found = []
-    for query, topic in json.loads((topics / "topics.json").read_text()).items():
-        hits = [hit.docid for hit in searcher.search(topic["title"], 1000) if hit.docid != query]
-        found += [(query, document, str(rank)) for rank, document in enumerate(hits, 1)]
-    expected = ranking(run_folder / "runs" / "splade-doc-idf.trec")
-    assert sorted(found, key=lambda row: (row[0], int(row[2]))) == expected
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "file, name", [("splade.jsonl", "joint-splade-idf"), ("splade-doc.jsonl", "joint-splade-doc-idf")]
+    "index, file, name",
+    [
+        ("splade-idf", "splade-doc.jsonl", "splade-doc-idf"),
+        ("joint-splade-idf", "splade.jsonl", "joint-splade-idf"),
+        ("joint-splade-idf", "splade-doc.jsonl", "joint-splade-doc-idf"),
+    ],
 )
-def test_stock_pyserini_with_exported_topics_of_a_joint_index(
-    file: str, name: str, java: None, joint: tuple[Path, float], run_folder: Path, tiny: Path, tmp_path: Path
+def test_stock_pyserinis_searcher_with_exported_topics(
+    index: str, file: str, name: str, java: None, run_folder: Path, tiny: Path, tmp_path: Path
 ) -> None:
     from pyserini.encode import CachedDataQueryEncoder
-    from pyserini.search.lucene import LuceneImpactSearcher
 
-    index, scale = joint
-    main(["export-topics", "--encoder", str(index), "--collection", str(tiny), "--output", str(tmp_path / "topics")])
-    searcher = LuceneImpactSearcher(str(index), CachedDataQueryEncoder(str(tmp_path / "topics" / file)), min_idf=-1)
-    found = {
-        (query, hit.docid): hit.score / scale
-        for query, topic in json.loads((tmp_path / "topics" / "topics.json").read_text()).items()
-        for hit in searcher.search(topic["title"], 1000)
-        if hit.docid != query
-    }
+    folder = run_folder / "indexes" / index
+    main(["export-topics", "--encoder", str(folder), "--collection", str(tiny), "--output", str(tmp_path / "topics")])
+    encoder = CachedDataQueryEncoder(str(tmp_path / "topics" / file))
+    assert type(encoder).__module__.startswith("pyserini.")
+    found = search_topics(folder, encoder, tiny, min_idf=-1)
     assert found == pytest.approx(scores(run_folder / "runs" / f"{name}.trec"), abs=2e-6)
-
-
-@pytest.mark.slow
-def test_topics_for_another_alpha_are_written_again(java: None, joint: tuple[Path, float], tmp_path: Path) -> None:
-    config, output = load_encoder(str(joint[0])), tmp_path / "topics"
-    assert config.joint
-
-    def weight(alpha: float) -> int:
-        changed = config.joint.replace(alpha={"splade": alpha, "bow": alpha})
-        export_topics({"q": "fever"}, config.replace(joint=changed), output, "cpu")
-        return json_lines(output / "splade-doc.jsonl")[0]["vector"]["bm25:fever"]
-
-    assert weight(2.0) == pytest.approx(2 * weight(1.0), abs=1)
 
 
 @pytest.mark.slow

@@ -1,19 +1,17 @@
 """Pyserini's own, unmodified modules with our encoders."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
 from cai_pyserini.plugin import hook
-from tests.conftest import Command, json_lines
+from tests.conftest import json_lines
 from tests.index.stock import run_module
-from tests.plugin.conftest import ranking, scores, search_arguments
+from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registered")]
 
@@ -24,49 +22,22 @@ def registered(java: None) -> None:
     hook.register()
 
 
-@pytest.mark.parametrize("name", ["splade", "splade-idf"])
+@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_pyserinis_run_equals_ours(name: str, run_folder: Path, topics: Path, tmp_path: Path) -> None:
-    arguments = search_arguments(run_folder / "indexes" / name, topics, "splade-tiny", tmp_path / "run.trec")
-    run_module("pyserini.search.lucene", *arguments)
+    """With the encoder by its name, or as a joint index needs it, by the index."""
+    index = run_folder / "indexes" / name
+    encoder = index if name.startswith("joint") else "splade-tiny"
+    run_module("pyserini.search.lucene", *search_arguments(index, topics, encoder, tmp_path / "run.trec"))
     assert ranking(tmp_path / "run.trec") == ranking(run_folder / "runs" / f"{name}.trec")
-
-
-def test_a_module_of_pyserini_in_a_process_of_its_own(
-    run_folder: Path, topics: Path, tmp_path: Path, command: Command
-) -> None:
-    """With the encoder by its name, from another folder."""
-    run = tmp_path / "run.trec"
-    arguments = search_arguments(run_folder / "indexes" / "splade-idf", topics, "splade-tiny", run)
-    done = command("cai_pyserini", "-m", "pyserini.search.lucene", *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert ranking(run) == ranking(run_folder / "runs" / "splade-idf.trec")
-
-
-def test_a_joint_index_names_the_encoder_that_it_needs(
-    joint: tuple[Path, float], run_folder: Path, topics: Path, tmp_path: Path
-) -> None:
-    index, scale = joint
-    run, ours = tmp_path / "run.trec", run_folder / "runs" / "joint-splade-idf.trec"
-    run_module("pyserini.search.lucene", *search_arguments(index, topics, index, run))
-    assert ranking(run) == ranking(ours) and scores(run, scale) == pytest.approx(scores(ours), abs=2e-6)
 
 
 @pytest.mark.parametrize("query, name", [("splade", "joint-splade-idf"), ("bow", "joint-splade-doc-idf")])
 def test_a_joint_index_with_a_searcher_of_pyserinis(
-    query: Representation, name: str, joint: tuple[Path, float], run_folder: Path, tiny: Path
+    query: Representation, name: str, joint: Path, run_folder: Path, tiny: Path
 ) -> None:
-    from pyserini.search.lucene import LuceneImpactSearcher
-
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
 
-    index, scale = joint
-    searcher = LuceneImpactSearcher(str(index), CaiQueryEncoder(str(index), query=query))
-    found = {
-        (id, hit.docid): hit.score / scale
-        for id, text in BeirFolder(tiny, "tiny").topics("test").items()
-        for hit in searcher.search(text, 1000)
-        if hit.docid != id
-    }
+    found = search_topics(joint, CaiQueryEncoder(str(joint), query=query), tiny)
     assert found == pytest.approx(scores(run_folder / "runs" / f"{name}.trec"), abs=2e-6)
 
 
@@ -74,32 +45,22 @@ def test_a_joint_index_with_a_searcher_of_pyserinis(
 def test_a_bare_checkpoint_folder_is_an_encoder(
     named: str, run_folder: Path, topics: Path, checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Pyserini takes a folder for SPLADE by `splade` in its path; its own encoder would refuse safetensors."""
-    folder = Path(shutil.copytree(checkpoint, tmp_path / named))
-    assert not (folder / "encoder.yaml").exists()
-    index = run_folder / "indexes" / "splade-idf"
-
-    from pyserini.search.lucene import LuceneImpactSearcher
-
-    hits = LuceneImpactSearcher(str(index), str(folder)).search("bladder infection", 5)
-    expected = LuceneImpactSearcher(str(index), "splade-tiny").search("bladder infection", 5)
-    assert [(hit.docid, hit.score) for hit in hits] == [(hit.docid, hit.score) for hit in expected] != []
-    run_module("pyserini.search.lucene", *search_arguments(index, topics, folder, tmp_path / "run.trec"))
-    assert ranking(tmp_path / "run.trec") == ranking(run_folder / "runs" / "splade-idf.trec")
-
-
-def test_an_index_names_its_own_encoder(run_folder: Path) -> None:
+    """As are a name, an index and an object. Pyserini's own SPLADE encoder would refuse safetensors."""
     from pyserini.search.lucene import LuceneImpactSearcher
 
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
 
+    folder = Path(shutil.copytree(checkpoint, tmp_path / named))
     index = run_folder / "indexes" / "splade-idf"
-    by_name = LuceneImpactSearcher(str(index), "splade-tiny").search("bladder infection", 5)
-    by_index = LuceneImpactSearcher(str(index), str(index)).search("bladder infection", 5)
-    by_object = LuceneImpactSearcher(str(index), CaiQueryEncoder("splade-tiny")).search("bladder infection", 5)
-    assert [(h.docid, h.score) for h in by_name] == [(h.docid, h.score) for h in by_index]
-    assert [(h.docid, h.score) for h in by_name] == [(h.docid, h.score) for h in by_object]
-    assert by_name[0].docid == "d4"
+
+    encoders = ("splade-tiny", str(folder), str(index), CaiQueryEncoder("splade-tiny"))
+    expected, *others = (
+        [(hit.docid, hit.score) for hit in LuceneImpactSearcher(str(index), encoder).search("bladder infection", 5)]
+        for encoder in encoders
+    )
+    assert expected[0][0] == "d4" and others == [expected] * 3
+    run_module("pyserini.search.lucene", *search_arguments(index, topics, folder, tmp_path / "run.trec"))
+    assert ranking(tmp_path / "run.trec") == ranking(run_folder / "runs" / "splade-idf.trec")
 
 
 def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:
@@ -125,7 +86,7 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
     for change in ({"range": 2 * config.range}, {"joint": config.joint.replace(range=2 * config.joint.range)}):
         encoder = CaiQueryEncoder(config.replace(**change), query="bow")
         with pytest.raises(
-            CaiError, match=f"{joint} is another joint index than that of the encoder {config.name}, wh"
+            CaiError, match=f"{joint} and the encoder {config.name} weight the words of BM25 differently"
         ):
             LuceneImpactSearcher(joint, encoder)
 
@@ -145,20 +106,8 @@ def test_pyserini_encodes_and_indexes_with_our_encoder(
     index += ["--generator", "DefaultLuceneDocumentGenerator", "--threads", 1, "--impact", "--pretokenized"]
     run_module("pyserini.index.lucene", *index)
     assert "Total 12 documents indexed" in capfd.readouterr().out
-
-
-def test_other_modules_of_pyserini(
-    run_folder: Path, tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    runs = [run_folder / "runs" / "bm25.trec", run_folder / "runs" / "splade-idf.trec"]
-    run_module("pyserini.fusion", "--runs", *runs, "--output", tmp_path / "rrf.trec")
-    assert (tmp_path / "rrf.trec").stat().st_size
-    qrels = [row.split("\t") for row in (tiny / "qrels" / "test.tsv").read_text().splitlines()[1:]]
-    (tmp_path / "qrels.txt").write_text("".join(f"{query} 0 {doc} {grade}\n" for query, doc, grade in qrels))
-    arguments = ["-c", "-m", "ndcg_cut.10", tmp_path / "qrels.txt", run_folder / "runs" / "splade.trec"]
-    run_module("pyserini.eval.trec_eval", *arguments)
-    expected = json.loads((run_folder / "results.json").read_text())["systems"]["splade"]["nDCG@10"]
-    assert f"{expected:.4f}" in capfd.readouterr().out
+    run_module("pyserini.fusion", "--runs", *(run_folder / "runs").glob("splade*.trec"), "--output", tmp_path / "rrf")
+    assert (tmp_path / "rrf").stat().st_size
 
 
 def test_pyserinis_own_encoders_stay_as_they_are(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "short",
     deadline=None,
-    max_examples=40,
+    max_examples=20,
+    stateful_step_count=40,
     derandomize=True,  # what CI finds, everybody finds
     suppress_health_check=[HealthCheck.too_slow],
 )

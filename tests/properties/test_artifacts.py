@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import remove, write_text
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "fcntl.flock", "os.truncate"}
 KINDS = {
@@ -45,7 +46,7 @@ def writer(setting: int, result: str, pause: Callable[[], None] = lambda: None) 
             return {}
         if result:
             place = place / result
-            artifact.remove(place)
+            remove(place)
             place.mkdir()
         else:
             kept = {*artifact.files_of_others(place), *parts(setting)}
@@ -53,7 +54,7 @@ def writer(setting: int, result: str, pause: Callable[[], None] = lambda: None) 
                 stale.unlink()
         for name, text in parts(setting).items():
             if not (place / name).exists() or (place / name).read_text() != text:
-                artifact.write_text(place / name, text)
+                write_text(place / name, text)
             if name == "part0":
                 pause()
         return {}
@@ -207,4 +208,4 @@ class Artifacts(RuleBasedStateMachine):
         assert {path: path.read_text() for path in self.theirs} == self.theirs
 
 
-TestArtifacts = Artifacts.TestCase
+TestArtifacts = pytest.mark.slow(Artifacts.TestCase)  # it forks

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from cai_pyserini.core import jsonl, trec
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, encoder_yaml, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import read_yaml
-from cai_pyserini.impact.shards import json_vectors
+from cai_pyserini.impact.impacts import json_vectors
 from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 
 numbers = count()
@@ -90,7 +92,6 @@ json_lines = st.lists(objects | json_values, max_size=5).map(
 )
 tables = joined("id", "text", "title", ",", "\t", "\n", "\r", '"', "\ufeff", ";", "1", "a b")
 
-
 integers = st.integers(-(2**63), 2**63 - 1)
 types: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.string(): texts,
@@ -118,83 +119,14 @@ def parquet_files(draw: st.DrawFn) -> bytes:
     return file.getvalue()
 
 
-@given(st.binary() | json_lines | damaged(json_lines) | tables)
-def test_any_bytes_as_jsonl(fresh, data: bytes) -> None:
-    path = fresh() / "a.jsonl"
-    path.write_bytes(data)
-    read = result(path, lambda: list(jsonl.read(path)))
-    for _, value in read or ():
-        json.dumps(value, ensure_ascii=False).encode()  # it can be written again
-    result(path, lambda: list(jsonl.read(path, ["text"])))
-
-
-@given(st.sampled_from(["csv", "tsv", "jsonl", "csv.gz", "jsonl.gz"]), tables | damaged(tables) | json_lines)
-def test_any_bytes_as_documents(fresh, suffix: str, data: bytes) -> None:
-    path = fresh() / f"a.{suffix}"
-    path.write_bytes(data)
-    result(path, lambda: list(BeirFolder(path, "any").documents()))
-
-
-@given(parquet_files() | damaged(parquet_files()) | st.binary())
-def test_any_bytes_as_parquet(fresh, data: bytes) -> None:
-    path = fresh() / "a.parquet"
-    path.write_bytes(data)
-    result(path, lambda: (BeirFolder(path, "any").size, list(BeirFolder(path, "any").documents())))
-
-
-lines_of_qrels = joined("q1", "q2", "d1", "d2", "\t", " ", "\n", "0", "1", "1.0", "-1", "query-id", "score", "\ufeff")
-
-
-@given(lines_of_qrels | damaged(lines_of_qrels))
-def test_any_bytes_as_qrels(fresh, data: bytes) -> None:
-    folder = fresh()
-    (folder / "corpus.csv").write_text("id,text\nd1,a\nd2,b\n")
-    (folder / "queries.tsv").write_text("q1\ta\nq2\t \n")
-    (folder / "qrels").mkdir()
-    (folder / "qrels" / "test.tsv").write_bytes(data)
-    for ask in ("qrels", "topics", "check"):
-        read = result(folder, lambda ask=ask: getattr(BeirFolder(folder, "any"), ask)("test"))
-        if read and ask == "qrels":
-            assert {document for judged in read.values() for document in judged} <= {"d1", "d2"}
-            assert all(type(grade) is int for judged in read.values() for grade in judged.values())
-
-
-@given(st.sampled_from(["csv", "tsv", "jsonl"]), tables | json_lines | damaged(json_lines))
-def test_any_bytes_as_topics(fresh, suffix: str, data: bytes) -> None:
-    folder = fresh()
-    (folder / "corpus.csv").write_text("id,text\nd1,a\n")
-    (folder / f"queries.{suffix}").write_bytes(data)
-    topics = result(folder, lambda: BeirFolder(folder, "any").topics("test"))
-    assert topics is None or all(text and "\n" not in text for text in topics.values())
-
-
-runs = joined("q1", "q2", " Q0 ", "d1", " ", "\t", "\n", "1", "2.5", "nan", "-1e5", " run\n", "q1 Q0 d1 1 2.5 run\n")
-
-
-@given(st.binary() | runs | damaged(runs))
-def test_any_bytes_as_a_run(fresh, data: bytes) -> None:
-    path = fresh() / "run.trec"
-    path.write_bytes(data)
-    run = result(path, lambda: trec.read_run(path))
-    assert run is None or (np.isfinite(run["score"]).all() and len(run))
-
-
 tagged = joined(
     *("name: ", "source: ", "checkpoint: ", "passages: ", "fields: ", "columns: ", "bits: ", "joint: ", "expected: "),
     *("!!int ", "!!float ", "!!timestamp ", "!!binary ", "!!set ", "!!omap ", "!!null ", "!!python/name:os.system "),
     *("2020-13-45", "2020-01-01 99:00", "1:99", ".inf", "1e999", "0x", "0b", "0o9", "-", "- ", "? ", "<<: ", "= "),
     *("&a ", "*a", "[", "]", "{", "}", ", ", ": ", "\n", "\n  ", "'", '"', "|", ">", "%YAML 9.9", "---", "#", "\ufeff"),
 )
-
-
-@given(tagged | damaged(tagged))
-def test_any_bytes_as_yaml(fresh, data: bytes) -> None:
-    path = fresh() / "a.yaml"
-    path.write_bytes(data)
-    for read in (read_yaml, load_index_config, load_encoder):
-        result(path, lambda read=read: read(str(path) if read is not read_yaml else path))  # type: ignore[arg-type]
-
-
+lines_of_qrels = joined("q1", "q2", "d1", "d2", "\t", " ", "\n", "0", "1", "1.0", "-1", "query-id", "score", "\ufeff")
+lines_of_runs = joined("q1", " Q0 ", "d1", " ", "\t", "\n", "1", "2.5", "nan", "-1e5", " run\n", "q1 Q0 d1 1 2.5 run\n")
 vector_lines = st.lists(
     st.builds(
         lambda id, vector, separators: json.dumps(
@@ -208,13 +140,61 @@ vector_lines = st.lists(
 ).map(lambda lines: "\n".join([*lines, ""]).encode(errors="surrogatepass"))
 
 
-@given(vector_lines | damaged(vector_lines) | json_lines)
-def test_any_bytes_as_json_vectors(fresh, data: bytes) -> None:
-    path = fresh() / "a.jsonl"
-    path.write_bytes(data)
-    for where, line, id, contents in result(path, lambda: list(read_vectors([path]))) or ():
-        checked = result(path, lambda line=line, where=where: parse_checked(line, where))
-        assert checked is None or (id, contents.split()) == (checked[0], checked[1].split())
+def documents_of(path: Path) -> object:
+    return BeirFolder(path, "any").size, list(BeirFolder(path, "any").documents())
+
+
+def objects_of(path: Path) -> None:
+    for _, value in jsonl.read(path):
+        json.dumps(value, ensure_ascii=False).encode()  # it can be written again
+
+
+def run_of_bytes(path: Path) -> None:
+    run = trec.read_run(path)
+    assert np.isfinite(run["score"]).all() and len(run)
+
+
+def vectors_of(path: Path) -> None:
+    for where, line, id, contents in read_vectors([path]):
+        checked = parse_checked(line, where)
+        assert (id, contents.split()) == (checked[0], checked[1].split())
+
+
+ANY: dict[str, tuple[st.SearchStrategy[bytes], list[Callable[[Path], Any]]]] = {  # by the end of a file's name
+    ".jsonl": (json_lines | tables, [objects_of, lambda path: list(jsonl.read(path, ["text"])), documents_of]),
+    ".vectors.jsonl": (vector_lines | json_lines, [vectors_of]),
+    **dict.fromkeys([".csv", ".tsv", ".csv.gz", ".jsonl.gz"], (tables | json_lines, [documents_of])),
+    ".parquet": (parquet_files(), [documents_of]),
+    ".trec": (lines_of_runs, [run_of_bytes]),
+    ".yaml": (tagged, [read_yaml, lambda path: load_index_config(str(path)), lambda path: load_encoder(str(path))]),
+}
+
+
+@pytest.mark.parametrize("suffix", ANY)
+@given(st.data())
+def test_any_bytes(fresh, suffix: str, data) -> None:
+    strategy, readers = ANY[suffix]
+    path = fresh() / f"a{suffix}"
+    path.write_bytes(data.draw(strategy | damaged(strategy) | st.binary()))
+    for read in readers:
+        result(path, lambda read=read: read(path))
+
+
+@given(lines_of_qrels | damaged(lines_of_qrels), tables | json_lines, st.sampled_from(["csv", "tsv", "jsonl"]))
+def test_any_bytes_as_qrels_or_topics(fresh, qrels: bytes, topics: bytes, suffix: str) -> None:
+    for name, data in (("qrels/test.tsv", qrels), (f"queries.{suffix}", topics)):
+        folder = fresh()
+        (folder / "corpus.csv").write_text("id,text\nd1,a\nd2,b\n")
+        (folder / "queries.tsv").write_text("q1\ta\nq2\t \n")
+        (folder / "qrels").mkdir()
+        (folder / name).write_bytes(data)
+        beir = BeirFolder(folder, "any")
+        result(folder, partial(beir.check, "test"))
+        topics_read = result(folder, partial(beir.topics, "test")) or {}
+        assert all(text and "\n" not in text for text in topics_read.values())
+        judged = list((result(folder, partial(beir.qrels, "test")) or {}).values())
+        assert {document for grades in judged for document in grades} <= {"d1", "d2"}
+        assert all(type(grade) is int for grades in judged for grade in grades.values())
 
 
 documents = st.lists(st.tuples(ids, texts, texts), min_size=1, max_size=6, unique_by=lambda document: document[0])
@@ -241,10 +221,9 @@ def test_documents_come_back_from_every_format(fresh, rows: list[tuple[str, str,
 
 @given(documents)
 def test_documents_come_back_from_tsv(fresh, rows: list[tuple[str, str, str]]) -> None:
-    lines = [(id, text.replace("\r", " ").replace("\n", " ").replace("\t", " ")) for id, text, _ in rows]
-    folder = fresh()
-    for name, header in (("header.tsv", "id\ttext\n"), ("none.tsv", "")):
-        path = folder / name
+    lines = [(id, re.sub(r"[\r\n\t]", " ", text)) for id, text, _ in rows]
+    for header in ("id\ttext\n", ""):
+        path = fresh() / "a.tsv"
         path.write_text(header + "".join(f"{id}\t{text}\n" for id, text in lines), encoding="utf-8", newline="")
         if header or Columns().is_header(lines[0]) is False:
             assert [(v["id"], v["text"]) for _, v in read_records(path, Columns())] == lines

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -36,8 +37,7 @@ def test_hits_as_json(run_folder: Path, capsys: Output) -> None:
     assert sum(hits[0]["terms"].values()) == pytest.approx(hits[0]["score"], abs=1e-3)
 
     main(["bladder", "--run", str(run_folder), "--system", "hybrid-splade-idf", "--format", "json", "--hits", "1"])
-    hit = json.loads(capsys.readouterr().out)
-    assert set(hit["parts"]) == {"bm25", "splade-idf"}
+    assert set(json.loads(capsys.readouterr().out)["parts"]) == {"bm25", "splade-idf"}
 
 
 @pytest.mark.slow
@@ -59,25 +59,15 @@ def test_queries_come_from_a_file_or_the_standard_input(
 
 
 @pytest.mark.slow
-def test_one_types_queries_on_a_terminal(run_folder: Path) -> None:
-    pty = pytest.importorskip("pty")
-    import os
-    import subprocess
-
-    ours, theirs = pty.openpty()
-    arguments = ["--run", str(run_folder), "--system", "bm25", "--hits", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "cai_pyserini.search", *arguments],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        os.write(ours, b"bladder\nxyzzy\n\n")
-        out, err = process.communicate(timeout=120)
+def test_one_types_queries_on_a_terminal(run_folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pytest.importorskip("pty").openpty()
+    os.write(ours, b"bladder\nxyzzy\n\n")
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        main(["--run", str(run_folder), "--system", "bm25", "--hits", "1"])
     os.close(ours)
-    os.close(theirs)
-    assert process.returncode == 0 and "searching with bm25; an empty line ends" in err
+    out, err = capsys.readouterr()
+    assert "searching with bm25; an empty line ends" in err
     assert "d4  Urinary tract infection" in out and out.endswith("> no hits\n\n> ")
 
 
@@ -88,17 +78,15 @@ def test_a_document_cannot_write_to_the_terminal(
     text = "bladder \x1b[31mred\x1b[0m \x1b[1mbold\x1b[0m \x9b2J \u202eright to left"
     record = {"_id": "d\x1b[2J", "title": "one\n  2. 9.9999  d2\r\x1b]0;title\x07", "text": text}
     (tmp_path / "corpus.jsonl").write_text(json.dumps(record))
-    index = tmp_path / "index"
-    make_index(["bm25", "--collection", str(tmp_path / "corpus.jsonl"), "--output", str(index)])
-    search = (sys.executable, "-m", "cai_pyserini.search", "bladder", "--index", index)
-    got = on_terminal(*search)
+    search = ["bladder", "--index", str(tmp_path / "index")]
+    make_index(["bm25", "--collection", str(tmp_path / "corpus.jsonl"), "--output", search[-1]])
+    got = on_terminal(sys.executable, "-m", "cai_pyserini.search", *search)
     assert "\x1b[1mbladder\x1b[0m" in got  # ours
     assert r"\u001b[31mred\u001b[0m \u001b[1mbold\u001b[0m \u009b2J \u202eright to left" in got
     assert re.search(r"^  1\. \d\.\d{4}  d\\u001b\[2J  one 2\. 9\.9999 d2\\u000d\\u001b\]0;title\\u0007$", got, re.M)
     assert not re.search(r"\x1b(?!\[[01]m)|[\x07\x9b\u202e]", got)
-    assert json.loads(on_terminal(*search, "--format", "json"))
     capsys.readouterr()
-    main(["bladder", "--index", str(index), "--format", "json"])
+    main([*search, "--format", "json"])
     assert json.loads(capsys.readouterr().out)["snippet"] == text
 
 

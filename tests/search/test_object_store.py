@@ -11,7 +11,6 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.encode.__main__ import main as encode
-from cai_pyserini.encode.shards import Vectors
 from cai_pyserini.idf.__main__ import main as idf
 from cai_pyserini.impact.__main__ import main as impact
 from cai_pyserini.impact.impacts import write_impacts
@@ -20,6 +19,7 @@ from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.search.__main__ import main as search
 from cai_pyserini.smooth.__main__ import main as smooth
+from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.__main__ import main as words
 from tests.conftest import stored_vectors
 
@@ -34,7 +34,7 @@ def pipeline(collection: Path, root: Path, run: Path) -> None:
     idf([*what, *encoder, "--output", f"{root}/idf"])
     impact(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", *encoder, "--output", f"{root}/impacts"])
     index(["impact", "--input", f"{root}/impacts", *what, "--output", f"{root}/index"])
-    search(["--index", f"{root}/index", *what, "--feedback", f"{root}/vectors", "--output", str(run)])
+    search(["--index", f"{root}/index", *what, "--output", str(run)])
     smooth(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", "--output", str(run.with_suffix(""))])
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from cai_pyserini.engine.engine import Engine
-from cai_pyserini.engine.open import OpenRun
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
 
@@ -21,8 +21,13 @@ SYSTEMS = ["joint-splade-idf", "bm25", "hybrid-splade-idf-minmax"]
 
 
 def engines(folder: Path) -> dict[str, Engine]:
-    run = OpenRun(folder)
-    return {name: run.open(name) for name in SYSTEMS}
+    return open_systems([folder], SYSTEMS)
+
+
+@pytest.fixture(scope="package")
+def opened(run_folder: Path) -> dict[str, Engine]:
+    """Engines that no test closes."""
+    return engines(run_folder)
 
 
 @pytest.fixture(scope="package")
@@ -32,9 +37,9 @@ def client(run_folder: Path) -> Iterator[TestClient]:
 
 
 @contextmanager
-def serve(folder: Path, *systems: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serve(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process for systems of a run folder, and its address."""
-    command = [sys.executable, "-m", "cai_pyserini.serve", str(folder), "--systems", *systems, "--port", "0"]
+    command = [sys.executable, "-m", "cai_pyserini.serve", str(folder), "--port", "0", "--systems", *arguments]
     with (
         subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process,
         ExitStack() as at_end,

@@ -3,22 +3,16 @@
 import html
 import json
 import re
-import signal
-import subprocess
 from collections.abc import Iterator
-from html.parser import HTMLParser
-from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.engine.open import open_index
 from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.search.open import open_index
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
-from tests.serve.conftest import serve
 
 pytestmark = pytest.mark.slow
 
@@ -26,23 +20,8 @@ SCRIPT = "<script>alert('x')</script>"
 ODD = ["a/b", 'q"uote', "it's", "<script>alert(1)</script>", "50%", "a?b#c", "ä-ö", "{{7*7}}", "../../etc/passwd"]
 
 
-class Outline(HTMLParser):
-    """Elements that a page must not have, links, and ids that occur twice."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.labels: set[str] = set()
-        self.ids: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.tags.append(tag)
-        self.links += [value for name in ("href", "src", "action") if (value := values.get(name))]
-        self.labels |= {values["for"] or ""} if "for" in values else set()
-        self.ids += [values["id"] or ""] if "id" in values else []
+def links(page: str) -> list[str]:
+    return [html.unescape(link) for link in re.findall(r'(?:href|src|action)="([^"]*)"', page)]
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +53,12 @@ def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
 
 
 def test_a_page_asks_for_nothing_elsewhere_and_labels_its_fields(client: TestClient) -> None:
-    outline = Outline(client.get("/", params={"q": "cancer", "b": "bm25"}).text)
-    assert not {"script", "img", "iframe", "style"} & set(outline.tags)
-    assert all(link.startswith("/") and not link.startswith("//") for link in outline.links)
-    assert outline.labels == {"q", "a", "b", "hits"} <= set(outline.ids)
-    assert len(outline.ids) == len(set(outline.ids))
+    page = client.get("/", params={"q": "cancer", "b": "bm25"}).text
+    assert not re.search(r"<(script|img|iframe|style)\b", page)
+    assert all(link.startswith("/") and not link.startswith("//") for link in links(page))
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert set(re.findall(r' for="([^"]+)"', page)) == {"q", "a", "b", "hits"} <= set(ids)
+    assert len(ids) == len(set(ids))
     assert "url(" not in client.get("/style.css").text and "@import" not in client.get("/style.css").text
 
 
@@ -88,38 +68,8 @@ def test_nothing_is_unescaped(odd: TestClient) -> None:
     assert page.count(html.escape("<script>alert(1)</script>").replace("&#x27;", "&#39;")) >= 1
 
 
-@pytest.mark.parametrize("id", ODD)
-def test_links_lead_to_documents_with_odd_ids(odd: TestClient, id: str) -> None:
+def test_links_lead_to_documents_with_odd_ids(odd: TestClient) -> None:
     page = odd.get("/", params={"q": "zebra", "hits": len(ODD)}).text
-    links = [html.unescape(link) for link in Outline(page).links if "/doc/" in link]
-    found = [odd.get(link).json() for link in links]
-    assert id in [document.get("docid") for document in found]
+    found = [odd.get(link).json() for link in links(page) if "/doc/" in link]
+    assert sorted(document["docid"] for document in found) == sorted(ODD)
     assert all(document["doc"]["title"].startswith(SCRIPT) for document in found)
-
-
-@pytest.fixture
-def server(run_folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with serve(run_folder, "bm25", "joint-splade-idf") as started:
-        yield started
-
-
-def test_sigterm_finishes_what_has_begun(server: tuple[subprocess.Popen[str], str]) -> None:
-    process, address = server
-    assert address.startswith("http://127.0.0.1:")
-    place = address.removeprefix("http://").rstrip("/")
-    connections = [HTTPConnection(place, timeout=60) for _ in range(9)]
-    for connection in connections:
-        assert ask(connection, "/health")["status"] == "ok"
-    for number, connection in enumerate(connections[:8]):
-        words = "+".join(f"cancer{number}x{word}" for word in range(300))
-        connection.request("GET", f"/v1/joint-splade-idf/search?query={words}")
-    ask(connections[8], "/health")  # when it is answered, the other requests have been read
-    process.send_signal(signal.SIGTERM)
-    for connection in connections[:8]:
-        assert json.load(connection.getresponse())["candidates"]
-    assert process.wait(60) == 0
-
-
-def ask(connection: HTTPConnection, path: str) -> dict:
-    connection.request("GET", path)
-    return json.load(connection.getresponse())

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.engine import Engine
-from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Busy, Service
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
 from tests.serve.conftest import engines
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def service(run_folder: Path) -> Service:
-    return Service(lambda: engines(run_folder))
+def service(opened: dict[str, Engine]) -> Service:
+    return Service(lambda: opened)
 
 
 def run(service: Service, scenario: Callable[[], Awaitable[Any]]) -> Any:
@@ -49,33 +50,30 @@ async def together(service: Service, *requests: Coroutine[Any, Any, Any]) -> lis
 
 def test_waiting_searches_are_batched(service: Service) -> None:
     texts = [f"cancer {word}" for word in ("risk", "salt", "fiber", "insulin", "sleep")]
-    alone = [
-        [(hit.id, hit.score) for hit in service.engines["joint-splade-idf"].search([text], 5)[0]] for text in texts
-    ]
     sizes: list[float] = []
     service.batches = sizes.append
     answers = run(service, lambda: together(service, *(service.search("joint-splade-idf", text, 5) for text in texts)))
-    for found, expected in zip(answers, alone, strict=True):
-        assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == expected
+    for text, found in zip(texts, answers, strict=True):
+        (alone,) = service.engines["joint-splade-idf"].search([text], 5)
+        assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == [(h.id, h.score) for h in alone]
     assert sizes == [5]
 
 
-def test_a_batch_costs_no_more_than_the_longest_query(service: Service) -> None:
+@pytest.mark.parametrize(
+    ("searches", "expected"),
+    [
+        ([("cancer " * (n // 7), 5) for n in (LONGEST_QUERY, 4_000, 4_000, 4_000, 10)], [1, 2, 2]),
+        ([("cancer", hits) for hits in (MOST_HITS, 400, MOST_HITS, 400, 400)], [1, 1, 2, 1]),
+    ],
+)
+def test_a_batch_costs_no_more_than_the_largest_search(
+    service: Service, searches: list[tuple[str, int]], expected: list[int]
+) -> None:
     sizes: list[float] = []
     service.batches = sizes.append
-    texts = ["cancer " * (length // 7) for length in (LONGEST_QUERY, 4_000, 4_000, 4_000, 10)]
-    answers = run(service, lambda: together(service, *(service.search("bm25", text, 5) for text in texts)))
+    answers = run(service, lambda: together(service, *(service.search("bm25", *search) for search in searches)))
     assert [found[0][0].id for found in answers] == ["d3"] * 5
-    assert sizes == [1, 2, 2]
-
-
-def test_a_batch_has_no_more_hits_than_the_largest_search(service: Service) -> None:
-    sizes: list[float] = []
-    service.batches = sizes.append
-    searches = [service.search("bm25", "cancer", hits) for hits in (MOST_HITS, 400, MOST_HITS, 400, 400)]
-    answers = run(service, lambda: together(service, *searches))
-    assert [found[0][0].id for found in answers] == ["d3"] * 5
-    assert sizes == [1, 1, 2, 1]
+    assert sizes == expected
 
 
 @pytest.mark.parametrize("index", ["bm25", "joint-splade-idf"])
@@ -86,8 +84,8 @@ def test_a_request_fails_alone(service: Service, index: str) -> None:
     assert isinstance(failed, CaiError)
 
 
-def test_a_full_queue_and_late_answers(run_folder: Path) -> None:
-    service = Service(lambda: engines(run_folder), limit=3, timeout=0.5)
+def test_a_full_queue_and_late_answers(opened: dict[str, Engine]) -> None:
+    service = Service(lambda: opened, limit=3, timeout=0.5)
     release = threading.Event()
     called: list[Engine] = []
 
@@ -95,7 +93,7 @@ def test_a_full_queue_and_late_answers(run_folder: Path) -> None:
         calls = (lambda engine: release.wait(30), called.append, called.append)  # taken from the queue together
         waiting = [asyncio.create_task(service.call("bm25", call)) for call in calls]
         await asyncio.sleep(0.1)
-        with pytest.raises(Busy):
+        with pytest.raises(HTTPException, match="429"):
             await service.search("bm25", "bladder", 1)
         assert not service.stuck
         late = await asyncio.gather(*waiting, return_exceptions=True)
@@ -110,8 +108,8 @@ def test_a_full_queue_and_late_answers(run_folder: Path) -> None:
     assert called == []  # nobody waited for it any more
 
 
-def test_work_stops_where_nobody_waits_for_it(run_folder: Path) -> None:
-    service = Service(lambda: engines(run_folder), timeout=0.5)
+def test_work_stops_where_nobody_waits_for_it(opened: dict[str, Engine]) -> None:
+    service = Service(lambda: opened, timeout=0.5)
     described: list[int] = []
 
     def describe(engine: Engine) -> Iterator[int]:

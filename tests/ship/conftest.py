@@ -1,6 +1,5 @@
-"""A run with adaptation, an empty cache of Pyserini's, and a stand-in for a model hub."""
+"""An empty cache of Pyserini's, and a stand-in for a model hub."""
 
-import hashlib
 import json
 import threading
 from base64 import b64decode
@@ -10,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
-from cai_pyserini.beir import plan
-from tests.conftest import adapted_experiment
 from tests.plugin.conftest import topics
 
 __all__ = ["topics"]
@@ -27,14 +25,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture(scope="session")
-def adapted_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run with encoders that were adapted in a few steps; not to be changed."""
-    experiment = adapted_experiment(tiny, tmp_path_factory.mktemp("adapted"))
-    plan.run(experiment, ["bm25", "adapted-splade-idf", "adapted-joint-splade-idf", "adapted-dense"])
-    return experiment.output
-
-
 class Hub(BaseHTTPRequestHandler):
     """The routes of a hub that uploads use. `server.files` maps repository and path to contents."""
 
@@ -46,46 +36,24 @@ class Hub(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return self.answer({"error": "Invalid username or password."}, 401)
-        if self.path.endswith("/commit/main"):
-            return self.commit([json.loads(line) for line in body.splitlines()])
-        asked = json.loads(body)
-        if self.path == "/api/repos/create":
+            self.answer({"error": "Invalid username or password."}, 401)
+        elif self.path == "/api/repos/create":
+            asked = json.loads(body)
             self.server.repositories.append(asked)
-            prefix = "datasets/" if asked.get("type") == "dataset" else ""
-            return self.answer({"url": f"{self.server.url}/{prefix}{asked['organization']}/{asked['name']}"})
-        if self.path == "/api/validate-yaml":
-            self.server.cards.append(asked["content"])
-            return self.answer({"errors": [], "warnings": []})
-        if self.path.endswith("/preupload/main"):
-            modes = {file["path"]: self.mode(file["path"]) for file in asked["files"]}
-            files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
-            return self.answer({"files": files})
-        if self.path.endswith(".git/info/lfs/objects/batch"):
-            for item in asked["objects"]:
-                item["actions"] = {"upload": {"href": f"{self.server.url}/storage/{item['oid']}"}}
-            return self.answer({"transfer": "basic", "objects": asked["objects"]})
-        return self.answer({"error": f"no route {self.path}"}, 404)
-
-    def do_PUT(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        assert self.path == f"/storage/{hashlib.sha256(data).hexdigest()}"
-        self.server.stored[self.path.rpartition("/")[2]] = data
-        self.answer({})
-
-    def mode(self, path: str) -> str:
-        return "lfs" if self.server.lfs and path.endswith((".gz", ".safetensors")) else "regular"
-
-    def commit(self, lines: list[dict[str, Any]]) -> None:
-        repository = self.path.removeprefix("/api/").removesuffix("/commit/main")
-        for line in lines:
-            value = line["value"]
-            if line["key"] == "file":
-                self.server.files[repository, value["path"]] = b64decode(value["content"])
-            elif line["key"] == "lfsFile":
-                self.server.files[repository, value["path"]] = self.server.stored[value["oid"]]
-        url = f"{self.server.url}/{repository.removeprefix('models/')}/commit/{'0' * 40}"
-        self.answer({"success": True, "commitOid": "0" * 40, "commitUrl": url})
+            self.answer({"url": f"{self.server.url}/{asked['organization']}/{asked['name']}"})
+        elif self.path == "/api/validate-yaml":
+            self.answer({"errors": [], "warnings": []})
+        elif self.path.endswith("/preupload/main"):  # all files are small enough to be in the commit
+            files = json.loads(body)["files"]
+            modes = [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in files]
+            self.answer({"files": modes})
+        else:
+            repository = self.path.removeprefix("/api/").removesuffix("/commit/main")
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    self.server.files[repository, line["value"]["path"]] = b64decode(line["value"]["content"])
+            url = f"{self.server.url}/{repository.removeprefix('models/')}/commit/{'0' * 40}"
+            self.answer({"success": True, "commitOid": "0" * 40, "commitUrl": url})
 
     def answer(self, data: dict[str, Any], code: int = 200) -> None:
         text = json.dumps(data).encode()
@@ -97,12 +65,19 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub() -> Iterator[Any]:
-    """A server with the API of a hub; large files take the route of LFS if `lfs` is set."""
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A server with the API of a hub, which huggingface_hub uses in this process."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.url = f"http://127.0.0.1:{server.server_port}"
-    server.repositories, server.cards, server.stored, server.files, server.lfs = [], [], {}, {}, True
+    server.repositories, server.files = [], {}
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", template.replace("https://huggingface.co", server.url)
+    )
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
     yield server
     server.shutdown()
     server.server_close()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.ship.archive import pack, unpack
+from cai_pyserini.ship.index import pack
+from cai_pyserini.ship.registry import unpack
 
 Write = Callable[[tarfile.TarFile], None]
 
@@ -30,14 +31,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_round_trip(folder: Path, tmp_path: Path) -> None:
-    size = pack([folder], "name", tmp_path / "x.tar.gz")
+    """Where a later folder replaces a file."""
+    (tmp_path / "over" / "sub").mkdir(parents=True)
+    (tmp_path / "over" / "sub" / "a").write_text("other")
+    size = pack([folder, tmp_path / "over"], "name", tmp_path / "x.tar.gz")
     with gzip.open(tmp_path / "x.tar.gz") as file:
         assert len(file.read()) == size
     found = unpack(tmp_path / "x.tar.gz", "name", size, tmp_path / "out")
     assert found == tmp_path / "out" / "name"
-    expected = contents(folder)
-    del expected["write.lock"]
-    assert contents(found) == expected
+    assert contents(found) == {"b": (folder / "b").read_bytes(), "sub/a": b"other"}
 
 
 def test_equal_files_give_equal_archives(folder: Path, tmp_path: Path) -> None:
@@ -56,28 +58,14 @@ def test_equal_files_give_equal_archives(folder: Path, tmp_path: Path) -> None:
     assert {(m.uid, m.gid, m.uname, m.gname, m.mtime) for m in members} == {(0, 0, "", "", 0)}
 
 
-def test_a_later_folder_replaces_files(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "over" / "sub").mkdir(parents=True)
-    (tmp_path / "over" / "sub" / "a").write_text("other")
-    size = pack([folder, tmp_path / "over"], "name", tmp_path / "x.tar.gz")
-    found = contents(unpack(tmp_path / "x.tar.gz", "name", size, tmp_path / "out"))
-    assert found["sub/a"] == b"other" and found["b"] == (folder / "b").read_bytes()
-
-
-@pytest.mark.parametrize("cut", [0, 5, 1000, 49_000])
-def test_a_truncated_archive_is_refused(cut: int, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [0, 1000, 49_000, None])
+def test_a_truncated_archive_is_refused(cut: int | None, folder: Path, tmp_path: Path) -> None:
+    """And a file that is no archive at all."""
     archive = tmp_path / "x.tar.gz"
     size = pack([folder], "name", archive)
-    archive.write_bytes(archive.read_bytes()[:cut])
+    archive.write_bytes(gzip.compress(b"no tar at all" * 100) if cut is None else archive.read_bytes()[:cut])
     with pytest.raises(CaiError, match=r"x\.tar\.gz cannot be unpacked \(.+\); if it is broken or truncated"):
         unpack(archive, "name", size, tmp_path / "out")
-
-
-@pytest.mark.parametrize("data", [b"no archive at all", gzip.compress(b"no tar at all" * 100)], ids=["text", "no tar"])
-def test_what_is_no_archive_is_refused(data: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x.tar.gz").write_bytes(data)
-    with pytest.raises(CaiError, match="cannot be unpacked"):
-        unpack(tmp_path / "x.tar.gz", "name", 10_000, tmp_path / "out")
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0) -> Write:
@@ -101,17 +89,15 @@ def sparse(tar: tarfile.TarFile) -> None:
 @pytest.mark.parametrize(
     "write, message",
     [
-        (member("/tmp/evil"), "has '/tmp/evil', which is outside its folder name"),
-        (member("../evil"), r"has '\.\./evil', which is outside"),
-        (member("name/../../evil"), "which is outside"),
-        (member("other/file"), "which is outside"),
-        (member("name/link", tarfile.SYMTYPE, "/etc"), "'name/link' is neither a regular file nor a folder"),
-        (member("name/link", tarfile.LNKTYPE, "/etc/passwd"), "neither a regular file"),
-        (member("name", tarfile.SYMTYPE, "."), "neither a regular file"),
-        (member("name/device", tarfile.CHRTYPE), "neither a regular file"),
-        (member("name/pipe", tarfile.FIFOTYPE), "neither a regular file"),
-        (sparse, "'name/large' is neither a regular file"),
-        (member("name/zeros", size=10**8), "uncompresses to more than the 50,000 bytes that its entry says"),
+        (member("/tmp/evil"), "'/tmp/evil' is no regular file or folder in name"),
+        (member("name/../../evil"), "is no regular"),
+        (member("other/file"), "is no regular"),
+        (member("name/link", tarfile.SYMTYPE, "/etc"), "'name/link' is no regular"),
+        (member("name/link", tarfile.LNKTYPE, "/etc/passwd"), "is no regular"),
+        (member("name", tarfile.SYMTYPE, "."), "is no regular"),
+        (member("name/device", tarfile.CHRTYPE), "is no regular"),
+        (sparse, "'name/large' is no regular"),
+        (member("name/zeros", size=10**8), "uncompresses to more than the 50,000 bytes of its entry"),
         (member("name/" + "x" * 10**6), "uncompresses to more than the 50,000 bytes"),
         (member("name"), "has no folder name"),
         (member("name/" + "x" * 300), r"cannot be unpacked \(.*File name too long"),

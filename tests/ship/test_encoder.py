@@ -36,15 +36,8 @@ def test_an_adapted_encoder(
     assert CaiQueryEncoder("moved").encode("bladder infection") == original != {}
     assert CaiDocumentEncoder("moved").encode(["Infection of the bladder"]) == documents
     card = ModelCard.load("moved/README.md")
-    assert card.data.to_dict() == {
-        "license": "apache-2.0",
-        "language": "en",
-        "library_name": "transformers",
-        "pipeline_tag": "feature-extraction",
-        "tags": [
-            *("splade", "sparse", "learned-sparse-retrieval", "information-retrieval", "pyserini", "cai-pyserini")
-        ],
-    }
+    assert (card.data.license, card.data.library_name) == ("apache-2.0", "transformers")
+    assert card.data.tags[0] == "splade" and card.data.base_model is None
     assert "adapted to the collection tiny." in card.text and "\n# tiny-splade\n" in card.text
     results = json.loads((adapted_run / "results.json").read_text())["systems"]
     assert f"\n| adapted-splade-idf | {results['adapted-splade-idf']['nDCG@10']:.4f} | " in card.text
@@ -70,17 +63,12 @@ def test_a_projection_travels_with_its_encoder(tmp_path: Path) -> None:
         f"checkpoint: {minilm.checkpoint}\nkind: dense\nprojection: reversed.safetensors\n"
     )
     found = ship_encoder(str(tmp_path / "mine.yaml"), tmp_path / "dense", "apache-2.0")
+    text = (found / "README.md").read_text()
+    assert "multiplied by a projection" in text and "## Scores" not in text and "adapted" not in text
+    assert "\n\n\n" not in text
     (tmp_path / "reversed.safetensors").unlink()
     plain, projected = (CaiQueryEncoder(str(spec), device="cpu").encode("fever") for spec in ("minilm", found))
     assert projected == pytest.approx(plain[::-1], abs=1e-6)
-
-
-def test_a_packaged_encoder(checkpoint: Path, tmp_path: Path) -> None:
-    found = ship_encoder("splade-tiny", tmp_path / "tiny", "apache-2.0")
-    assert checkpoint_digest(found) == checkpoint_digest(checkpoint)
-    text = (found / "README.md").read_text()
-    assert "Source: a BERT SPLADE of 4.4M parameters" in text and "## Scores" not in text and "adapted" not in text
-    assert "\n\n\n" not in text
 
 
 def test_what_cannot_be_shipped(run_folder: Path, adapted_run: Path, checkpoint: Path, tmp_path: Path) -> None:
@@ -97,5 +85,3 @@ def test_what_cannot_be_shipped(run_folder: Path, adapted_run: Path, checkpoint:
     with pytest.raises(CaiError, match="has 512 positions, too few for max_query_length 513"):
         ship_encoder(str(tmp_path / "long.yaml"), tmp_path / "x", "mit")
     assert not (tmp_path / "x").exists()
-    with pytest.raises(SystemExit, match="2"):
-        main(["encoder", "splade-tiny", "--output", str(tmp_path / "x")])

@@ -14,8 +14,6 @@ from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.trainer.settings import SpladeSettings
 
-Weights = dict[str, torch.Tensor]
-
 
 @pytest.fixture(scope="session")
 def steady(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -78,12 +76,6 @@ def generator(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def weights(folder: Path) -> Weights:
+def weights(folder: Path) -> dict[str, torch.Tensor]:
     """The parameters of a checkpoint."""
     return load_file(folder / "model.safetensors")
-
-
-def flags(settings: SpladeSettings) -> list[str]:
-    """The command line that gives these settings."""
-    values = settings.model_dump(exclude_defaults=True)
-    return [text for name, value in values.items() for text in (f"--{name.replace('_', '-')}", str(value))]

@@ -1,4 +1,4 @@
-"""Training files, and batches of their examples."""
+"""What is trained on: texts of corpora, training files, and batches of their examples."""
 
 import gzip
 import json
@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer.examples import Collator, count, examples, in_epoch
+from cai_pyserini.trainer.texts import texts
 
 
 def test_every_epoch_has_every_line_once_with_its_next_negatives(tmp_path: Path) -> None:
@@ -40,11 +41,38 @@ def test_collator_sorts_by_length_and_says_where_each_text_is(checkpoint: Path) 
     ]
     batch = Collator(tokenizer, 256, 32, 4)(rows)
     chunks = batch["documents"]["chunks"]
-    texts = [t for chunk in chunks for t in tokenizer.batch_decode(chunk["input_ids"], skip_special_tokens=True)]
+    read = [t for chunk in chunks for t in tokenizer.batch_decode(chunk["input_ids"], skip_special_tokens=True)]
     expected = [("fever " * 30).strip(), "two words", "short", "short", ("fever " * 9).strip(), "e"]
-    assert [texts[i] for i in batch["documents"]["positions"]] == expected
+    assert [read[i] for i in batch["documents"]["positions"]] == expected
     assert [tuple(chunk["input_ids"].shape) for chunk in chunks] == [(4, 32), (2, 32)]
     assert int(chunks[1]["attention_mask"].sum()) == 3 + 3
     assert batch["margins"].tolist() == [[1.0], [2.0], [3.0]]
     assert batch["document_ids"][0, 1] == batch["document_ids"][2, 0]
     assert len(batch["document_ids"].unique()) == 5
+
+
+def test_corpora_are_collections_text_files_and_jsonl_files(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three\n\nfour\n")
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+        file.write('{"title": "T", "text": "five six seven"}\n{"title": null, "text": "eight"}\n')
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl.gz")]
+    assert list(texts(files)) == ["one two three", "four", "T five six seven", "eight"]
+    assert list(texts(files, min_words=3)) == ["one two three", "T five six seven"]
+    assert len(list(texts([str(tiny)]))) == 12
+    with pytest.raises(CaiError, match="no text of at least 5 words in"):
+        list(texts(files, min_words=5))
+
+
+@pytest.mark.parametrize(
+    "name, line, message",
+    [
+        ("c.txt", None, r"no file .*/c.txt"),
+        ("d.jsonl", '{"title": "y"}', r"d.jsonl:2: expected an object with text as strings"),
+        ("e.jsonl", '{"title": 7, "text": "x"}', r"e.jsonl:2: title and text must be strings"),
+    ],
+)
+def test_a_broken_corpus_is_named(tmp_path: Path, name: str, line: str | None, message: str) -> None:
+    if line:
+        (tmp_path / name).write_text(f'{{"text": "x"}}\n{line}\n')
+    with pytest.raises(CaiError, match=message):
+        list(texts([str(tmp_path / name)]))

@@ -37,16 +37,18 @@ def test_generated_queries_are_a_collection(tiny: Path, generated: Path) -> None
     qrels = collection.qrels("train")
     stats = artifact.require(generated, "trainer generate").stats
     assert len(collection.topics("train")) == len(qrels) == stats["queries"]
+    assert stats["documents"] == 12
     assert 24 < len(qrels) <= 36  # three per document, without repetitions
     assert all(query.rpartition("-")[0] in judged and set(judged.values()) == {1} for query, judged in qrels.items())
 
 
 @pytest.mark.slow
-def test_generation_can_be_repeated_and_resumed(
+def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
     tiny: Path, generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generate, "KEPT", 5)
-    whole = generate.generate(settings(tiny, generator, tmp_path / "whole"))
+    """An interruption costs one batch."""
+    monkeypatch.setattr(generate, "KEPT", 4)
+    whole = generate.generate(settings(tiny, generator, tmp_path / "whole", documents=10))
     expected = (whole / "queries.jsonl").read_text()
     write, calls = generate.Generator.queries, []
 
@@ -58,18 +60,13 @@ def test_generation_can_be_repeated_and_resumed(
 
     monkeypatch.setattr(generate.Generator, "queries", interrupted)
     with pytest.raises(InterruptedError):
-        generate.generate(settings(tiny, generator, tmp_path / "resumed"))
+        generate.generate(settings(tiny, generator, tmp_path / "resumed", documents=10))
     assert not (tmp_path / "resumed").exists()
-    resumed = generate.generate(settings(tiny, generator, tmp_path / "resumed"))
-    assert calls == [5, 5, 2, 2]  # the third batch again, and no other
+    resumed = generate.generate(settings(tiny, generator, tmp_path / "resumed", documents=10))
+    assert calls == [4, 4, 2, 2]  # the third batch again, and no other
     assert (resumed / "queries.jsonl").read_text() == expected
+    assert len(json_lines(resumed / "corpus.jsonl")) == 10
     assert sorted(path.name for path in tmp_path.iterdir()) == ["resumed", "whole"]
-
-
-@pytest.mark.slow
-def test_a_sample_of_the_documents(tiny: Path, generator: Path, tmp_path: Path) -> None:
-    few = generate.generate(settings(tiny, generator, tmp_path / "few", documents=4, per_document=1))
-    assert len(json_lines(few / "corpus.jsonl")) == len(json_lines(few / "queries.jsonl")) == 4
 
 
 def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
@@ -78,13 +75,14 @@ def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: 
 
 
 @pytest.mark.slow
-def test_documents_are_expanded_with_generated_queries(tiny: Path, tmp_path: Path) -> None:
+def test_documents_are_expanded_with_generated_queries(tiny: Path, run_folder: Path, tmp_path: Path) -> None:
     """A document is found by a word that only its generated query has."""
     folder = tmp_path / "generated"
     (folder / "qrels").mkdir(parents=True)
     (folder / "queries.jsonl").write_text('{"_id": "g", "text": "heart attack"}\n')
     shutil.copy(tiny / "corpus.jsonl", folder)
     (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\ng\td6\t1\n")
+    shutil.copytree(run_folder, tmp_path / "run")
     systems = ("bm25", "doct5query", "hybrid-doct5query-exact")
     beir([str(tiny), "--systems", *systems, "--generated", str(folder), "--output", str(tmp_path / "run")])
 

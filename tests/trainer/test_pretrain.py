@@ -11,10 +11,8 @@ from transformers import AutoTokenizer
 
 from cai_pyserini.collection.hpo import Hpo
 from cai_pyserini.core.artifact import require
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.trainer import pretrain, training
 from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.settings import PretrainSettings
@@ -41,10 +39,9 @@ def test_sequences_are_packed_without_loss(corpus: Path, checkpoint: Path) -> No
 def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint: Path) -> None:
     """Also of one sequence alone: at batch size 1, masks were the same in every epoch."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    settings = build(PretrainSettings, {"corpus": ["x"], "base": "x", "output": "x"}, "")
     rows = list(islice(pretrain.packed(tokenizer, [str(corpus)], 0, 128), 32))
-    data = training.Epochs(rows, partial(pretrain.drawn, settings.seed))
-    collate = pretrain.collator(tokenizer, settings)
+    data = training.Epochs(rows, partial(pretrain.drawn, 42))
+    collate = pretrain.MaskingCollator(tokenizer, mlm_probability=0.15)
     whole = collate([data[i] for i in range(32)])
     text = sum(id not in tokenizer.all_special_ids for row in rows for id in row["input_ids"])
     assert 0.13 < (whole["labels"] != -100).sum() / text < 0.17
@@ -53,34 +50,27 @@ def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint
     for epoch in range(1, 4):
         data.on_epoch_begin(None, SimpleNamespace(epoch=float(epoch)), None)
         assert not collate([data[7]])["labels"].equal(alone["labels"])
-    same = training.Epochs([rows[0], rows[0]], partial(pretrain.drawn, settings.seed))
+    same = training.Epochs([rows[0], rows[0]], partial(pretrain.drawn, 42))
     assert not collate([same[0]])["labels"].equal(collate([same[1]])["labels"])
 
 
 @pytest.mark.slow
-def test_the_held_out_loss_falls(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = "--max-length 32 --batch-size 16 --max-steps 16 --learning-rate 1e-3 --held-out 0.05"
+def test_the_held_out_loss_falls_with_the_learning_rate_of_the_settings(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = "--max-length 32 --batch-size 16 --max-steps 16 --learning-rate 1e-3 --held-out 0.05 --log-steps 1"
     flags += f" --device cpu --corpus {corpus} --base splade-tiny --output {tmp_path / 'model'}"
     main(["pretrain", *flags.split()])
     stats = require(tmp_path / "model", "trainer pretrain").stats
     before, after = stats["held_out_loss_before"], stats["held_out_loss_after"]
     assert after < 0.9 * before
     assert stats["held_out"] == round(0.05 * (stats["examples"] + stats["held_out"]))
+    log = json.loads((tmp_path / "model" / "log.json").read_text())
+    rates = [entry["learning_rate"] for entry in log if "learning_rate" in entry]
+    assert len(rates) == 16 and max(rates) == pytest.approx(1e-3)
+    assert rates[-1] == pytest.approx(1e-3 / 15)  # falls to 0 after the last step, not before
     out = capsys.readouterr().out
     assert out == f"{tmp_path / 'model'}: 16 steps, held-out loss {before:.3f} -> {after:.3f}\n"
-
-
-@pytest.mark.slow
-def test_steps_are_measured_and_counted(corpus: Path, tmp_path: Path) -> None:
-    values = {"corpus": [str(corpus)], "base": "splade-tiny", "output": tmp_path / "model", "max_length": 32}
-    settings = build(PretrainSettings, values | {"batch_size": 4, "device": "cpu", "epochs": 2.0}, "")
-    sample = [json.loads(line)["text"] for line in corpus.open()][:50]
-    steps, seconds = pretrain.measure(settings, sample, 50)
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(load_encoder("splade-tiny")))
-    sequences = sum(len(ids) for ids in tokenizer(sample)["input_ids"]) // 32
-    assert steps == pytest.approx(2 * 0.98 * sequences / 4, abs=3)
-    assert 0.001 < seconds < 10
-    assert pretrain.measure(settings.replace(max_steps=7), sample, 50)[0] == 7
 
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:

@@ -1,42 +1,69 @@
-"""Settings of the steps: limits, files, and what is recorded."""
+"""Commands of the trainer and their settings: what is refused, and what is recorded."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cai_pyserini.core import terminal
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import Settings, build
-from cai_pyserini.trainer.settings import (
-    GenerateSettings,
-    PretrainSettings,
-    SpladeSettings,
-    load_step,
-    recorded,
-    write_encoder,
-)
+from cai_pyserini.core.settings import build
+from cai_pyserini.idf.__main__ import main as idf
+from cai_pyserini.trainer.__main__ import main
+from cai_pyserini.trainer.settings import SpladeSettings, load_step, recorded, write_encoder
 
 PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 
 
+def test_wrong_settings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"run.yaml: loss margin-mse needs negatives: set negatives to 1 or more"):
+        build(SpladeSettings, PAIRS | {"negatives": 0}, "run.yaml")
+    with pytest.raises(CaiError, match=r"no file none\.jsonl"):
+        main(["splade", "--data", "none.jsonl", "--base", "splade-tiny", "--output", str(tmp_path / "model")])
+
+
 @pytest.mark.parametrize(
-    "kind, values, message",
+    "command, flags",
     [
-        (SpladeSettings, {"batch_size": 0}, "batch_size: 0 should be greater than or equal to 1"),
-        (SpladeSettings, {"learning_rate": 0}, "learning_rate: 0 should be greater than 0"),
-        (SpladeSettings, {"lambda_q": -1.0}, "lambda_q: -1.0 should be greater"),
-        (SpladeSettings, {"loss": "mse"}, "loss: 'mse' should be 'margin-mse' or 'in-batch'"),
-        (SpladeSettings, {"lambda": 1}, "unknown key lambda; known keys: accumulate, base, batch_size"),
-        (SpladeSettings, {"negatives": 0}, "loss margin-mse needs negatives"),
-        (PretrainSettings, {"corpus": ["x"], "mask": 1.0}, "mask: 1.0 should be less than 1"),
-        (GenerateSettings, {"top_p": 1.5}, "top_p: 1.5 should be less than or equal to 1"),
+        ("splade", ["--data=nowhere", "--base=splade-tiny", "--max-document-length=1024"]),
+        ("dense", ["--data=nowhere", "--base=minilm", "--max-document-length=1024"]),
+        ("pretrain", ["--corpus=nowhere", "--base=splade-tiny", "--max-length=1024"]),
+        ("generate", ["--collection=hpo", "--generator=splade-tiny", "--max-document-length=1024"]),
     ],
 )
-def test_limits(kind: type[Settings], values: dict[str, Any], message: str) -> None:
-    with pytest.raises(CaiError) as caught:
-        build(kind, PAIRS | values, "run.yaml")
-    assert message in str(caught.value) and "run.yaml" in str(caught.value)
+def test_more_tokens_than_positions_are_refused_first(command: str, flags: list[str], tmp_path: Path) -> None:
+    """Which was a RuntimeError when the first long document was read."""
+    with pytest.raises(CaiError, match=r"has 512 positions, too few for --max-(document-)?length 1024: set it to 512"):
+        main([command, *flags, f"--output={tmp_path / 'out'}"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "run, arguments",
+    [
+        (idf, "--collection hpo --encoder splade-tiny"),
+        (main, "vocabulary --corpus hpo --base splade-tiny"),
+        (main, "generate --collection hpo --generator x"),
+        (main, "mine --collection hpo --runs x"),
+        (main, "msmarco --collection hpo --hard-negatives x --scores y"),
+        (main, "score --data x --cross-encoder y"),
+    ],
+)
+def test_torchrun_is_refused_where_every_process_would_write_the_same(
+    run: Callable[[list[str]], None],
+    arguments: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit) as ended:
+        terminal.run(lambda: run([*arguments.split(), "--output", str(tmp_path / "x")]), torchrun=run is main)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: this command runs in one process: start it without torchrun")
 
 
 def test_a_step_gets_the_usual_values_then_those_of_its_file_then_the_fixed_ones(tmp_path: Path) -> None:
@@ -55,25 +82,20 @@ def test_a_step_gets_the_usual_values_then_those_of_its_file_then_the_fixed_ones
 def test_a_recipe_has_what_the_result_depends_on() -> None:
     settings = build(SpladeSettings, PAIRS | {"seed": 5}, "")
     unrecorded = {"output": "y", "device": "cpu", "log_steps": 3, "save_seconds": 9.0, "config": "z.yaml"}
-    assert recorded(settings.replace(**unrecorded), "data", "base") == recorded(settings, "data", "base")
+    assert recorded(settings.replace(**unrecorded), "base") == recorded(settings, "base")
     assert recorded(settings)["seed"] == 5
-    assert "data" in recorded(settings) and "data" not in recorded(settings, "data")
 
 
-def test_a_checkpoint_is_an_encoder_with_its_folders_name(tmp_path: Path) -> None:
-    base = load_encoder("splade-tiny").replace(query="bow", idf_power=0.5, range=3.0)
+@pytest.mark.parametrize(
+    "base, changes",
+    [("splade-tiny", {"query": "bow", "idf_power": 0.5, "range": 3.0}), ("minilm", {"projection": "p.safetensors"})],
+)
+def test_a_checkpoint_is_an_encoder_with_its_folders_name(base: str, changes: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    folder.mkdir()
-    write_encoder(base, folder, folder / "idf")
-    (folder / "idf").mkdir()
+    (folder / "idf").mkdir(parents=True)
+    before = load_encoder(base).replace(**changes)
+    write_encoder(before, folder, folder / "idf")
     encoder = load_encoder(str(folder))
-    assert (encoder.name, encoder.query, encoder.idf_power, encoder.range) == ("mine", "bow", 0.5, None)
     assert Path(encoder.checkpoint).samefile(folder) and Path(encoder.idf or "").samefile(folder / "idf")
-
-
-def test_a_trained_checkpoint_has_no_projection(tmp_path: Path) -> None:
-    base = load_encoder("minilm").replace(projection="p.safetensors")
-    write_encoder(base, tmp_path)
-    assert load_encoder(str(tmp_path)) == load_encoder("minilm").replace(
-        name=tmp_path.name, checkpoint=str(tmp_path), source=None
-    )
+    own = {"name": "mine", "checkpoint": encoder.checkpoint, "idf": encoder.idf, "source": None}
+    assert encoder == before.replace(**own, range=None, projection=None)

@@ -1,10 +1,11 @@
-"""What all trainings share: how many steps they take, and what stops them."""
+"""What all trainings share: how long they are, what they show, when they save, and what stops them."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,10 +17,8 @@ from cai_pyserini.gpl.__main__ import main as gpl
 from cai_pyserini.gpl.gpl import TRAINING
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.__main__ import main
+from cai_pyserini.trainer.pairs import train
 from cai_pyserini.trainer.settings import DenseSettings, PairSettings, SpladeSettings
-from cai_pyserini.trainer.splade import SpladeTraining
-from tests.conftest import Command
-from tests.trainer.conftest import weights
 
 MakeSettings = Callable[..., SpladeSettings]
 PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
@@ -39,7 +38,7 @@ def test_the_defaults_train_as_long_and_warm_up_as_long_as_the_paper(
 ) -> None:
     settings = build(kind, PAIRS | values | {"device": "cpu"}, "")
     assert training.total_steps(settings, MSMARCO) == steps
-    assert training.arguments(settings, tmp_path).get_warmup_steps(steps) == 1000
+    assert training.training_arguments(settings, tmp_path).get_warmup_steps(steps) == 1000
 
 
 def test_steps_of_several_processes_and_of_accumulated_batches() -> None:
@@ -51,92 +50,87 @@ def test_steps_of_several_processes_and_of_accumulated_batches() -> None:
 
 
 @pytest.mark.slow
-def test_steps_and_duration_are_printed_before_the_first(
-    splade_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_training_of_one_step_trains_and_shows_its_loss_on_stderr(
+    terminal: bool,
+    splade_settings: MakeSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """24 lines with two negatives each: an epoch is 6 steps of four. What is measured changes no weight."""
-    plain, measured = (
-        splade_settings(tmp_path / name, max_steps=0, epochs=2.5, dropout=0.1) for name in ("plain", "measured")
-    )
-    SpladeTraining(plain).run()
-    assert capsys.readouterr().err.startswith("splade: 24 examples, 15 steps\n")
-    monkeypatch.setattr(training, "WORTH_MEASURING", 15)
-    SpladeTraining(measured).run()
-    first, *_ = capsys.readouterr().err.splitlines()
-    assert first.startswith("splade: 24 examples, 15 steps, about ") and first.endswith(" seconds")
-    log = [json.loads((tmp_path / name / "log.json").read_text()) for name in ("plain", "measured")]
-    assert log[0] == log[1] and log[0][-1]["step"] == 15
-    one, other = weights(plain.output), weights(measured.output)
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    train(splade_settings(tmp_path / "model", max_steps=0, epochs=0.1, log_steps=1))
+    out, err = capsys.readouterr()
+    (log,) = json.loads((tmp_path / "model" / "log.json").read_text())
+    assert log["learning_rate"] == 1e-4  # a warm-up would begin at 0
+    lines = err.replace("\r", "\n").splitlines()
+    assert "splade: 24 examples, 1 steps" in lines and not out
+    assert (f"step 1/1, loss {log['loss']:.4g}" in lines) is not terminal
+    assert any("1/1 [" in line and f"loss={log['loss']:.3g}" in line for line in lines) is terminal
 
 
-@pytest.mark.slow
-def test_a_short_training_reaches_its_learning_rate(tmp_path: Path) -> None:
-    """40 steps with the default warm-up, which was 1,000 steps."""
-    (tmp_path / "corpus.txt").write_text("the treatment of a bladder infection with antibiotics\n" * 20)
-    values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "output": str(tmp_path / "model")}
-    values |= {"max_steps": 40, "batch_size": 2, "max_length": 16, "log_steps": 1, "device": "cpu"}
-    (tmp_path / "run.yaml").write_text(json.dumps(values))
-    main(["pretrain", "--config", str(tmp_path / "run.yaml")])
-    log = json.loads((tmp_path / "model" / "log.json").read_text())
-    rates = [entry["learning_rate"] for entry in log if "learning_rate" in entry]
-    assert len(rates) == 40 and max(rates) == pytest.approx(5e-5)
-    assert rates[-1] == pytest.approx(5e-5 / 38)  # falls to 0 after the last step, not before
-
-
-@pytest.mark.slow
-def test_a_training_of_one_step_trains(splade_settings: MakeSettings, tmp_path: Path) -> None:
-    """A warm-up would have only its first step, with a learning rate of 0."""
-    SpladeTraining(splade_settings(tmp_path / "model", max_steps=1, log_steps=1)).run()
-    log = json.loads((tmp_path / "model" / "log.json").read_text())
-    assert [entry["learning_rate"] for entry in log] == [1e-4]
+@pytest.mark.parametrize("cost, saved", [(1, [5, 10, 15, 20]), (10, [5, 25])])
+def test_checkpoints_are_spaced_by_what_they_cost(
+    cost: float, saved: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every two minutes, unless that were more than 2% of the time: one that takes 10 seconds, every 500."""
+    now, found = 100.0, []
+    monkeypatch.setattr(training.time, "monotonic", lambda: now)
+    callback = training.TimedCheckpoints(120)
+    arguments: Any = SimpleNamespace(device="cpu"), None
+    callback.on_train_begin(*arguments, None)
+    for number in range(1, 26 if cost > 1 else 21):
+        now += 25
+        control = SimpleNamespace(should_save=False)
+        callback.on_step_end(*arguments, control)
+        if control.should_save:
+            found.append(number)
+            now += cost
+            callback.on_save(*arguments, control)
+    assert found == saved
 
 
 @pytest.mark.slow
 def test_a_training_that_diverges_is_stopped(splade_settings: MakeSettings, tmp_path: Path) -> None:
     settings = splade_settings(tmp_path / "model", learning_rate=1e30, loss="in-batch", warmup=0.0)
     with pytest.raises(CaiError, match=r"loss is nan at step 3: training has diverged. Lower --learning-rate"):
-        SpladeTraining(settings).run()
+        train(settings)
     assert not (tmp_path / "model" / "manifest.json").exists()
-
-
-def test_one_document_alone_in_a_batch_is_refused(splade_settings: MakeSettings, tmp_path: Path) -> None:
-    """Its cross-entropy is 0 whatever the model says."""
-    (tmp_path / "one.jsonl").write_text('{"query": "a", "positive": "b"}\n')
-    settings = splade_settings(tmp_path / "model", data=tmp_path / "one.jsonl", loss="in-batch", negatives=0)
-    with pytest.raises(CaiError, match="--loss in-batch: a batch has one document alone"):
-        SpladeTraining(settings).run()
 
 
 def test_an_interrupted_training_is_not_continued_with_fewer_processes(
     splade_settings: MakeSettings, tmp_path: Path
 ) -> None:
-    arguments = training.arguments(splade_settings(tmp_path / "model"), tmp_path / "model" / "training")
-    (tmp_path / "model").mkdir()
+    work = tmp_path / "model" / "training"
+    arguments = training.training_arguments(splade_settings(tmp_path / "model"), work)
+    work.parent.mkdir()
     training.start(arguments, {"stage": "x"})
     training.start(arguments, {"stage": "x"})
-    started = tmp_path / "model" / "training" / "recipe.txt"
+    started = work / "recipe.txt"
     started.write_text(started.read_text().replace(" 1", " 8"))
     with pytest.raises(CaiError, match="model was begun with 8 processes, not 1: continue with as many, or delete it"):
         training.start(arguments, {"stage": "x"})
     training.start(arguments, {"stage": "y"})  # which begins anew
 
 
-@pytest.mark.parametrize("run", [main, adapt, gpl])
+@pytest.mark.parametrize(
+    "run, call",
+    [
+        (main, "splade --data TRIPLES"),
+        (main, "dense --data TRIPLES"),
+        (main, "pretrain --corpus hpo"),
+        (adapt, "--collection hpo"),
+        (gpl, "--collection hpo --generator x --cross-encoder y"),
+    ],
+)
 def test_several_gpus_in_one_process_are_refused(
-    run: Callable[[list[str]], None], triples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """transformers would train with DataParallel, with batches several times as large as --batch-size."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
-    calls = {
-        main: [["splade", "--data", str(triples)], ["dense", "--data", str(triples)], ["pretrain", "--corpus", "hpo"]],
-        adapt: [["--collection", "hpo"]],
-        gpl: [["--collection", "hpo", "--generator", "x", "--cross-encoder", "y"]],
-    }
-    for call in calls[run]:
-        with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one, CUDA_VIS"):
-            run([*call, *output])
+    with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one, CUDA_VIS"):
+        run([*call.replace("TRIPLES", str(triples)).split(), *output])
     assert not list(tmp_path.iterdir())
 
 
@@ -149,54 +143,3 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     training.require_one_gpu("cpu")
     with pytest.raises(CaiError, match="3 processes on 2 GPUs: start one for each, with torchrun --nproc-per-node 2"):
         training.require_one_gpu("auto")
-
-
-@pytest.mark.parametrize(
-    "module, arguments",
-    [
-        ("adapt", "--collection hpo --base splade-tiny"),
-        ("gpl", "--collection hpo --base splade-tiny --generator x --cross-encoder y"),
-        ("idf", "--collection hpo --encoder splade-tiny"),
-        ("trainer", "vocabulary --corpus hpo --base splade-tiny"),
-        ("trainer", "generate --collection hpo --generator x"),
-        ("trainer", "mine --collection hpo --runs x"),
-        ("trainer", "msmarco --collection hpo --hard-negatives x --scores y"),
-        ("trainer", "score --data x --cross-encoder y"),
-    ],
-)
-def test_torchrun_is_refused_where_every_process_would_write_the_same(
-    module: str, arguments: str, command: Command, tmp_path: Path
-) -> None:
-    done = command(f"cai_pyserini.{module}", *arguments.split(), "--output", tmp_path / "x", WORLD_SIZE="2", RANK="1")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: this command runs in one process: start it without torchrun")
-
-
-@pytest.mark.slow
-def test_pretraining_in_two_processes_or_batches_is_as_in_one(tmp_path: Path) -> None:
-    """The same masks, so the same losses: neither multiplied by the processes, nor by the accumulated batches."""
-    lines = (
-        f"the {i}th treatment of a bladder infection, with {i % 7} antibiotics, lasted {i % 5} days" for i in range(99)
-    )
-    (tmp_path / "corpus.txt").write_text("\n".join(lines))
-    values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "max_steps": 3, "max_length": 16}
-    values |= {"log_steps": 1, "device": "cpu", "dropout": 0.0, "precision": "float32", "learning_rate": 0.0001}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    losses = []
-    for name, more in (
-        ("one", {"batch_size": 8}),
-        ("batches", {"batch_size": 4, "accumulate": 2}),
-        ("processes", {"batch_size": 4}),
-    ):
-        (tmp_path / f"{name}.yaml").write_text(json.dumps(values | more | {"output": str(tmp_path / name)}))
-        call = ["pretrain", "--config", str(tmp_path / f"{name}.yaml")]
-        if name == "processes":
-            done = subprocess.run([*torchrun, "-m", "cai_pyserini.trainer", *call], capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr[-3000:]
-        else:
-            main(call)
-        log = json.loads((tmp_path / name / "log.json").read_text())
-        losses.append([entry["loss"] for entry in log if "loss" in entry])
-    assert losses[1] == pytest.approx(losses[0], rel=0.02)  # batches of 4 have unequal numbers of masks
-    assert losses[2] == pytest.approx(losses[0], rel=0.02)

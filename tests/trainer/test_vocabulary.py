@@ -1,4 +1,4 @@
-"""Vocabulary expansion: Algorithm 1 done literally, its criteria, and the checkpoint it gives."""
+"""Vocabulary expansion: word pieces against the tokenizers library, Algorithm 1 done literally, and the checkpoint."""
 
 import json
 from collections import Counter
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, trainers
+from tokenizers import models, pre_tokenizers, trainers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from cai_pyserini.collection.hpo import Hpo
@@ -17,9 +17,12 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.trainer import vocabulary, wordpiece
+from cai_pyserini.trainer import wordpiece
 from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.settings import VocabularySettings
+from cai_pyserini.trainer.vocabulary import Step, expand
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 @pytest.fixture(scope="module")
@@ -39,69 +42,98 @@ def base(backend: Backend) -> dict[str, int]:
     return {token: i for i, (token, id) in enumerate(t for t in tokens if t[1] < 2000 or len(t[0].strip("#")) == 1)}
 
 
-def settings(**changes: object) -> VocabularySettings:
-    values = {"corpus": ["x"], "base": "x", "output": "x", "increment": 100}
-    return build(VocabularySettings, values | changes, "")
+def with_vocabulary(backend: Backend, vocabulary: dict[str, int]) -> Backend:
+    """A tokenizer that splits text as `backend` does, with another vocabulary."""
+    other = Backend(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    other.normalizer, other.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+    return other
 
 
-def expand(
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [2, 7])  # 4 batches, the last of a single text; and one, by this process
+def test_several_processes_count_the_same(backend: Backend, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["Naïve T-cells,", "naive", "fever and pain", "pain", "e", "f", "g"]
+    monkeypatch.setattr(wordpiece, "BATCH", batch)
+    counts = {"naive": 2, "t": 1, "-": 1, "cells": 1, ",": 1, "fever": 1, "and": 1, "pain": 2, "e": 1, "f": 1, "g": 1}
+    assert wordpiece.count_words(iter(texts), backend) == counts
+
+
+def test_training_ends_when_every_word_is_one_piece() -> None:
+    # aab: 3, ab: 2. Pairs: a ##a 3, ##a ##b 3, a ##b 2; ties go to the pair with the earlier pieces: ##a ##b.
+    assert wordpiece.train(Counter({"aab": 3, "ab": 2}), 99) == ["##a", "##b", "a", "b", "##ab", "aab", "ab"]
+    assert wordpiece.train(Counter({"aab": 3, "ab": 2}), 5) == ["##a", "##b", "a", "b", "##ab"]
+
+
+def test_frequencies_are_those_of_the_tokenizer(backend: Backend, texts: list[str]) -> None:
+    base, unknown = wordpiece.vocabulary_of(backend, "base")
+    counts = wordpiece.count_words(texts[:300], backend)
+    words = sorted(counts)
+    found = wordpiece.frequencies(words, np.array([counts[word] for word in words]), base, unknown)
+    expected = Counter(id for text in texts[:300] for id in backend.encode(text, add_special_tokens=False).ids)
+    assert {id: n for id, n in enumerate(found.tolist()) if n} == expected
+
+
+def test_tokens_are_split_as_the_tokenizer_does_and_continuations_into_continuations(backend: Backend) -> None:
+    base, unknown = wordpiece.vocabulary_of(backend, "base")
+    words = ["methylation", "fever", "immunoglobulins", "xqzw"]
+    expected = [backend.encode(word, add_special_tokens=False).ids for word in words]
+    assert wordpiece.split(words, base, unknown) == expected
+    small = {"[UNK]": 9, "##thy": 0, "##lation": 1, "thy": 2, "lation": 3, "##t": 5}
+    assert wordpiece.split(["##thylation", "thylation", "##x"], small, "[UNK]") == [[0, 1], [2, 1], [9]]
+
+
+def test_another_kind_of_tokenizer_is_refused() -> None:
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(CaiError, match="some/folder: its tokenizer is BPE; only WordPiece"):
+        wordpiece.vocabulary_of(backend, "some/folder")
+
+
+def steps_of(
     texts: list[str], backend: Backend, base: dict[str, int], **changes: object
-) -> tuple[list[str], list[vocabulary.Step]]:
-    return vocabulary.expand(wordpiece.count_words(texts, backend), base, 5, "[UNK]", settings(**changes))
-
-
-def literal_step(texts: list[str], backend: Backend, size: int, expected: int, base: dict[str, int]) -> list[str]:
-    """A step as the paper writes it: train a tokenizer on the corpus, tokenize the corpus with it, count, sort."""
+) -> tuple[list[str], list[Step]]:
+    values = {"corpus": ["x"], "base": "x", "output": "x", "increment": 100} | changes
     counts = wordpiece.count_words(texts, backend)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    continuing = [piece for piece in wordpiece.characters(counts) if piece.startswith("##") and len(piece) == 3]
-    domain = Backend(models.WordPiece(unk_token="[UNK]"))
-    domain.normalizer, domain.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
-    domain.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=special + continuing, show_progress=False)
-    )
+    return expand(counts, base, len(SPECIAL), "[UNK]", build(VocabularySettings, values, ""))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1, 3])
+def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, base: dict[str, int], step: int) -> None:
+    """A step as the paper writes it: train a tokenizer on the corpus, tokenize the corpus with it, count, sort."""
+    added, steps = steps_of(texts, backend, base, max_steps=step)
+    continuing = sorted({f"##{c}" for word in wordpiece.count_words(texts, backend) for c in word[1:]})
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=len(base) + 100 * step, special_tokens=SPECIAL + continuing, show_progress=False
+    )  # is told the order of characters, which it would leave to chance
+    domain = with_vocabulary(backend, {"[UNK]": 0})
+    domain.train_from_iterator(texts, trainer)
     found = Counter(token for text in texts for token in domain.encode(text).tokens)
     order = domain.get_vocab()
-    new = [t for t in found if t not in base and t not in special and any(c.isalpha() for c in t)]
-    return sorted(new, key=lambda t: (-found[t], order[t]))[:expected]
-
-
-@pytest.mark.slow
-def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
-    for step in (1, 3):
-        added, steps = expand(texts, backend, base, max_steps=step)
-        assert len(steps) == step + 1
-        assert added == literal_step(texts, backend, len(base) + 100 * step, 100 * step, base)
-
-
-@pytest.mark.slow
-def test_entropy_and_tokens_of_the_steps(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
-    added, steps = expand(texts, backend, base, max_steps=2)
-    grown = Backend(models.WordPiece({t: i for i, t in enumerate([*base, *added])}, unk_token="[UNK]"))
-    grown.normalizer, grown.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+    new = [t for t in found if t not in base and t not in SPECIAL and any(c.isalpha() for c in t)]
+    assert added == sorted(new, key=lambda t: (-found[t], order[t]))[: 100 * step]
+    assert len(steps) == step + 1
+    grown = with_vocabulary(backend, {t: i for i, t in enumerate([*base, *added])})
     counts = np.array(list(Counter(id for text in texts for id in grown.encode(text).ids).values()))
     assert steps[-1].tokens == counts.sum()
     assert steps[-1].entropy == pytest.approx(float((counts * np.log(counts / counts.sum())).sum()))
-    assert steps[0].entropy < steps[1].entropy < steps[2].entropy < 0
-
-
-def test_it_ends_when_the_corpus_is_exhausted(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
-    added, steps = expand(texts[:20], backend, base)
-    assert 0 < steps[-1].added - steps[-2].added < 100
-    assert len(added) == len(set(added)) == steps[-1].added == steps[-1].vocabulary - len(base)
-    assert not [token for token in added if not any(c.isalpha() for c in token)]
 
 
 @pytest.mark.slow
-def test_entropy_criteria_stop_earlier(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
+def test_it_ends_when_the_corpus_is_exhausted_or_earlier_by_its_entropy(
+    texts: list[str], backend: Backend, base: dict[str, int]
+) -> None:
     texts = texts[:800]
-    _, every = expand(texts, backend, base)
+    added, every = steps_of(texts, backend, base)
+    assert 0 < every[-1].added - every[-2].added < 100
+    assert len(added) == len(set(added)) == every[-1].added == every[-1].vocabulary - len(base)
+    assert not [token for token in added if not any(c.isalpha() for c in token)]
     gains = [b.entropy - a.entropy for a, b in pairwise(every)]
     for stop, epsilon, limits in (
         ("relative", 0.01, [0.01 * abs(step.entropy) for step in every]),
         ("first", 0.1, [0.1 * gains[0]] * len(gains)),
     ):
-        _, steps = expand(texts, backend, base, stop=stop, epsilon=epsilon)
+        _, steps = steps_of(texts, backend, base, stop=stop, epsilon=epsilon)
         expected = next(i for i, (gain, limit) in enumerate(zip(gains, limits, strict=False)) if gain < limit) + 1
         assert steps == every[: expected + 1]
         assert len(steps) < len(every)
@@ -111,18 +143,29 @@ def test_entropy_criteria_stop_earlier(texts: list[str], backend: Backend, base:
 def expanded(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocabulary")
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
-    for name in ("once", "twice"):
-        corpus = [str(folder / "corpus.txt")]
-        vocabulary.expand_checkpoint(
-            settings(corpus=corpus, base="splade-tiny", increment=500, max_steps=2, output=folder / name)
-        )
+    run(folder / "corpus.txt", folder / "once")
     return folder / "once"
 
 
-@pytest.mark.slow
-def test_the_same_corpus_gives_the_same_checkpoint(expanded: Path) -> None:
+def run(corpus: Path, output: Path) -> None:
+    flags = ["--corpus", str(corpus), "--base", "splade-tiny", "--increment", "500", "--max-steps", "2"]
+    main(["vocabulary", *flags, "--output", str(output)])
+
+
+def test_the_same_corpus_gives_the_same_checkpoint(expanded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    again = expanded.parent / "again"
+    run(expanded.parent / "corpus.txt", again)
     for name in ("tokenizer.json", "model.safetensors"):
-        assert (expanded / name).read_bytes() == (expanded.parent / "twice" / name).read_bytes()
+        assert (expanded / name).read_bytes() == (again / name).read_bytes()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["step", "vocabulary", "added", "tokens", "entropy,", "nats"]
+    assert [line.split()[:3] for line in lines[2:5]] == [
+        ["0", "30,522", "0"], ["1", "31,022", "500"], ["2", "31,522", "1,000"]
+    ]  # fmt: skip
+    added = json.loads((again / "report.json").read_text())["added"]
+    assert lines[6:] == [
+        f"the most frequent of 1,000 new tokens: {' '.join(added[:40])}", f"{again}/report.json, entropy.png"
+    ]  # fmt: skip
 
 
 def test_new_words_are_tokens_of_the_vocabulary(expanded: Path, checkpoint: Path) -> None:
@@ -132,51 +175,28 @@ def test_new_words_are_tokens_of_the_vocabulary(expanded: Path, checkpoint: Path
     word = next(token for token in added if not token.startswith("##"))
     assert len(old.tokenize(word)) > 1
     assert new.tokenize(f"{word}, {word.upper()}s") == [word, ",", word, "##s"]  # as from the start, not cut out first
-    from_start = Backend(models.WordPiece(new.get_vocab(), unk_token="[UNK]"))
-    from_start.normalizer = old.backend_tokenizer.normalizer
-    from_start.pre_tokenizer = old.backend_tokenizer.pre_tokenizer
+    from_start = with_vocabulary(old.backend_tokenizer, new.get_vocab())
     for text in islice((document.contents for document in Hpo().documents()), 2000, 2100):
         assert new.tokenize(text) == from_start.encode(text).tokens
+    assert Path(load_encoder(str(expanded)).checkpoint).samefile(expanded)
+    assert Splade(expanded, "cpu", "float32").encode(["hypoplasia of the thumb"], 256).nnz
 
 
 def test_new_embeddings_are_means_and_old_ones_stay(expanded: Path, checkpoint: Path) -> None:
     old, new = (AutoModelForMaskedLM.from_pretrained(folder) for folder in (checkpoint, expanded))
-    base, _ = wordpiece.vocabulary_of(AutoTokenizer.from_pretrained(checkpoint).backend_tokenizer, "base")
+    base, unknown = wordpiece.vocabulary_of(AutoTokenizer.from_pretrained(checkpoint).backend_tokenizer, "base")
     added = json.loads((expanded / "report.json").read_text())["added"]
     before, after = (model.get_input_embeddings().weight.detach() for model in (old, new))
     head = new.get_output_embeddings()
     assert head.weight is new.get_input_embeddings().weight
     assert len(after) == len(head.bias) == new.config.vocab_size == len(before) + len(added)
     assert torch.equal(after[: len(before)], before)
-    for row, token in enumerate(added, len(before)):
-        pieces = wordpiece.pieces_of(token, base)
-        assert pieces
+    for row, pieces in enumerate(wordpiece.split(added, base, unknown), len(before)):
         torch.testing.assert_close(after[row], before[pieces].mean(0))
         torch.testing.assert_close(head.bias[row], old.get_output_embeddings().bias[pieces].mean())
 
 
-def test_the_result_is_an_encoder(expanded: Path) -> None:
-    splade = Splade(expanded, "cpu", "float32")
-    assert Path(load_encoder(str(expanded)).checkpoint).samefile(expanded)
-    assert splade.encode(["hypoplasia of the thumb"], 256).nnz
-    assert (expanded / "entropy.png").stat().st_size > 1000
-
-
-def test_the_command_shows_the_steps(expanded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    corpus = expanded.parent / "corpus.txt"
-    flags = ["--corpus", str(corpus), "--base", "splade-tiny", "--increment", "500", "--max-steps", "2"]
-    main(["vocabulary", *flags, "--output", str(expanded)])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["step", "vocabulary", "added", "tokens", "entropy,", "nats"]
-    assert [line.split()[:3] for line in lines[2:5]] == [
-        ["0", "30,522", "0"], ["1", "31,022", "500"], ["2", "31,522", "1,000"]
-    ]  # fmt: skip
-    added = json.loads((expanded / "report.json").read_text())["added"]
-    assert lines[6] == f"the most frequent of 1,000 new tokens: {' '.join(added[:40])}"
-
-
 def test_a_corpus_without_new_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("the heart of the matter\n")
-    corpus = [str(tmp_path / "corpus.txt")]
     with pytest.raises(CaiError, match="nothing to add: the vocabulary of splade-tiny has all words of"):
-        vocabulary.expand_checkpoint(settings(corpus=corpus, base="splade-tiny", output=tmp_path / "model"))
+        run(tmp_path / "corpus.txt", tmp_path / "model")

@@ -1,0 +1,102 @@
+"""Execute an experiment, and collect its results from the run folder."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cai_pyserini.adapt.settings import AdaptSettings
+from cai_pyserini.beir.plan import plan, require
+from cai_pyserini.beir.report import write
+from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
+from cai_pyserini.beir.systems import ADAPTED, System, with_parts
+from cai_pyserini.core import artifact, steps
+from cai_pyserini.core.lock import locked
+from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
+from cai_pyserini.evaluate.significance import compare, compare_pairs
+
+NEEDS: dict[str, set[str]] = {  # the models needed at query time
+    "without a model": set(),
+    "with SPLADE": {"splade"},
+    "with any model": {"splade", "dense", "cross-encoder"},
+}
+OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_judgments")
+
+
+def execute(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> Results:
+    """Run the steps that are not up to date, write results.json and report.md, and return the results."""
+    require(run, systems, adaptation)
+    planned = plan(run, systems, adaptation)
+    artifact.require_writable(run.folder, marker=run.lock.name)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with locked(run.lock, run.folder, {}):
+        results = gather(run, systems, steps.run(planned))
+        write(results, run)
+    return results
+
+
+def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float]) -> Results:
+    """Collect the results of all steps from the run folder."""
+    experiment, config, qrels = run.experiment, run.experiment.collection, run.qrels
+    check = artifact.require(run.checked, "beir")
+    values: dict[str, PerQuery] = {}
+    if qrels:
+        values = {system.name: json.loads(run.evaluation(system).read_text(encoding="utf-8")) for system in systems}
+    rows: dict[str, dict[str, float]] = {}
+    for system in systems if "queries" in check.stats else []:
+        rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
+        rows[system.name]["queries"] = check.stats["queries"]
+        ranking = artifact.require(run.run(system), "search", "fusion fuse", "fusion rerank")
+        rows[system.name]["ms_per_query"] = ranking.stats["ms_per_query"]
+    main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
+    pairs = {
+        name: (main_measure[plain], measured)
+        for name, measured in main_measure.items()
+        if name.startswith(ADAPTED) and (plain := name.removeprefix(ADAPTED)) in main_measure
+    }
+    baseline = main_measure.pop(BASELINE, None)
+    comparisons = compare(baseline, main_measure) if baseline and main_measure else {}
+
+    needed = with_parts(systems)
+    indexes = {s.index: artifact.require(run.index(s), "index") for s in needed if run.index(s).is_dir()}
+    splade = [system for system in needed if system.kind == "splade"]
+    adaptation = artifact.read_manifest(run.adapted) if any(system.adapted for system in needed) else None
+    weights = artifact.read_manifest(run.weights) if any(map(experiment.balances, needed)) else None
+    raw = None
+    if splade:
+        first = min(splade, key=lambda system: system.adapted)
+        raw = run.vectors_of(replace(first, smooth=False))
+    vectors = artifact.require(raw, "encode") if raw else None
+    return Results(
+        collection=config.name,
+        encoder=experiment.encoder.name,
+        split=config.split,
+        systems=rows,
+        comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
+        timings_s=timings,
+        index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
+        searches={name: next(s.name for s in needed if s.parts == () and s.index == name) for name in indexes},
+        best=_best(systems, rows) if qrels else {},
+        alpha={
+            system.index: artifact.require(run.impacts(system), "impact").stats["alpha"]
+            for system in splade
+            if system.joint
+        },
+        gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
+        decision=[line for manifest in (weights, adaptation) if manifest for line in manifest.stats["decision"]],
+        nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
+        counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
+        settings=experiment.record(),
+        precision=vectors.stats["encoder"]["precision"] if vectors else None,
+        quantization_loss={s.index: artifact.require(run.impacts(s), "impact").stats["loss"] for s in splade},
+        versions=check.versions,
+        published=[score.model_dump() for score in config.published],
+    )
+
+
+def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[str, str]:
+    """The best system of those that need no more than each of NEEDS at query time."""
+    found = {}
+    for label, models in NEEDS.items():
+        if names := [system.name for system in systems if system.models <= models]:
+            found[label] = max(names, key=lambda name: rows[name][MEASURES[0]])
+    return found

@@ -1,0 +1,223 @@
+"""A run folder: where its files are, what its run has found, and its parts, each opened when it is first needed.
+
+`beir` writes it; analyses, the search service, shipping and export read it.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.systems import ADAPTED, System
+from cai_pyserini.collection.check import Reading
+from cai_pyserini.collection.contract import Collection, Qrels
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder, Role
+from cai_pyserini.encode.queries import Queries
+from cai_pyserini.evaluate.measures import MEASURES
+from cai_pyserini.impact.impacts import Impacts, impacts_of_index
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.words.analyzer import word_queries
+
+BASELINE = "bm25"
+COUNTS = ("documents", "passages", "queries", "judgments")
+BEIR = "`python -m cai_pyserini.beir`"
+
+
+@dataclass
+class Results:
+    """The results of an experiment, as in results.json; `systems` maps a name to means over queries.
+
+    Without qrels, there are no measures among these means; without queries, there are no systems.
+    """
+
+    collection: str
+    encoder: str
+    split: str
+    systems: dict[str, dict[str, float]]
+    comparisons: dict[str, dict[str, float | None]]  # against the baseline: difference and p
+    timings_s: dict[str, float]  # stage -> seconds
+    index_bytes: dict[str, int]
+    searches: dict[str, str]  # index -> a system that searches it
+    nonzeros_per_document: float | None  # of SPLADE's raw vectors
+    best: dict[str, str]  # what is needed at query time -> the best system
+    alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
+    gains: dict[str, dict[str, float | None]]  # adapted system -> difference to the same before adaptation, and p
+    decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
+    counts: dict[str, int | float]
+    settings: dict[str, Any]  # see Experiment.record
+    precision: str | None  # of the encoding
+    quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
+    versions: dict[str, str]
+    published: list[dict[str, Any]]
+
+    @property
+    def scored(self) -> bool:
+        return any(MEASURES[0] in row for row in self.systems.values())
+
+
+class RunFolder:
+    """A run folder; `experiment` is what is run in it, by default that of its finished run."""
+
+    def __init__(self, folder: Path, experiment: Experiment | None = None):
+        self.folder = folder
+        self._given = experiment
+        self._encoders: dict[str, Encoder] = {}
+        self.checked = folder / "collection.json"  # the counts of the checked collection
+        self.results_file = folder / "results.json"
+        self.report = folder / "report.md"
+        self.lock = folder / ".lock"
+        self.adapted = folder / "adapted"  # the adapted SPLADE encoder
+        self.adapted_dense = self.adapted / "dense"  # and dense encoder
+        self.weights = folder / "weights.json"  # of BM25 + SPLADE + dense
+        self.words = folder / "words"  # of the documents, for joint indexes
+        self.vectors = folder / "vectors"  # all raw ones
+
+    # What a run has found
+
+    @property
+    def is_finished(self) -> bool:
+        return self.results_file.is_file()
+
+    @cached_property
+    def results(self) -> Results:
+        """The results of the run. Raises CaiError for a folder without a finished run, or one of another version."""
+        if not self.is_finished:
+            raise CaiError(f"{self.folder} has no finished run: make one with {BEIR}")
+        try:
+            return TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
+        except ValueError:
+            raise CaiError(f"{self.results_file} is broken or of another version: run {BEIR} again") from None
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """Raises CaiError as `results` does."""
+        if self._given:
+            return self._given
+        try:
+            return Experiment.model_validate(self.results.settings)
+        except ValidationError:
+            raise CaiError(f"{self.results_file} does not have the settings of the run: run {BEIR} again") from None
+
+    # Where files are
+
+    def idf(self, system: System) -> Path:
+        """The IDF of the tokens of a system's encoder."""
+        return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
+
+    def expansion(self, system: System) -> Path:
+        """Words near the documents, for smooth joint indexes; adapted ones have those by the adapted dense encoder."""
+        return self.folder / f"{ADAPTED * system.adapted}expansion"
+
+    def vectors_of(self, system: System, role: Role = "documents") -> Path:
+        """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder
+        depend on the IDF."""
+        split = self.experiment.collection.split
+        name = f"documents{'-smooth' * system.smooth}" if role == "documents" else f"queries-{split}"
+        prefix = f"{system.index}-" if system.kind == "dense" else ADAPTED * system.adapted
+        return self.vectors / f"{prefix}{name}"
+
+    def impacts(self, system: System) -> Path:
+        return self.folder / "impacts" / system.index
+
+    def index(self, system: System) -> Path:
+        return self.folder / "indexes" / system.index
+
+    def run(self, system: System) -> Path:
+        return self.folder / "runs" / f"{system.name}.trec"
+
+    def rescored(self, hybrid: System, part: System) -> Path:
+        """The run of a part of an exact hybrid, with scores for the documents of all parts."""
+        others = "-".join(other.name for other in hybrid.parts if other != part)
+        return self.folder / "runs" / "rescored" / f"{part.name}-with-{others}.trec"
+
+    def evaluation(self, system: System) -> Path:
+        return self.folder / "evaluations" / f"{system.name}.json"
+
+    # What is in them
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The collection. Raises CaiError where it has changed since the run that is read."""
+        collection = open_collection(self.experiment.collection)
+        if self._given:
+            return collection
+        if (checked := artifact.read_manifest(self.checked)) is None:
+            raise CaiError(f"{self.folder} was run by another version of cai_pyserini: run {BEIR} again")
+        parts = checked.recipe["inputs"]["parts"]
+        if any(collection.fingerprint(part) != digest for part, digest in parts.items()):
+            source = self.experiment.collection.source
+            raise CaiError(f"{self.folder} was not run on {source} as it is now: run {BEIR} again")
+        if "left_out_judgments" not in checked.stats:
+            collection.set_missing(self.experiment.collection.split, frozenset())
+        return collection
+
+    @cached_property
+    def topics(self) -> dict[str, str]:
+        return self.collection.topics(self.experiment.collection.split)
+
+    @property
+    def has_queries(self) -> bool:
+        return self.collection.has_queries(self.experiment.collection.split)
+
+    @property
+    def has_qrels(self) -> bool:
+        return self.collection.has_qrels(self.experiment.collection.split)
+
+    @cached_property
+    def qrels(self) -> Qrels | None:
+        return self.collection.qrels(self.experiment.collection.split) if self.has_qrels else None
+
+    def encoder(self, system: System) -> Encoder:
+        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError for an
+        adapted one that has not been made."""
+        is_dense, experiment = system.kind == "dense", self.experiment
+        name = system.index if is_dense else f"{ADAPTED * system.adapted}splade"
+        if name not in self._encoders:
+            config = experiment.encoder
+            if system.adapted:
+                config = load_encoder(str(self.adapted_dense if is_dense else self.adapted))
+            elif is_dense and experiment.dense:
+                config = experiment.dense
+            if is_dense:
+                config = config.replace(idf=str(self.idf(system)) if system.idf else None)
+            self._encoders[name] = Encoder(config, experiment.device, experiment.precision)
+        return self._encoders[name]
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """How SPLADE reads documents; None if it reads all of them, in windows."""
+        config = self.experiment.encoder
+        if config.overlap is not None:
+            return None
+        checkpoint = checkpoint_folder(config)
+        return Reading(
+            Tokenizer(checkpoint).lengths,
+            config.max_document_length,
+            checkpoint_digest(checkpoint, tokenizer_only=True),
+        )
+
+    def queries(self, system: System) -> Queries:
+        """The queries in the form that a system's index takes."""
+        if system.searches_text:
+            return Queries(self.topics)
+        words = word_queries(load_encoder(str(self.index(system)))) if system.joint else None
+        if system.bow:
+            return Queries(self.topics, self.encoder(system), "bow", words=words)
+        return Queries(self.topics, self.encoder(system), "splade", self.vectors_of(system, "queries"), words)
+
+    def documents(self, system: System) -> Vectors:
+        return Vectors(self.vectors_of(system))
+
+    def impacts_of(self, system: System) -> Impacts:
+        """The impacts of a system's index, made again from the vectors, words and expansion behind it."""
+        return impacts_of_index(self.index(system), self.vectors_of(system), self.words, self.expansion(system))

@@ -1,0 +1,87 @@
+"""Files that are whole or absent: each is written under a name of its own, and renamed."""
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cai_pyserini.core.lock import HOST
+from cai_pyserini.core.store import StorePath
+
+PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of what a process has not completed
+MANIFEST = "manifest.json"  # of a folder
+
+
+def own_suffix() -> str:
+    """The end of the name of a file or folder that is not complete."""
+    return f".{HOST}-{os.getpid()}-{secrets.token_hex(4)}.partial"
+
+
+def remove_leftovers(folder: Path, name: str) -> None:
+    """Delete what killed processes of this machine have left of files and folders whose names match."""
+    own = re.compile(rf"{name}(\.{re.escape(HOST)}-(\d+)-[0-9a-f]{{8}}\.partial)+")
+    for path in [*folder.iterdir()]:
+        if (found := own.fullmatch(path.name)) and not _is_running(int(found[2])):
+            remove(path)
+
+
+def _is_running(process: int) -> bool:
+    with suppress(PermissionError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder, if it exists."""
+    if path.is_dir():
+        (path / MANIFEST).unlink(missing_ok=True)  # first, so that a half-deleted folder is not used
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path of one's own, which replaces `path` on success and is deleted on failure."""
+    if isinstance(path, StorePath):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (partial := Path(folder) / path.name)
+            path.upload(partial)
+        return
+    partial = path.with_name(path.name + own_suffix())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield partial
+        sync(partial)
+        partial.replace(path)
+        sync(path.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file atomically."""
+    with atomic_write(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def sync(*paths: Path) -> None:
+    """Have the disk hold the contents of files, and the names in folders, so that they survive a power cut."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

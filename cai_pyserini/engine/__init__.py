@@ -1,1 +1,0 @@
-"""Systems that answer queries one at a time: hits with their texts, and why they are hits."""

@@ -1,0 +1,54 @@
+"""Devices and precisions by name. This module and `checkpoint` import torch, which takes seconds, only when called."""
+
+from typing import TYPE_CHECKING, Literal
+
+from cai_pyserini.core.errors import CaiError
+
+if TYPE_CHECKING:
+    import torch
+
+Precision = Literal["auto", "float32", "bfloat16", "int8"]
+
+
+def resolve_device(device: str) -> "torch.device":
+    """The device that a name refers to; `auto` is a GPU if there is one. Raises CaiError for one that is not there."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        resolved = torch.device(device)
+    except RuntimeError:
+        resolved = torch.device("meta")
+    if resolved.type not in ("cpu", "cuda"):
+        raise CaiError(f"no device {device!r}; known are auto, cpu, cuda, cuda:1, …")
+    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
+        raise CaiError(f"no device {device!r}: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs")
+    return resolved
+
+
+def resolve_precision(precision: Precision, device: "torch.device") -> Precision:
+    """The precision that `auto` stands for on this device: bfloat16 where the hardware gains from it.
+
+    Raises CaiError for int8 where it cannot run.
+    """
+    import torch
+
+    if precision == "int8" and not (device.type == "cpu" and _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")):
+        raise CaiError(
+            "precision int8 needs a CPU with VNNI instructions (AVX-512 VNNI, AVX-VNNI or AMX): choose --device cpu on "
+            "such a machine, or another --precision"
+        )
+    if precision != "auto":
+        return precision
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    return "bfloat16" if _cpu_has("avx512_bf16", "amx_bf16") else "float32"
+
+
+def _cpu_has(*instructions: str) -> bool:
+    """Whether this processor has any of these instruction sets, of those that torch uses."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name) for name in instructions)

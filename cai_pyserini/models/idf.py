@@ -1,0 +1,74 @@
+"""The IDF of a collection under an encoder's own tokenizer (Iida & Okazaki 2022, section 3.2.2).
+
+    idf_t = ln(N / N_t), and 1 where N_t = 0
+
+N is the number of documents and N_t the number of those that contain token t, in their untruncated contents, special
+tokens excluded. A token that the collection does not contain keeps the weight that SPLADE gave it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import batched
+from pathlib import Path
+
+import numpy as np
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Idf:
+    """Document frequencies: `frequencies[t]` of `documents` documents contain token t."""
+
+    documents: int
+    frequencies: np.ndarray  # int64 (vocabulary,)
+    vocabulary: str  # Tokenizer.vocabulary
+
+    def weights(self, power: float = 1.0) -> np.ndarray:
+        """idf ** power, float64 (vocabulary,): 1 is the paper's, 0.5 its authors' default, 0 none."""
+        at_least_one = np.maximum(self.frequencies, 1)
+        return np.where(self.frequencies > 0, np.log(self.documents / at_least_one), 1.0) ** power
+
+    @classmethod
+    def of(cls, contents: Iterable[str], tokenizer: Tokenizer) -> "Idf":
+        """Count documents, streamed."""
+        frequencies = np.zeros(len(tokenizer), np.int64)
+        documents = 0
+        for texts in batched(contents, 1024):
+            documents += len(texts)
+            for tokens in tokenizer.encode(texts, max_length=None, special=False):
+                frequencies[np.unique(np.array(tokens, np.int64))] += 1
+        return cls(documents, frequencies, tokenizer.vocabulary)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Idf":
+        """Read what the idf stage wrote."""
+        manifest = artifact.require(folder, "idf")
+        with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            idf = cls(int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"]))
+        artifact.require_count(folder, idf.documents, manifest.stats["documents"])
+        return idf
+
+
+def idf_digest(folder: Path | None) -> str | None:
+    """The digest of a folder of the idf stage, if there is one."""
+    return artifact.require(folder, "idf").digest if folder else None
+
+
+def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
+    """idf ** power, float64 (vocabulary,), from a folder of the idf stage, for vectors or tokens of this `vocabulary`
+    (Tokenizer.vocabulary). Raises CaiError if it has the IDF of another."""
+    idf = Idf.load(folder)
+    if idf.vocabulary != vocabulary:
+        raise CaiError(f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder")
+    return idf.weights(power)
+
+
+def idf_weights(config: EncoderConfig, vocabulary: str) -> np.ndarray | None:
+    """An encoder's IDF weights for documents (vocabulary,); None for plain SPLADE (no idf, or idf_power 0)."""
+    if config.idf_folder is None or config.idf_power == 0:
+        return None
+    return load_weights(config.idf_folder, config.idf_power, vocabulary)

@@ -1,0 +1,1 @@
+"""Retrieval: one open index and encoded queries -> hits, or a TREC run."""

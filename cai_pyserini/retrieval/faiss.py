@@ -1,0 +1,52 @@
+"""Search dense indexes with Faiss, exactly."""
+
+from collections.abc import Iterator, Sequence
+from itertools import batched
+from pathlib import Path
+
+import faiss
+import numpy as np
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.trec import Hits
+from cai_pyserini.encode.queries import Query
+
+BATCH = 512  # queries at a time
+
+
+class FaissSearcher:
+    """An open index of dense vectors, in a file that is mapped into memory: the system can drop and share it."""
+
+    query_scale = 1
+
+    def __init__(self, index: Path):
+        self._index = faiss.read_index(str(index / "index"), faiss.IO_FLAG_MMAP_IFC)
+        self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
+        for found in (self._index.ntotal, len(self._ids)):
+            artifact.require_count(index, found, artifact.require(index, "index").stats["documents"])
+
+    def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
+        """Yield the best documents for many queries, vectors (width,), by query id, in the order of the ids."""
+        others = faiss.omp_get_max_threads()  # of everything in this process, PyTorch too
+        found: dict[str, list[np.ndarray]] = {}  # rows and scores
+        for batch in batched(queries.items(), BATCH):  # in their order: the last bits of a score depend on its batch
+            vectors = np.array([vector for _, vector in batch], np.float32)
+            faiss.omp_set_num_threads(threads)
+            scores, rows = self._index.search(vectors, min(hits, len(self._ids)))
+            faiss.omp_set_num_threads(others)
+            found |= {id: best for (id, _), *best in zip(batch, rows, scores, strict=True)}
+        for ids in batched(sorted(found), BATCH):
+            best = {id: [values.tolist() for values in found[id]] for id in ids}
+            yield {id: [(self._ids[row], score) for row, score in zip(*best[id], strict=True)] for id in ids}
+
+    def scores(self, query: np.ndarray, ids: Sequence[str]) -> dict[str, float]:
+        """The products of a query and these documents; those that the index does not have are left out."""
+        wanted = set(ids)
+        rows = {id: row for row, id in enumerate(self._ids) if id in wanted}
+        return {id: float(self._index.reconstruct(row) @ query) for id, row in rows.items()}
+
+    def document(self, id: str) -> None:
+        """None: a Faiss index stores no documents."""
+
+    def close(self) -> None:
+        """Nothing to close: the file is unmapped with the object."""

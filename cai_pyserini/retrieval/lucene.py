@@ -1,0 +1,254 @@
+"""Read and search Lucene indexes.
+
+Queries, similarities and the order of hits are Anserini's, with one difference: the ids of hits come from doc values,
+by which equal scores are ordered anyway, instead of stored fields, which would be read and kept whole for every hit.
+Impact scores are divided by the scales of documents and queries, so that they are the scores of the paper's equations,
+up to quantization; BM25's are rounded as Anserini rounds them.
+"""
+
+import json
+import re
+from binascii import a2b_base64
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, batched, groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cai_pyserini.core import jvm
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import Hits
+from cai_pyserini.encode.queries import Query, TwoStep, pruned
+from cai_pyserini.index.json_vectors import DELIMITER
+from cai_pyserini.index.shards import Index, folders, open_reader, require_index
+from cai_pyserini.index.writer import delimited_analyzer, raw_json
+from cai_pyserini.retrieval import batch
+from cai_pyserini.retrieval.batch import MAPPER, QUERY, SEARCHER, STRING, Batch
+
+FIELD = "contents"
+HITS = 1 << 16  # the most hits of a batch
+CHARACTERS = 1 << 23  # the most characters of queries given to Java at a time, which holds several copies
+TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
+HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
+_READING = jvm.using_java("reading an index")
+
+
+class Stored(NamedTuple):
+    """A document as an index stores it."""
+
+    id: str
+    title: str
+    contents: str  # what is searched, with the title
+
+    @property
+    def raw(self) -> str:
+        """Its stored form."""
+        return raw_json(self.id, self.title, self.contents)
+
+
+class LuceneIndex:
+    """An open index of text or impacts, or all shards of one: the terms of documents, and their texts.
+
+    Threads can share it, or have several open: calls into Java go one at a time, see core.jvm.
+    """
+
+    @_READING
+    def __init__(self, index: Index):
+        self.manifest = require_index(index)
+        java = jvm.java_class
+        self._utils = java("io.anserini.index.IndexReaderUtils")
+        self._term = java("org.apache.lucene.index.Term")
+        self._bytes = java("org.apache.lucene.util.BytesRef")
+        self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
+        self._reader = open_reader(index)
+        self.documents: int = self._reader.getDocCount(FIELD)
+
+    @_READING
+    def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
+        """Document id -> term -> impact, or frequency in an index of text, for the terms that the document has.
+
+        Documents that the index does not have are left out.
+        """
+        numbers = ((self._utils.convertDocidToLuceneDocid(self._reader, id), id) for id in set(documents))
+        places = sorted((number, id) for number, id in numbers if number >= 0)
+        found: dict[str, dict[str, int]] = {id: {} for _, id in places}
+        for term in terms:
+            postings: Any = self._postings(self._reader, FIELD, self._bytes(term.encode()))
+            for number, id in places if postings else ():
+                at = postings.docID()
+                if (postings.advance(number) if at < number else at) == number:
+                    found[id][term] = postings.freq()
+        return found
+
+    @_READING
+    def document(self, id: str) -> Stored | None:
+        """A document; None if the index does not have it, or stores no documents."""
+        raw = self._utils.documentRaw(self._reader, id)
+        if raw is None:
+            return None
+        fields = json.loads(raw)
+        return Stored(id, fields.get("title", ""), fields["contents"])
+
+    @_READING
+    def distinct_terms(self) -> np.ndarray:
+        """The number of distinct terms of every document of an index of text, (documents,)."""
+        vectors = self._reader.termVectors()
+        found = (vectors.get(document, FIELD) for document in range(self._reader.maxDoc()))
+        return np.array([terms.size() if terms else 0 for terms in found])
+
+    @_READING
+    def document_frequency(self, term: str) -> int:
+        return self._reader.docFreq(self._term(FIELD, term))
+
+    @_READING
+    def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
+        return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
+
+    @jvm.using_java("closing an index")
+    def close(self) -> None:
+        self._reader.close()
+
+
+class LuceneSearcher(LuceneIndex):
+    """An open index that is searched with queries: text for BM25, {term: impact} for impacts.
+
+    `k1` and `b` are parameters of BM25, and have no effect on impacts. With `two_step`, impacts are searched in two
+    steps; scores are exact, but a document that the first step ranks too low is missing. If the first step finds fewer
+    documents than asked for, all terms are searched for. Only the queries of one `search_many` are searched in
+    parallel.
+    """
+
+    @jvm.using_java("searching")
+    def __init__(self, index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None):
+        super().__init__(index)
+        java = jvm.java_class
+        self._name, *_ = folders(index)
+        self._two_step = two_step
+        self._impacts = self.manifest.stats["kind"] != "bm25"
+        self.query_scale: int = self.manifest.stats.get("query_scale", 1)
+        self.document_scale: float = self.manifest.stats.get("document_scale", 1)
+        self._most = max(1, self._reader.maxDoc())  # hits
+        self._searcher = java(SEARCHER)(self._reader)
+        by, kind = java("org.apache.lucene.search.SortField"), java("org.apache.lucene.search.SortField$Type")
+        self._order = java("org.apache.lucene.search.Sort")(by.FIELD_SCORE, by("id", kind.STRING_VAL))  # as Anserini's
+        self._json = java(MAPPER)()
+        if self._impacts:
+            self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+            builder = "org.apache.lucene.util.QueryBuilder"
+            make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
+            build = batch.bound(make, 0, java(builder)(delimited_analyzer("delimitedBoost")), FIELD)
+        else:
+            self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
+            builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
+            self._queries = java(builder)()
+            self._analyzer = java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
+            make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
+            build = batch.bound(make, 0, self._queries, FIELD, self._analyzer)
+        self._whole = Batch(batch.whole_search(self._searcher, build, self._order), self._json)
+        if two_step:
+            self._two_steps = Batch(batch.two_step_search(self._searcher, build, self._order), self._json)
+
+    def search(self, query: Query, hits: int) -> Hits:
+        (found,) = self._search([query], hits, 1)
+        return found
+
+    def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
+        """Yield the best documents for many queries by query id, batch by batch, in the order of the ids."""
+        for ids in batched(sorted(queries), max(1, HITS // hits)):
+            yield dict(zip(ids, self._search([queries[id] for id in ids], hits, threads), strict=True))
+
+    def scores(self, query: str, ids: Sequence[str]) -> dict[str, float]:
+        """BM25 scores of these documents for a query; 0 where no word matches. Unlike in a ranking, ties stay ties."""
+        java = jvm.java_class
+        with jvm.using_java("scoring"):
+            terms = java("java.util.ArrayList")()
+            for id in ids:
+                terms.add(self._bytes(id.encode()))
+            occur = java("org.apache.lucene.search.BooleanClause$Occur")
+            both = java("org.apache.lucene.search.BooleanQuery$Builder")()
+            both.add(self._queries.buildQuery(FIELD, self._analyzer, query), occur.MUST)
+            both.add(java("org.apache.lucene.search.TermInSetQuery")("id", terms), occur.FILTER)
+            count = min(len(ids), self._most)
+            manager = java("org.apache.lucene.search.TopFieldCollectorManager")(self._order, count, None, count)
+            found = self._json.writeValueAsString(self._searcher.search(both.build(), manager))
+        matching, scores = self._read(found, count)
+        return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
+
+    def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
+        hits = min(hits, self._most)
+        found: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if not query}
+        if self._two_step:
+            steps = {
+                number: parts
+                for number, query in enumerate(queries)
+                if isinstance(query, dict) and (parts := self._steps(query, hits, self._two_step))
+            }
+            best = self._run(self._two_steps, list(steps.values()), hits, threads)
+            found |= {number: of_query for number, of_query in zip(steps, best, strict=True) if len(of_query) == hits}
+        rest = [number for number in range(len(queries)) if number not in found]
+        whole = [(_text(queries[number]), str(hits), str(hits)) for number in rest]
+        found |= zip(rest, self._run(self._whole, whole, hits, threads), strict=True)
+        return [found[number] for number in range(len(queries))]
+
+    def _steps(self, query: dict[str, int], hits: int, two_step: TwoStep) -> tuple[str, ...]:
+        """The arguments of a search in two steps; none if the first leaves nothing to the second."""
+        first = pruned(query, two_step.terms)
+        rest = {term: weight for term, weight in query.items() if term not in first}
+        candidates = str(min(max(hits, two_step.documents), self._most))
+        return (_text(first), candidates, _text(rest), candidates, str(hits)) if rest else ()
+
+    def _run(self, search: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
+        found: list[Hits] = []
+        scale = self.document_scale * self.query_scale
+        ends = accumulate(sum(map(len, strings)) for strings in arguments)
+        for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
+            with jvm.using_java("searching"):
+                results = search([strings for _, strings in part], threads)
+            for ids, scores in (self._read(best, hits) for best in results):
+                scores = [score / scale for score in scores] if self._impacts else _without_ties(scores)
+                found.append(list(zip(ids, scores, strict=True)))
+        return found
+
+    def _read(self, best: str, hits: int) -> tuple[list[str], list[float]]:
+        """Ids and scores of the best `hits` documents, TopDocs as JSON. Raises CaiError where any cannot be read."""
+        found = HIT.findall(best)
+        total = TOTAL.search(best)
+        if total is None or len(found) != min(hits, int(total[1])):
+            raise CaiError(
+                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(found)} "
+                "could be read; every document needs a field `id` with doc values, as Anserini writes it"
+            )
+        ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in found]
+        return ids, [float(score) for score, _, _ in found]
+
+
+def _text(query: Query) -> str:
+    if isinstance(query, str):
+        return query
+    assert isinstance(query, dict)  # vectors are for FaissSearcher
+    return " ".join([f"{term}{DELIMITER}{weight}" for term, weight in query.items()])
+
+
+def _rounded(scores: Sequence[float]) -> np.ndarray:
+    """BM25 scores with 4 decimals, as Anserini's, in single precision."""
+    return (np.floor(np.array(scores, np.float32).astype(np.float64) * 1e4 + 0.5) / 1e4).astype(np.float32)
+
+
+def _without_ties(scores: Sequence[float]) -> list[float]:
+    """BM25 scores, best first, as Anserini gives them: rounded, and equal ones 1e-6 apart.
+
+    Its ScoreTiesAdjusterReranker takes 1e-6 times n off the n-th score in a row that is at most 1e-4 below the one
+    before it, which has already been adjusted, in single precision.
+    """
+    least, step = np.float32(1e-4), np.float32(1e-6)
+    rounded = _rounded(scores)
+    row = 0
+    for n in range(1, len(rounded)):
+        row = row + 1 if rounded[n - 1] - rounded[n] <= least else 0
+        rounded[n] -= step * np.float32(row)
+    return _as_floats(rounded)
+
+
+def _as_floats(scores: np.ndarray) -> list[float]:
+    """Scores of single precision with no more digits than they need."""
+    return [float(str(score)) for score in scores]

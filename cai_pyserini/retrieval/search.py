@@ -1,0 +1,154 @@
+"""The search stage: an index and queries -> a TREC run, with the time per query."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+import pandas as pd
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.trec import fold_passages, run_of, top, without_query, write_parts
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
+from cai_pyserini.index.shards import Index, folders, require_index
+from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.words.analyzer import word_queries
+
+PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)
+WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code
+
+Searcher = LuceneSearcher | FaissSearcher
+logger = logging.getLogger(__name__)
+
+
+def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None) -> Searcher:
+    """Open an index of the index stage, or all shards of one, see LuceneSearcher."""
+    if require_index(index).stats["kind"] == "dense":
+        return FaissSearcher(folders(index)[0])
+    return LuceneSearcher(index, k1, b, two_step)
+
+
+def search(
+    index: Index,
+    queries: Queries,
+    output: Path,
+    *,
+    hits: int = 1000,
+    remove_query: bool = False,
+    k1: float = 0.9,
+    b: float = 0.4,
+    threads: int = 0,
+    tag: str = "cai_pyserini",
+    passages: bool = False,
+) -> Path:
+    """Write the run of all queries, with at most `hits` documents per query.
+
+    `remove_query` removes the hit that has the id of its query. With `passages`, documents of the index are passages,
+    and the run has documents, each with the score of its best passage among PASSAGE_HITS times as many hits. Raises
+    CaiError if the index was built with another encoder than that of the queries.
+    """
+    manifest = require_index(index)
+    first, *_ = folders(index)
+    if queries.encoder:
+        require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
+    inputs = {"index": manifest.digest, "queries": queries.identity}
+    bm25 = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
+    recipe = artifact.recipe("search", inputs, hits=hits, remove_query=remove_query, passages=passages, **bm25)
+
+    own = PASSAGE_HITS if passages else 1  # hits of the index per hit of the run
+
+    def write(path: Path) -> artifact.Stats:
+        searcher = open_searcher(index, k1, b, queries.two_step)
+        encoded, seconds = queries.for_search(searcher.query_scale)
+
+        def parts() -> Iterator[pd.DataFrame]:
+            nonlocal seconds
+            for run, spent in timed_search(searcher, encoded, (hits + remove_query) * own, threads, f"search {tag}"):
+                seconds += spent
+                if passages:
+                    run = top(fold_passages(run), hits + remove_query)
+                yield top(without_query(run), hits) if remove_query else run
+
+        write_parts(parts(), path, tag)
+        searcher.close()
+        return {"queries": len(queries.topics), "ms_per_query": 1000 * seconds / len(queries.topics)}
+
+    return artifact.make(output, recipe, write, folder=False)
+
+
+def queries_for(
+    index: Path,
+    topics: dict[str, str],
+    encoder: str | EncoderConfig | None = None,
+    query: Representation | None = None,
+    device: str = "auto",
+) -> Queries:
+    """The topics in the representation that an index needs; the encoder of an impact index defaults to its own.
+
+    Raises CaiError for a dense index without an encoder.
+    """
+    kind = artifact.require(index, "index").stats["kind"]
+    if kind == "bm25":
+        return Queries(topics)
+    if kind == "dense" and not encoder:
+        raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
+    config = encoder if isinstance(encoder, EncoderConfig) else load_encoder(encoder or str(index))
+    return Queries(topics, Encoder(config, device), query, words=word_queries(config))
+
+
+def timed_search(
+    searcher: Searcher, queries: dict[str, Query], hits: int, threads: int, label: str
+) -> Iterator[tuple[pd.DataFrame, float]]:
+    """Yield the run of all queries in parts, in the order of their ids, and the seconds per part, after a warm-up."""
+    threads = threads or os.cpu_count() or 1
+    warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
+    for _ in searcher.search_many(warm_up, hits, threads):
+        pass
+    with progress(range(0), len(queries), label, "query") as bar:
+        batches = searcher.search_many(queries, hits, threads)
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            if batch is None:
+                break
+            seconds = time.perf_counter() - start
+            yield run_of(batch), seconds
+            bar.update(len(batch))
+
+
+def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
+    """Raise CaiError if an index was built with another checkpoint, projection, IDF of dense vectors, or weighting of
+    BM25's words than those of its queries' encoder; `joint` is the encoder that weights these words, if any does."""
+    stats = artifact.require(index, "index").stats
+    if "checkpoint" not in stats:
+        raise CaiError(
+            f"{index} was not built with an encoder of ours; build an index with `python -m cai_pyserini.index impact`"
+        )
+    if stats["checkpoint"] != encoder.digest:
+        raise CaiError(
+            f"{index} was built with another checkpoint or projection than {encoder.checkpoint}: search it with "
+            f"--encoder {index}, or encode and index the documents with this one"
+        )
+    if "idf" in stats and stats["idf"] != encoder.idf:
+        raise CaiError(
+            f"{index} and the queries' encoder {encoder.config.name} weight tokens with different IDF: search it with "
+            "the encoder of its documents"
+        )
+    if "settings" not in stats:
+        return
+    if bool(joint) != bool(stats["settings"]["joint"]):
+        what = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
+        raise CaiError(f"{index} is {what} the words of BM25 to queries: search it with --encoder {index}")
+    of_words = ("bits", "range", "joint")  # on which the weights of words in queries depend
+    if joint and any(joint.shaping("impacts", defaults=True)[key] != stats["settings"][key] for key in of_words):
+        raise CaiError(
+            f"{index} and the encoder {joint.name} weight the words of BM25 differently: search it with "
+            f"--encoder {index}"
+        )

@@ -1,0 +1,176 @@
+"""A system that answers queries: an open index, or several whose results are fused."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from cai_pyserini.core.config import PASSAGE
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import run_of, scores_by_query
+from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
+from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
+from cai_pyserini.retrieval.lucene import LuceneIndex
+from cai_pyserini.retrieval.lucene import Stored as Stored
+from cai_pyserini.retrieval.search import PASSAGE_HITS
+from cai_pyserini.search.explanation import Explanation, Part
+from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
+from cai_pyserini.search.retriever import Retriever
+
+QUERY = "query"  # the query's id where the runs of one query are fused
+
+
+class Hit(NamedTuple):
+    """A document of a ranking."""
+
+    rank: int  # from 1
+    id: str
+    score: float
+    stored: str  # the id in the indexes: of the document, or of its best passage
+
+
+class Described(NamedTuple):
+    """A hit, why it has its score, and its title and a snippet, empty if no index stores the document."""
+
+    hit: Hit
+    explanation: Explanation
+    title: Marked
+    snippet: Marked
+
+
+class Engine:
+    """The retrievers of a system by name, and the fusion of their results if there are several.
+
+    The best `depth` documents of each are fused, as in `fusion.fuse_runs`; a whole run has `hits`, which some methods
+    need. With `passages`, the documents of the indexes are passages, and a document has the score of its best. `texts`
+    stores the documents where no index of the retrievers does. Threads can share engines like retrievers. Methods raise
+    CaiError for a text that is empty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        retrievers: Mapping[str, Retriever],
+        fusion: str | None = None,
+        depth: int = DEPTH,
+        hits: int = 1000,
+        weights: Sequence[float] | None = None,
+        passages: bool = False,
+        texts: LuceneIndex | None = None,
+    ):
+        self.name = name
+        self._retrievers = dict(retrievers)
+        self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
+        self._passages = passages
+        self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
+
+    def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
+        """The best documents for each text."""
+        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads)]
+
+    def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
+        """Yield the best documents for a text, the words that make their scores marked in title and snippet."""
+        (parts,) = self._parts([text], self._needed(hits))
+        ranking = self._ranked(parts, hits)
+        explained = self._explain(text, [hit.id for hit in ranking], parts)
+        for hit in ranking:
+            yield Described(hit, explained[hit.id], *self._shown(hit.stored, explained[hit.id]))
+
+    def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
+        """Why documents have their scores for a text, by id, wherever they rank.
+
+        Documents that the indexes do not have are left out. In a hybrid, a document beyond the fused lists has score 0
+        and no rank. With passages, only documents among the hits of a run are explained.
+        """
+        (parts,) = self._parts([text], self._hits)
+        return self._explain(text, documents, parts)
+
+    def terms_of(self, name: str, word: str) -> Sequence[str]:
+        """The terms that a word of a text is to the index of a retriever."""
+        return self._retrievers[name].terms_of(word)
+
+    def document(self, id: str) -> Stored | None:
+        """A document as an index stores it; None if none does."""
+        stored = (source.document(id) for source in self._sources)
+        return next((document for document in stored if document), None)
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+    def _needed(self, hits: int) -> int:
+        """The hits of each retriever that make `hits` of the system."""
+        if self._fusion is None:
+            return hits
+        return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
+
+    def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
+        if not all(text.strip() for text in texts):
+            raise CaiError("the query is empty")
+        found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]
+        return list(zip(*found, strict=True))
+
+    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int) -> list[list[Hit]]:
+        """The hits of a retriever; of passages, the best of each document."""
+        rankings = []
+        for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads):
+            best: dict[str, tuple[float, str]] = {}
+            for stored, score in found:
+                best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
+            rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
+        return rankings
+
+    def _ranked(self, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
+        """The ranking of one query: the hits of its retriever, or the fusion of those of several."""
+        if self._fusion is None:
+            (found,) = parts
+            return found[:hits]
+        stored = {hit.id: hit.stored for part in parts for hit in part}
+        run = fuse_runs([_run(part) for part in parts], self._fusion, self._depth, hits, self._weights)
+        scores = scores_by_query(run).get(QUERY, {})
+        return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
+
+    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
+        """Why documents have their scores, from the hits of each retriever."""
+        found = zip(self._retrievers, parts, strict=True)
+        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
+        if self._fusion is None:
+            return explained[self.name]
+        fused = shares([_run(hits) for hits in parts], self._fusion, self._depth, self._weights)
+        beyond = Shares(0.0, [0.0] * len(parts))  # the fused lists
+        ranks = {hit.id: hit.rank for hit in self._ranked(parts, self._hits)}
+        known = [id for id in documents if id in fused or any(id in of_part for of_part in explained.values())]
+        made = {}
+        for id in known:
+            score, of_runs = fused.get(id, beyond)
+            of_id = [Part(s, of[id]) for s, of in zip(of_runs, explained.values(), strict=True) if id in of]
+            made[id] = Explanation(self.name, id, ranks.get(id), score, None, [], of_id)
+        return made
+
+    def _explained(
+        self, name: str, text: str, documents: Sequence[str], found: Sequence[Hit]
+    ) -> dict[str, Explanation]:
+        """The explanations of a retriever: of all documents, or, if it has passages, of those that it finds."""
+        hits = {hit.id: hit for hit in found}
+        stored = {id: hits[id].stored if id in hits else id for id in documents if id in hits or not self._passages}
+        scored = self._retrievers[name].explain(text, list(stored.values()))
+        ranks = {id: hits[id].rank if id in hits else None for id in stored}
+        return {
+            id: Explanation(name, id, ranks[id], scored[key].score, None, scored[key].terms, [])
+            for id, key in stored.items()
+            if key in scored
+        }
+
+    def _shown(self, stored: str, explanation: Explanation) -> tuple[Marked, Marked]:
+        """The title of a document and a snippet of its text."""
+        document = self.document(stored)
+        if document is None:
+            return [], []
+        parts = [part.explanation for part in explanation.parts] or [explanation]
+        strengths = word_strengths(document.contents, parts, self.terms_of)
+        text = document.contents.removeprefix(document.title).lstrip()
+        return marked(document.title, strengths), snippet(text, strengths)
+
+
+def _run(hits: Sequence[Hit]) -> pd.DataFrame:
+    return run_of({QUERY: [(hit.id, hit.score) for hit in hits]})

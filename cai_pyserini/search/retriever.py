@@ -1,0 +1,140 @@
+"""One open index: texts in, hits out, and the terms of every score."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig, Joint
+from cai_pyserini.core.trec import Hits
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
+from cai_pyserini.impact.quantization import Quantizer
+from cai_pyserini.index.shards import Index, folders
+from cai_pyserini.models.tokenizer import WORD
+from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
+from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
+from cai_pyserini.search.explanation import Scored, Term
+from cai_pyserini.words.analyzer import Analyzer
+
+
+class Retriever:
+    """An open index, or all shards of one, with the encoder of its queries, by default its own.
+
+    `k1` and `b` are parameters of BM25.
+
+    Retrievers that are given the same `encoders` share models: an encoder that encodes queries in the same way is used
+    again. Threads can use several retrievers at the same time, or one, if no two encode queries with one model. Raises
+    CaiError for an index of another encoder, and for a dense index without one.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        encoder: str | EncoderConfig | None = None,
+        query: Representation | None = None,
+        device: str = "auto",
+        k1: float = 0.9,
+        b: float = 0.4,
+        encoders: dict[str, Encoder] | None = None,
+    ):
+        first, *_ = folders(index)
+        form = queries_for(first, {}, encoder, query, device)
+        if form.encoder:
+            require_same_encoder(first, form.encoder, form.words.config if form.words else None)
+            if encoders is not None:
+                config = form.encoder.config
+                key = artifact.digest([form.encoder.identity("queries"), config.shaping("queries")])
+                form = replace(form, encoder=encoders.setdefault(key, form.encoder))
+        self._form = form
+        self._searcher = open_searcher(index, k1, b, form.two_step)
+        self._bm25 = k1, b
+        self.document: Callable[[str], Stored | None] = self._searcher.document
+        self.close = self._searcher.close
+        self.terms_of = lru_cache(maxsize=1 << 16)(self._terms_of)
+
+    @cached_property
+    def _analyze(self) -> Callable[[str], Sequence[str]]:
+        return self._form.words.analyze if self._form.words else Analyzer()
+
+    def search(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[Hits]:
+        queries = {str(number): query for number, query in enumerate(self._encode(texts))}
+        found: dict[str, Hits] = {}
+        for batch in self._searcher.search_many(queries, hits, threads):
+            found |= batch
+        return [found[number] for number in queries]
+
+    def explain(self, text: str, documents: Sequence[str]) -> dict[str, Scored]:
+        """The scores of documents for a text, and their terms, the largest contribution first; those of a dense index
+        have no terms. Documents that the index does not have are left out."""
+        (query,) = self._encode([text])
+        if isinstance(self._searcher, FaissSearcher):
+            assert isinstance(query, np.ndarray)
+            return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
+        if isinstance(query, dict):
+            joint = self._form.words.config.joint if self._form.words else None
+            terms = _impact_terms(self._searcher, query, documents, joint)
+        else:
+            terms = text_terms(self._searcher, self._analyze(text), documents, *self._bm25)
+        return {id: Scored.of(found) for id, found in terms.items()}
+
+    def _encode(self, texts: Sequence[str]) -> list[Query]:
+        form = self._form
+        if form.encoder is None:
+            return list(texts)
+        vectors = encode_queries(form.encoder, texts, form.query)
+        return for_index(vectors, texts, form.encoder, self._searcher.query_scale, form.query, form.words)
+
+    def _terms_of(self, word: str) -> list[str]:
+        """The terms that a word of a text is to the index; none to a dense one."""
+        if isinstance(self._searcher, FaissSearcher):
+            return []
+        if self._form.encoder is None:
+            return list(self._analyze(word))
+        words = [WORD + stem for stem in self._analyze(word)] if self._form.words else []
+        return self._form.encoder.tokenizer.pieces(word) + words
+
+
+def text_terms(
+    index: LuceneIndex, words: Sequence[str], documents: Sequence[str], k1: float, b: float
+) -> dict[str, list[Term]]:
+    """BM25: document id -> the analyzed words of a query that the document has."""
+    counts = Counter(words)
+    frequencies = {word: index.document_frequency(word) for word in counts}
+    idf = {word: math.log(1 + (index.documents - n + 0.5) / (n + 0.5)) for word, n in frequencies.items()}
+    return {
+        id: [
+            Term(w, counts[w], occurrences, idf[w], None, counts[w] * index.bm25_weight(id, w, k1, b))
+            for w, occurrences in of_document.items()
+        ]
+        for id, of_document in index.impacts(documents, counts).items()
+    }
+
+
+def _impact_terms(
+    index: LuceneSearcher, query: dict[str, int], documents: Sequence[str], joint: Joint | None
+) -> dict[str, list[Term]]:
+    """SPLADE and joint: document id -> the terms of a query, {term: impact}, that the document has.
+
+    Weights of documents are those of the index, IDF included. `joint` has the quantization of BM25's words.
+    """
+    word_scale = Quantizer.of(joint.bits, joint.range).scale if joint else 1.0
+    return {
+        id: [
+            Term(
+                term,
+                query[term] / index.query_scale,
+                impact / (word_scale if term.startswith(WORD) else index.document_scale),
+                None,
+                impact,
+                query[term] * impact / (index.query_scale * index.document_scale),
+            )
+            for term, impact in of_document.items()
+        ]
+        for id, of_document in index.impacts(documents, query).items()
+    }

@@ -1,0 +1,184 @@
+"""Training files: queries with relevant documents, negatives, and a teacher's margins.
+
+`mine` takes positives from a collection's qrels, and negatives from the best documents of TREC runs that are not judged
+relevant. `msmarco` takes both from files that sentence-transformers distributes for MS MARCO:
+
+    hard negatives    JSONL lines {"qid": …, "pos": [passage, …], "neg": {system: [passage, …], …}}
+    scores            Parquet or JSONL with the columns query_id, corpus_id and score, the last two single values or
+                      lists (the older file is a pickle, which can run code when read; it is refused)
+
+A query of MS MARCO comes with its first positive and `per_query` negatives, drawn from all systems: one for every epoch
+of the paper. `score` adds the margins of a cross-encoder, which Margin-MSE distils (Hofstätter et al. 2020):
+
+    margin = S(query, positive) - S(query, negative),    S the cross-encoder's score
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from datasets import load_dataset
+
+from cai_pyserini.collection.contract import Collection
+from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import remove
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.trec import read_run, scores_by_query, top
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
+from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.trainer.examples import Example, count, read
+from cai_pyserini.trainer.generate import in_batches
+from cai_pyserini.trainer.settings import MineSettings, MsmarcoSettings, ScoreSettings, recorded
+
+KEPT = 256  # scored lines per file of interim results; an interruption loses at most one file
+
+Chosen = dict[str, tuple[str, list[str]]]  # query -> its positive and its negatives
+Margins = dict[str, dict[str, float]]  # query -> negative -> margin
+
+
+def mine(settings: MineSettings) -> Path:
+    """Write a training file with a line for each query and positive; those without a negative are left out."""
+    collection = load_collection(settings.collection)
+    inputs = _inputs(collection, settings.split) | {"runs": [*map(artifact.file_digest, settings.runs)]}
+
+    def write(path: Path) -> artifact.Stats:
+        topics, qrels = collection.topics(settings.split), collection.qrels(settings.split)
+        candidates: dict[str, set[str]] = {}
+        for run in settings.runs:
+            for query, scores in scores_by_query(top(read_run(run), settings.depth)).items():
+                candidates.setdefault(query, set()).update(scores)
+        draw = random.Random(settings.seed)
+        chosen: list[tuple[str, str, list[str]]] = []  # query, positive, negatives
+        without = 0  # negatives
+        for query in topics:
+            relevant = [document for document, grade in qrels[query].items() if grade > 0]
+            others = sorted(candidates.get(query, set()) - set(relevant) - {query})
+            without += len(relevant) if not others else 0
+            for positive in relevant if others else ():
+                chosen.append((query, positive, draw.sample(others, min(settings.negatives, len(others)))))
+        if not chosen:
+            raise CaiError(
+                f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
+                "are they runs of its queries?"
+            )
+        count = jsonl.write(path, _lines(collection, topics, chosen, "the runs and qrels"))
+        return {"lines": count, "queries": len({query for query, _, _ in chosen}), "without_negatives": without}
+
+    recipe = artifact.recipe("trainer mine", inputs, **recorded(settings, "collection", "runs"))
+    return artifact.make(settings.output, recipe, write, folder=False)
+
+
+def msmarco(settings: MsmarcoSettings) -> Path:
+    """Write a training file with a line for each query of MS MARCO."""
+    collection = load_collection(settings.collection)
+    files = [*map(artifact.file_digest, [settings.hard_negatives, *settings.scores])]
+    inputs = _inputs(collection, settings.split) | {"files": files}
+
+    def write(path: Path) -> artifact.Stats:
+        topics = collection.topics(settings.split)
+        chosen = _draw(settings, topics)
+        margins = _margins(settings, chosen)
+        drawn = [(query, chosen[query][0], list(negatives)) for query, negatives in margins.items()]
+        examples = _lines(collection, topics, drawn, str(settings.hard_negatives))
+        lines = (
+            line | {"margins": list(values.values())} for line, values in zip(examples, margins.values(), strict=True)
+        )
+        return {"lines": jsonl.write(path, lines), "negatives": sum(map(len, margins.values()))}
+
+    recipe = artifact.recipe("trainer msmarco", inputs, **recorded(settings, "collection", "hard_negatives", "scores"))
+    return artifact.make(settings.output, recipe, write, folder=False)
+
+
+def _inputs(collection: Collection, split: str) -> dict[str, Any]:
+    return {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
+
+
+def _lines(
+    collection: Collection, topics: dict[str, str], drawn: Sequence[tuple[str, str, list[str]]], source: str
+) -> Iterator[Example]:
+    """The lines of a training file; `drawn` has a query, its positive and its negatives, by id."""
+    texts = collection.contents({id for _, positive, negatives in drawn for id in (positive, *negatives)}, source)
+    for query, positive, negatives in drawn:
+        yield {"query": topics[query], "positive": texts[positive], "negatives": [texts[id] for id in negatives]}
+
+
+def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> Chosen:
+    """The first positive, and negatives, of each query of the split."""
+    draw = random.Random(settings.seed)
+    chosen: Chosen = {}
+    for where, data in jsonl.read(settings.hard_negatives):
+        try:
+            query, positives = str(data["qid"]), [str(id) for id in data["pos"]]
+            negatives = sorted({str(id) for ids in data["neg"].values() for id in ids} - set(positives))
+        except (KeyError, TypeError, AttributeError):
+            raise CaiError(f'{where}: expected {{"qid": …, "pos": […], "neg": {{system: […]}}}}') from None
+        if positives and negatives and query in topics:
+            chosen[query] = positives[0], draw.sample(negatives, min(settings.per_query, len(negatives)))
+        if settings.max_queries and len(chosen) == settings.max_queries:
+            break
+    if not chosen:
+        raise CaiError(f"{settings.hard_negatives}: no query of split {settings.split!r} has a positive and a negative")
+    return chosen
+
+
+def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
+    """The margins of the negatives that the teacher has scored together with the positive."""
+    if other := next((p for p in settings.scores if not p.name.endswith((".parquet", ".jsonl", ".jsonl.gz"))), None):
+        raise CaiError(f"{other}: scores must be Parquet or JSONL with the columns query_id, corpus_id and score")
+    scores: dict[str, dict[str, float]] = {query: {} for query in chosen}
+    for path in settings.scores:
+        kind = "parquet" if path.suffix == ".parquet" else "json"
+        rows: Any = load_dataset(kind, data_files=str(path), split="train", streaming=True)
+        for row in progress(rows, None, "scores", "row"):
+            if not row.keys() >= {"query_id", "corpus_id", "score"}:
+                raise CaiError(f"{path}: its columns are {', '.join(row)}, not query_id, corpus_id and score")
+            if (query := str(row["query_id"])) in chosen:
+                ids, values = row["corpus_id"], row["score"]
+                kept = {chosen[query][0], *chosen[query][1]}
+                try:
+                    for id, score in zip(ids, values, strict=True) if isinstance(ids, list) else ((ids, values),):
+                        if str(id) in kept:
+                            scores[query][str(id)] = float(score)
+                except (TypeError, ValueError):
+                    raise CaiError(f"{path}: query {query!r} has not one number as score for each passage") from None
+    margins = {
+        query: {id: scores[query][positive] - scores[query][id] for id in negatives if id in scores[query]}
+        for query, (positive, negatives) in chosen.items()
+        if positive in scores[query]
+    }
+    if not any(margins.values()):
+        paths = ", ".join(map(str, settings.scores))
+        raise CaiError(f"{paths}: no scores of the queries and passages in {settings.hard_negatives}")
+    return {query: negatives for query, negatives in margins.items() if negatives}
+
+
+def score(settings: ScoreSettings) -> Path:
+    """Write the training file with margins. Interim results are kept in `.<output>.batches`."""
+    checkpoint = load_checkpoint(settings.cross_encoder)
+    batches = settings.output.with_name(f".{settings.output.name}.batches")
+    inputs = {"data": artifact.file_digest(settings.data), "checkpoint": checkpoint_digest(checkpoint)}
+    recipe = artifact.recipe("trainer score", inputs)
+
+    def write(path: Path) -> artifact.Stats:
+        count(settings.data, margins=False, negatives=1)  # before hours of scoring
+        load = cache(lambda: CrossEncoder(checkpoint, settings.device))  # when it is first needed
+        bar = progress(range(0), None, "score", "pair")
+
+        def records(number: int, lines: Sequence[Example]) -> Iterator[Example]:
+            pairs = [(line["query"], text) for line in lines for text in (line["positive"], *line["negatives"])]
+            scores = iter(load().score([query for query, _ in pairs], [text for _, text in pairs], bar.update).tolist())
+            for line in lines:
+                positive = next(scores)
+                yield line | {"margins": [round(positive - next(scores), 4) for _ in line["negatives"]]}
+
+        with bar:
+            lines = (line for _, line in read(settings.data))
+            return {"lines": jsonl.write(path, in_batches(lines, KEPT, batches, recipe, records))}
+
+    artifact.make(settings.output, recipe, write, folder=False)
+    remove(batches)
+    return settings.output

