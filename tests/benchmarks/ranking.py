@@ -1,4 +1,4 @@
-"""What the defaults of joint indexes, smoothing, expansion and three-way fusion were chosen from: nDCG@10 of
+"""What the defaults of joint indexes, smoothing, expansion and BM25 + SPLADE + dense were chosen from: nDCG@10 of
 variants of each, of exact scores of float vectors.
 
 Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored, a fixed
@@ -48,27 +48,27 @@ class Run:
         self.name = run.collection.name
         rows = np.sort(np.random.default_rng(SEED).permutation(len(run.topics))[:limit])
         self.queries = [list(run.topics)[row] for row in rows]
-        qrels = run.collection.qrels(run.split)
+        qrels = run.qrels or {}
         self.qrels = {query: qrels[query] for query in self.queries}
         self.removes_query = not any(grades.get(query, 0) > 0 for query, grades in qrels.items())
         splade, dense = SINGLE["splade-idf"], SINGLE["dense"]
-        self.ids = [id for shard in run.vectors(splade) for id in shard.ids]
-        self.documents: csr_matrix = vstack([shard.vectors for shard in run.vectors(splade)], format="csr")
-        self.near = np.vstack([shard.vectors for shard in run.vectors(dense)])
+        self.ids = [id for shard in run.documents(splade) for id in shard.ids]
+        self.documents: csr_matrix = vstack([shard.vectors for shard in run.documents(splade)], format="csr")
+        self.near = np.vstack([shard.vectors for shard in run.documents(dense)])
         encoder = load_encoder(str(run.index(splade)))
-        self.idf = diags_array(idf_weights(encoder, run.vectors(splade).vocabulary))
+        self.idf = diags_array(idf_weights(encoder, run.documents(splade).vocabulary))
         bm25, analyze = Bm25(run.words), Analyzer()
         words = vstack([shard.vectors for shard in bm25.shards()], format="csr").T.tocsr()
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
-        self.splade = {kind: encode_queries(run.encoder(), texts) for kind, texts in asked.items()}
-        self.bags = {kind: encode_queries(run.encoder(), texts, "bow") for kind, texts in asked.items()}
+        self.splade = {kind: encode_queries(run.encoder(splade), texts) for kind, texts in asked.items()}
+        self.bags = {kind: encode_queries(run.encoder(splade), texts, "bow") for kind, texts in asked.items()}
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
         self.bm25 = {kind: (counts @ words).toarray() for kind, counts in self.words.items()}
-        self.columns, self.dense_vectors = columns, run.vectors(dense)
+        self.columns, self.dense_vectors = columns, run.documents(dense)
         lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
         self.lexicon = {line["word"]: line["form"] for line in lexicon}
-        stored = Vectors(run.vectors(dense, "queries", run.split))
+        stored = Vectors(run.vectors_of(dense, "queries"))
         self.dense = np.vstack([shard.vectors for shard in stored])[rows] @ self.near.T
 
     def scores(self, documents: csr_matrix, kind: str = "queries", bow: bool = False) -> Scores:
