@@ -1,6 +1,5 @@
 """The steps of an experiment: what each system needs, from the collection to its scores."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -75,8 +74,7 @@ class Plan:
 
     def _dense_documents(self, system: System = DENSE) -> list[Path]:
         """The dense vectors of documents, if there is a dense encoder."""
-        dense = adapted(DENSE) if system.adapted else DENSE
-        return [self.documents(dense)] if self.experiment.dense else []
+        return [self.documents(_dense_like(system))] if self.experiment.dense else []
 
     def _encoder(self, system: System) -> Path | None:
         """The encoder of a system, if a step makes it."""
@@ -136,8 +134,8 @@ class Plan:
         """Words near the documents, for an index that has them."""
         if not (system.joint and system.smooth and self.experiment.dense):
             return None
-        words, (vectors,), output = self.words(), self._dense_documents(system), self.run.expansion(system)
-        dense = adapted(DENSE) if system.adapted else DENSE
+        dense, words, output = _dense_like(system), self.words(), self.run.expansion(system)
+        vectors = self.documents(dense)
         return self._add(
             f"expand{' adapted' * system.adapted}",
             output,
@@ -228,9 +226,7 @@ class Plan:
             depth *= len(runs)  # rescored runs have the union of all parts' best documents, all of which are fused
 
         def call() -> Path:
-            weights = experiment.weights_of(system)
-            if chosen:
-                weights = tuple(json.loads(chosen.read_text(encoding="utf-8")).values())
+            weights = self.run.chosen_weights() if chosen else experiment.weights_of(system)
             return fuse(runs, output, system.fusion, depth, experiment.collection.hits, system.name, weights)
 
         return self._add(f"fuse {system.name}", output, call, *runs, chosen)
@@ -277,6 +273,11 @@ class Plan:
         return self._add(
             f"evaluate {system.name}", output, lambda: evaluate(ranking, self.run.qrels or {}, output), ranking
         )
+
+
+def _dense_like(system: System) -> System:
+    """The dense system that tells what is near the documents of a system: adapted if that is."""
+    return adapted(DENSE) if system.adapted else DENSE
 
 
 def plan(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> list[Step]:

@@ -215,6 +215,10 @@ class RunFolder:
             return Queries(self.topics, self.encoder(system), "bow", words=words)
         return Queries(self.topics, self.encoder(system), "splade", self.vectors_of(system, "queries"), words)
 
+    def chosen_weights(self) -> tuple[float, ...]:
+        """The weights of BM25 + SPLADE + dense that were chosen for the collection."""
+        return tuple(json.loads(self.weights.read_text(encoding="utf-8")).values())
+
     def documents(self, system: System) -> Vectors:
         return Vectors(self.vectors_of(system))
 

@@ -9,11 +9,11 @@ Okazaki 2022, section 4 and Appendix D).
 from math import ceil
 from pathlib import Path
 
+from cai_pyserini.beir.execute import execute
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.plan import plan
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
-from cai_pyserini.core import artifact, steps
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.gpl.settings import GplSettings
@@ -72,5 +72,5 @@ def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) 
     collection, system = load_index_config(str(generated)).replace(split="train"), parse_system(name)
     experiment = Experiment(collection=collection, encoder=encoder, device=device, dense=encoder)
     run = RunFolder(folder / "runs" / encoder.name, experiment)
-    steps.run(plan(run, [system]))
+    execute(run, [system])
     return run.run(system)

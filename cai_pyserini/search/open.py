@@ -1,6 +1,5 @@
 """Open what is on disk: an index, or systems of a run folder."""
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -115,7 +114,7 @@ class OpenRun:
         """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
         if run := artifact.read_manifest(self._run.run(hybrid)):
             return run.stats["weights"]
-        return list(json.loads(self._run.weights.read_text(encoding="utf-8")).values()) if hybrid.balanced else None
+        return self._run.chosen_weights() if hybrid.balanced else None
 
 
 def _searched(system: System) -> Sequence[System]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.core.artifact import manifest_path, read_manifest
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -53,6 +54,8 @@ def test_killed_between_its_steps_it_continues(
         patch.setattr(gpl, "train", interrupt)
         main(flags)
     assert [manifest_path(step).stat().st_mtime_ns for step in done[:2]] == before
+    for encoder in ("splade-tiny", "minilm"):  # whose searches are runs as beir's are, locked and with results
+        assert RunFolder(steps / "runs" / encoder).results.collection == "generated"
     made = [manifest_path(step).stat().st_mtime_ns for step in done]
     main(flags)
     assert [manifest_path(step).stat().st_mtime_ns for step in done] == made  # nothing was done twice
