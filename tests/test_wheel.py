@@ -38,6 +38,7 @@ for arguments in (["--help"], ["beir", "--help"]):
 """
 
 
+@pytest.mark.slow
 def test_imported_packages_are_declared() -> None:
     imported: set[str] = set()
     for path in (ROOT / "cai_pyserini").rglob("*.py"):

@@ -23,7 +23,6 @@ from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.fusion.rerank import rerank
-from cai_pyserini.fusion.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.impacts import write_impacts
@@ -32,6 +31,7 @@ from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
 from cai_pyserini.models.device import resolve_device
+from cai_pyserini.retrieval.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
 from cai_pyserini.retrieval.search import search
 from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.vectors.shards import Vectors

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from cai_pyserini.core.artifact import file_digest, require_if_ours
+from cai_pyserini.core.artifact import file_digest, read_manifest, require_if_ours
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
@@ -218,6 +218,13 @@ def run_digest(run: Path) -> str:
         raise CaiError(f"no run {run}")
     manifest = require_if_ours(run)
     return manifest.digest if manifest else file_digest(run)
+
+
+def add_latency(own: float, runs: Sequence[Path]) -> float | None:
+    """`own` plus the latencies of the runs, in ms per query; None if that of a run is unknown."""
+    manifests = [read_manifest(run) for run in runs]
+    latencies = [manifest.stats["ms_per_query"] for manifest in manifests if manifest]
+    return own + sum(latencies) if len(latencies) == len(runs) and None not in latencies else None
 
 
 def removes_query(setting: Literal["auto", "always", "never"], qrels: Mapping[str, Mapping[str, int]] | None) -> bool:

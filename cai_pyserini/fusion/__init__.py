@@ -1,1 +1,1 @@
-"""Combining runs: fusion, rescoring for exact hybrids, and reranking."""
+"""Combining runs: fusion and reranking."""

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import categories, read_parts, run_digest, top, write_parts
+from cai_pyserini.core.trec import add_latency, categories, read_parts, run_digest, top, write_parts
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
 
 logger = logging.getLogger(__name__)
@@ -162,10 +162,3 @@ def _concatenated(columns: Sequence[pd.Categorical]) -> pd.Categorical:
     places = np.split(ids.codes, np.cumsum([len(names) for names in known[:-1]]))
     codes = [place[column.codes] for place, column in zip(places, columns, strict=True)]
     return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)
-
-
-def add_latency(own: float, runs: Sequence[Path]) -> float | None:
-    """`own` plus the latencies of the runs, in ms per query; None if that of a run is unknown."""
-    manifests = [artifact.read_manifest(run) for run in runs]
-    latencies = [manifest.stats["ms_per_query"] for manifest in manifests if manifest]
-    return own + sum(latencies) if len(latencies) == len(runs) and None not in latencies else None

@@ -7,8 +7,7 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import read_run, run_digest, sorted_run, top, write_run
-from cai_pyserini.fusion.fuse import add_latency
+from cai_pyserini.core.trec import add_latency, read_run, run_digest, sorted_run, top, write_run
 from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.device import Precision

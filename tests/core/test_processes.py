@@ -30,6 +30,7 @@ def test_one_part_is_done_here() -> None:
         assert list(results) == [(0, os.getpid()), (1, os.getpid()), (4, os.getpid())]
 
 
+@pytest.mark.slow
 def test_parts_are_done_by_a_process_each() -> None:
     with spread(squares, [range(5), range(5, 7)]) as results:
         found = list(results)
@@ -50,6 +51,7 @@ def fail(part: str) -> Generator[str]:
     raise CaiError("line 7 is broken")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part, error, message",
     [

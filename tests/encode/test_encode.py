@@ -38,7 +38,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "SHARD", 5)  # of 12 documents
 
 
-@pytest.fixture(params=["folder", "store"])
+@pytest.fixture(params=["folder", pytest.param("store", marks=pytest.mark.slow)])
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Where vectors are written, on this machine or in an object store."""
     return (request.getfixturevalue("bucket") if request.param == "store" else tmp_path) / "vectors"

@@ -112,6 +112,7 @@ def test_the_tokenizer_is_that_of_the_checkpoint() -> None:
     assert Encoder(load_encoder("splade-tiny"), "cpu").tokenizer.terms[101] == "[CLS]"
 
 
+@pytest.mark.slow
 def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
     """Importing torch and transformers takes four seconds, in which a search by BM25 is done."""
     modules = "search.open", "serve.service", "fusion.rerank", "ship.index", "impact.impacts", "index.dense"

@@ -7,9 +7,9 @@ import pytest
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import run_of
+from cai_pyserini.core.trec import add_latency, run_of
 from cai_pyserini.fusion.__main__ import main
-from cai_pyserini.fusion.fuse import add_latency, fuse, fuse_runs
+from cai_pyserini.fusion.fuse import fuse, fuse_runs
 from cai_pyserini.fusion.fusions import FUSIONS
 
 RUN = "q1 Q0 a 1 3 x\nq1 Q0 b 2 2 x\n"

@@ -80,6 +80,7 @@ def test_the_words_of_joint_impacts_are_not_pruned(vectors: Vectors, config: Enc
     assert np.concatenate([np.diff(matrix.indptr) for matrix in again]).tolist() == [*map(len, found.values())]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("joint", [False, True])
 def test_processes_write_what_one_writes(joint: bool, vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
@@ -93,6 +94,7 @@ def test_processes_write_what_one_writes(joint: bool, vectors: Vectors, config: 
     assert stats[0] == stats[1] and stats[0]["loss"]["relative_error"] > 0 and stats[0]["nonzeros"] > 16
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_fewer_vectors_than_the_manifest_says_are_refused(
@@ -104,6 +106,7 @@ def test_fewer_vectors_than_the_manifest_says_are_refused(
         write_impacts(Vectors(vectors.folder), config, tmp_path / "impacts", threads=threads)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 def test_an_error_of_a_process_leaves_nothing(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     bm25 = two_words(tmp_path / "words", [*IDS[:2], [*IDS[2][:4], "other"]])

@@ -70,6 +70,7 @@ def test_searched_again_only_where_something_changes(index: Path, queries: Queri
     assert len({first, digest(hits=2), digest(remove_query=True)}) == 3
 
 
+@pytest.mark.slow
 def test_the_clock_starts_after_a_warm_up(
     index: Path, queries: Queries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

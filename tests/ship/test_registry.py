@@ -221,6 +221,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
         server.server_close()
 
 
+@pytest.mark.slow
 def test_over_https(index: Path, servers: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     https, _ = servers
     write_entry(tmp_path / "shipped", index)
@@ -233,6 +234,7 @@ def test_over_https(index: Path, servers: tuple[str, str], tmp_path: Path, monke
         registry.add(f"{https}/entry.json")
 
 
+@pytest.mark.slow
 def test_https_does_not_lead_to_http_or_to_files(index: Path, servers: tuple[str, str], tmp_path: Path) -> None:
     https, http = servers
     path = write_entry(tmp_path / "shipped", index)

@@ -123,7 +123,7 @@ def groups(draw: np.random.Generator, count: int, size: int) -> csr_matrix:
     return csr_matrix(documents)
 
 
-@pytest.mark.parametrize("count, search", [(20, "exact"), (100, "approximate")])
+@pytest.mark.parametrize("count, search", [(20, "exact"), pytest.param(100, "approximate", marks=pytest.mark.slow)])
 def test_neighbours_by_the_splade_vectors_themselves(
     count: int, search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_the_held_out_loss_falls_with_the_learning_rate_of_the_settings(
     assert out == f"{tmp_path / 'model'}: 16 steps, held-out loss {before:.3f} -> {after:.3f}\n"
 
 
+@pytest.mark.slow
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("too short\n")
     values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "output": tmp_path / "model"}

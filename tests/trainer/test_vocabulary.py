@@ -64,6 +64,7 @@ def test_training_ends_when_every_word_is_one_piece() -> None:
     assert wordpiece.train(Counter({"aab": 3, "ab": 2}), 5) == ["##a", "##b", "a", "b", "##ab"]
 
 
+@pytest.mark.slow
 def test_frequencies_are_those_of_the_tokenizer(backend: Backend, texts: list[str]) -> None:
     base, unknown = wordpiece.vocabulary_of(backend, "base")
     counts = wordpiece.count_words(texts[:300], backend)
@@ -152,6 +153,7 @@ def run(corpus: Path, output: Path) -> None:
     main(["vocabulary", *flags, "--output", str(output)])
 
 
+@pytest.mark.slow
 def test_the_same_corpus_gives_the_same_checkpoint(expanded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     again = expanded.parent / "again"
     run(expanded.parent / "corpus.txt", again)
@@ -168,6 +170,7 @@ def test_the_same_corpus_gives_the_same_checkpoint(expanded: Path, capsys: pytes
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_new_words_are_tokens_of_the_vocabulary(expanded: Path, checkpoint: Path) -> None:
     old, new = (AutoTokenizer.from_pretrained(folder) for folder in (checkpoint, expanded))
     added = json.loads((expanded / "report.json").read_text())["added"]
@@ -182,6 +185,7 @@ def test_new_words_are_tokens_of_the_vocabulary(expanded: Path, checkpoint: Path
     assert Splade(expanded, "cpu", "float32").encode(["hypoplasia of the thumb"], 256).nnz
 
 
+@pytest.mark.slow
 def test_new_embeddings_are_means_and_old_ones_stay(expanded: Path, checkpoint: Path) -> None:
     old, new = (AutoModelForMaskedLM.from_pretrained(folder) for folder in (checkpoint, expanded))
     base, unknown = wordpiece.vocabulary_of(AutoTokenizer.from_pretrained(checkpoint).backend_tokenizer, "base")

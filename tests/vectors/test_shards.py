@@ -118,6 +118,7 @@ def test_a_broken_shard_counts_as_missing(folder: Path, damage: str) -> None:
         list(vectors)
 
 
+@pytest.mark.slow
 def test_a_garbled_shard_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
     path, draw = tmp_path / "s.npz", random.Random(0)
     write_shard(path, SHARD, "digest", 1.5, 1)

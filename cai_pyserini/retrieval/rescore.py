@@ -15,9 +15,8 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.trec import read_run, run_digest, run_of, scores_by_query, top, write_run
+from cai_pyserini.core.trec import add_latency, read_run, run_digest, run_of, scores_by_query, top, write_run
 from cai_pyserini.encode.queries import Queries
-from cai_pyserini.fusion.fuse import add_latency
 from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import open_searcher

@@ -10,8 +10,8 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.core import artifact
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
-from cai_pyserini.fusion import rescore as rescoring
-from cai_pyserini.fusion.rescore import rescore, rescore_runs, text_scorer, vector_scores
+from cai_pyserini.retrieval import rescore as rescoring
+from cai_pyserini.retrieval.rescore import rescore, rescore_runs, text_scorer, vector_scores
 from cai_pyserini.retrieval.search import open_searcher
 from cai_pyserini.vectors.shards import Shard
 
