@@ -25,8 +25,8 @@ from cai_pyserini.evaluate.measures import MEASURES
 from cai_pyserini.impact.impacts import Impacts, impacts_of_index
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.retrieval.search import word_queries
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.words.analyzer import word_queries
 
 BASELINE = "bm25"
 COUNTS = ("documents", "passages", "queries", "judgments")

@@ -18,9 +18,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import WORD, EncoderConfig
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 

@@ -17,7 +17,7 @@ from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.idf import idf_digest
-from cai_pyserini.words.analyzer import word_queries
+from cai_pyserini.retrieval.search import word_queries
 
 TIES = "the order of documents with equal scores"
 

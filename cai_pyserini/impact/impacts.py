@@ -25,7 +25,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, hstack
 
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
@@ -34,7 +34,6 @@ from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
 from cai_pyserini.models.idf import idf_digest, idf_weights
-from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.vectors.shards import Shard, Vectors
 
 LEAST_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard

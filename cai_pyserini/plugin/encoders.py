@@ -28,8 +28,7 @@ from cai_pyserini.encode.queries import Query, Representation, as_terms, encode_
 from cai_pyserini.impact.quantization import Quantizer, prune, weighted  # noqa: E402
 from cai_pyserini.models.device import Precision  # noqa: E402
 from cai_pyserini.models.idf import idf_weights  # noqa: E402
-from cai_pyserini.retrieval.search import require_same_encoder  # noqa: E402
-from cai_pyserini.words.analyzer import word_queries  # noqa: E402
+from cai_pyserini.retrieval.search import require_same_encoder, word_queries  # noqa: E402
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
 

@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, checkpoint_folder, require_safetensors
-from cai_pyserini.words.analyzer import word_queries
+from cai_pyserini.retrieval.search import word_queries
 
 TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
 

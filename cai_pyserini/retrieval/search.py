@@ -15,11 +15,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import fold_passages, run_of, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep
+from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep, WordQueries
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneSearcher
-from cai_pyserini.words.analyzer import word_queries
+from cai_pyserini.words.analyzer import Analyzer
 
 PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)
 WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code
@@ -81,6 +81,11 @@ def search(
         return {"queries": len(queries.topics), "ms_per_query": 1000 * seconds / len(queries.topics)}
 
     return artifact.make(output, recipe, write, folder=False)
+
+
+def word_queries(config: EncoderConfig) -> WordQueries | None:
+    """The words of queries for a joint index, by its encoder; None for an encoder of another index."""
+    return WordQueries(Analyzer(), config) if config.joint else None
 
 
 def queries_for(

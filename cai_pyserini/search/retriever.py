@@ -9,13 +9,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, Joint
+from cai_pyserini.core.config import WORD, EncoderConfig, Joint
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
 from cai_pyserini.impact.quantization import Quantizer
 from cai_pyserini.index.shards import Index, folders
-from cai_pyserini.models.tokenizer import WORD
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder

@@ -3,8 +3,6 @@
 import json
 
 from cai_pyserini.core import jvm
-from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.encode.queries import WordQueries
 
 
 class Analyzer:
@@ -20,8 +18,3 @@ class Analyzer:
         with jvm.using_java("analyzing"):
             # One string from Java, not a call for every word.
             return json.loads(self._json.writeValueAsString(self._analyze(self._analyzer, text)))
-
-
-def word_queries(config: EncoderConfig) -> WordQueries | None:
-    """The words of queries for a joint index, by its encoder; None for an encoder of another index."""
-    return WordQueries(Analyzer(), config) if config.joint else None

@@ -24,6 +24,7 @@ from tests.conftest import s3_environment
 
 SHARD, SHARDS = 40, 10
 MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 2}
 DRIVER = f"""
 from cai_pyserini.core import terminal
 from cai_pyserini.encode import cluster
@@ -45,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterato
         patch.setenv("RAY_worker_niceness", "0")  # or else other tests leave its workers little of the processors
         for name, value in s3_environment(s3_server).items():
             patch.setenv(name, value)
-        made = Cluster(initialize_head=True, head_node_args=MACHINE)
+        made = Cluster(initialize_head=True, head_node_args=MACHINE | {"_system_config": HEALTH})
         yield made
         made.shutdown()
 
