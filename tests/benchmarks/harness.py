@@ -229,9 +229,9 @@ def write_queries(collection: str, encoder: str, limit: int | None, output: str)
 
 def import_stock() -> tuple[Any, Any]:
     """Pyserini's own searcher and query encoder, in a running JVM."""
-    from cai_pyserini.core import jvm
+    from cai_pyserini.plugin import hook
 
-    jvm.start()
+    hook.register()
     from pyserini.encode import QueryEncoder
     from pyserini.search.lucene import LuceneImpactSearcher
 

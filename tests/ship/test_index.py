@@ -12,7 +12,6 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.plugin import hook
 from cai_pyserini.ship import registry
 from cai_pyserini.ship.__main__ import main
 from cai_pyserini.ship.index import ship_index
@@ -21,16 +20,10 @@ from tests.conftest import Command
 from tests.index.stock import reader
 from tests.plugin.conftest import ranking, search_arguments
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registered", "cache")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java", "cache")]
 QUERIES = ("bladder infection", "cancer of the colon", "fever")
 
 Found = list[list[tuple[str, float]]]
-
-
-@pytest.fixture(scope="module")
-def registered(java: None) -> None:
-    """Our encoders and registry are known to Pyserini in this process."""
-    hook.register()
 
 
 def ship_away(index: Path, tmp_path: Path, **how: object) -> Entry:

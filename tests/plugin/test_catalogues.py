@@ -1,0 +1,118 @@
+"""Pyserini's names, where its lists cannot be reached, and where a server on this machine has them."""
+
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from hashlib import md5
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from cai_pyserini.plugin import catalogues
+from tests.conftest import Command
+from tests.index.stock import bm25, reader
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="Pyserini 2.3 has its lists in the package"),
+]
+QUERIES = ["bladder infection", "cancer of the colon"]
+IMPORT = "from cai_pyserini.plugin import hook; hook.register(); import pyserini.search.lucene, pyserini.search.faiss"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server of the files in tmp_path."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+@pytest.fixture
+def lists(java: None, monkeypatch: pytest.MonkeyPatch, server: str, tmp_path: Path) -> Path:
+    """The file that stands for all catalogues of indexes; the caches are empty."""
+    from pyserini import prebuilt_index_info
+
+    for catalogue in vars(prebuilt_index_info).values():
+        for name, value in {"_urls": [f"{server}/list.json"], "_url": f"{server}/dict.json", "_info": None}.items():
+            if name in getattr(catalogue, "__dict__", ()):
+                monkeypatch.setattr(catalogue, name, value)
+    monkeypatch.setattr(catalogues, "_unreachable", None)
+    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "dict.json").write_text("{}")
+    return tmp_path / "list.json"
+
+
+def test_an_import_asks_no_network(command: Command) -> None:
+    """Where a firewall drops packets, it would wait for minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = command("timeit", "-n1", "-r1", IMPORT, https_proxy=proxy, http_proxy=proxy)
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "index, topics, expected",
+    [
+        ("beir-v1.0.0-scifact.flat", "", "your registry has no index beir-v1.0.0-scifact.flat, and Pyserini looks "),
+        ("robust04", "", "your registry has no index robust04, and Pyserini looks names up at https://"),  # an alias
+        ("", "robust04", "error: Pyserini looks names up at https://"),
+    ],
+)
+def test_a_name_that_cannot_be_looked_up(
+    index: str, topics: str, expected: str, command: Command, run_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "topics.tsv").write_text("1\tbladder infection\n")
+    flags = ["--index", index or run_folder / "indexes" / "bm25", "--topics", topics or tmp_path / "topics.tsv"]
+    flags += ["--output", tmp_path / "run.trec"]
+    done = command("cai_pyserini", "-m", "pyserini.search.lucene", *flags, https_proxy="http://127.0.0.1:1")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert expected in done.stderr and "which cannot be reached: " in done.stderr
+
+
+def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder: Path, tmp_path: Path) -> None:
+    from pyserini.search.lucene import LuceneSearcher
+    from pyserini.util import download_prebuilt_index
+
+    index = run_folder / "indexes" / "bm25"
+    archive = Path(shutil.make_archive(str(tmp_path / "bm25"), "gztar", index.parent, index.name))
+    entry = {"description": "", "filename": archive.name, "urls": [f"{server}/{archive.name}"], **reader(index).stats()}
+    entry |= {"md5": md5(archive.read_bytes()).hexdigest(), "size": archive.stat().st_size}
+    names = ["beir-v1.0.0-tiny.flat", "msmarco-v1-passage.unicoil"]
+    lists.write_text(json.dumps([{"name": name, **entry} for name in names]))
+
+    found = LuceneSearcher.from_prebuilt_index(names[0])
+    folder = Path(download_prebuilt_index("msmarco-passage-unicoil-d2q"))
+    assert folder == tmp_path / "cache" / "indexes" / f"bm25.{entry['md5']}"
+    assert found.num_docs == 12 and bm25(folder, QUERIES) == bm25(index, QUERIES)
+
+
+def test_only_what_cannot_be_reached_is_empty(
+    lists: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyserini.prebuilt_index_info import IMPACT_INDEX_INFO, TF_INDEX_INFO_BEIR, TF_INDEX_INFO_OTHER
+    from pyserini.util import download_prebuilt_index
+
+    with pytest.raises(HTTPError, match="404"):
+        len(TF_INDEX_INFO_BEIR)
+    lists.write_text("<html>")
+    with pytest.raises(json.JSONDecodeError):
+        len(TF_INDEX_INFO_BEIR)
+    with monkeypatch.context() as patch:
+        patch.setattr(TF_INDEX_INFO_OTHER, "_urls", ["http://127.0.0.1:1/"])
+        assert not len(TF_INDEX_INFO_OTHER) and "unknown" not in IMPACT_INDEX_INFO
+        (warning,) = caplog.messages
+        assert warning.startswith("Pyserini's catalogues of prebuilt indexes cannot be reached")
+    lists.write_text("[]")
+    with pytest.raises(ValueError, match="Unrecognized index name unknown"):  # asked by name, it tries again
+        download_prebuilt_index("unknown")
