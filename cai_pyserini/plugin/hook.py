@@ -138,7 +138,7 @@ def _register_indexes(util: Any) -> None:
 
 
 def _register_validation(module: Any) -> None:
-    """Let Pyserini check an index by the entry of its name, unless the name is in the registry, which has an SHA-256."""
+    """Let Pyserini check an index by the entry of its name, unless that is in our registry, with a SHA-256."""
     stock = module.LuceneIndexReader.validate
 
     def validate(self: Any, prebuilt_index_name: str, verbose: bool = False) -> bool:

@@ -18,10 +18,8 @@ from cai_pyserini.plugin import catalogues
 from tests.conftest import Command
 from tests.index.stock import bm25, reader
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="Pyserini 2.3 has its lists in the package"),
-]
+pytestmark = pytest.mark.slow
+in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")
 QUERIES = ["bladder infection", "cancer of the colon"]
 IMPORT = "from cai_pyserini.plugin import hook; hook.register(); import pyserini.search.lucene, pyserini.search.faiss"
 
@@ -50,6 +48,7 @@ def lists(java: None, monkeypatch: pytest.MonkeyPatch, server: str, tmp_path: Pa
     return tmp_path / "list.json"
 
 
+@in_network
 def test_an_import_asks_no_network(command: Command) -> None:
     """Where a firewall drops packets, it would wait for minutes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -61,6 +60,7 @@ def test_an_import_asks_no_network(command: Command) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@in_network
 @pytest.mark.parametrize(
     "index, topics, expected",
     [
@@ -80,6 +80,7 @@ def test_a_name_that_cannot_be_looked_up(
     assert expected in done.stderr and "which cannot be reached: " in done.stderr
 
 
+@in_network
 def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder: Path, tmp_path: Path) -> None:
     from pyserini.search.lucene import LuceneSearcher
     from pyserini.util import download_prebuilt_index
@@ -97,6 +98,7 @@ def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder
     assert found.num_docs == 12 and bm25(folder, QUERIES) == bm25(index, QUERIES)
 
 
+@in_network
 def test_only_what_cannot_be_reached_is_empty(
     lists: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,3 +118,11 @@ def test_only_what_cannot_be_reached_is_empty(
     lists.write_text("[]")
     with pytest.raises(ValueError, match="Unrecognized index name unknown"):  # asked by name, it tries again
         download_prebuilt_index("unknown")
+
+
+def test_an_unknown_name_is_left_to_pyserini(lists: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    lists.write_text("[]")
+    assert LuceneImpactSearcher.from_prebuilt_index("no-such-index", "splade-tiny") is None
+    assert "Unrecognized index name no-such-index" in capsys.readouterr().out
