@@ -169,7 +169,7 @@ class Pruned:
         from pyserini.search.lucene import LuceneImpactSearcher
 
         encoder = QueryEncoder()
-        encoder.embedding = self._queries
+        encoder.encode = self._queries.__getitem__
         opened = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 

@@ -242,7 +242,7 @@ def open_stock(index: str, queries: dict[str, Impacts]) -> Any:
     """Pyserini's own searcher; as queries it takes the ids of these pre-encoded ones."""
     searcher, query_encoder = import_stock()
     encoder = query_encoder()
-    encoder.embedding = queries
+    encoder.encode = queries.__getitem__
     return searcher(index, encoder, min_idf=-1)  # 0, the default, drops terms that are in every document
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from hashlib import md5
@@ -14,9 +15,12 @@ from urllib.error import HTTPError
 
 import pytest
 
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin import catalogues
+from cai_pyserini.plugin.__main__ import main
 from tests.conftest import Command
-from tests.index.stock import bm25, reader
+from tests.index.stock import bm25, reader, run_module
 
 pytestmark = pytest.mark.slow
 in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")
@@ -48,6 +52,14 @@ def lists(java: None, monkeypatch: pytest.MonkeyPatch, server: str, tmp_path: Pa
     return tmp_path / "list.json"
 
 
+def serve_index(index: Path, folder: Path, server: str) -> dict[str, object]:
+    """Put an index into the server's folder, as an archive. Returns its entry in a catalogue."""
+    archive = Path(shutil.make_archive(str(folder / index.name), "gztar", index.parent, index.name))
+    checks = {"md5": md5(archive.read_bytes()).hexdigest(), "size": archive.stat().st_size}
+    place = {"filename": archive.name, "urls": [f"{server}/{archive.name}"]}
+    return {"description": "", **place, **checks, **reader(index).stats()}
+
+
 @in_network
 def test_an_import_asks_no_network(command: Command) -> None:
     """Where a firewall drops packets, it would wait for minutes."""
@@ -65,19 +77,26 @@ def test_an_import_asks_no_network(command: Command) -> None:
     "index, topics, expected",
     [
         ("beir-v1.0.0-scifact.flat", "", "your registry has no index beir-v1.0.0-scifact.flat, and Pyserini looks "),
-        ("robust04", "", "your registry has no index robust04, and Pyserini looks names up at https://"),  # an alias
-        ("", "robust04", "error: Pyserini looks names up at https://"),
+        ("robust04", "", "your registry has no index robust04, and Pyserini looks names up at "),  # an alias
+        ("", "robust04", "^Pyserini looks names up at https://.*/topics.json, which cannot be reached: .*Errno"),
     ],
 )
 def test_a_name_that_cannot_be_looked_up(
-    index: str, topics: str, expected: str, command: Command, run_folder: Path, tmp_path: Path
+    index: str,
+    topics: str,
+    expected: str,
+    run_folder: Path,
+    lists: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for scheme in ("http", "https"):
+        monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:1")
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it would keep the proxies that it was made with
     (tmp_path / "topics.tsv").write_text("1\tbladder infection\n")
     flags = ["--index", index or run_folder / "indexes" / "bm25", "--topics", topics or tmp_path / "topics.tsv"]
-    flags += ["--output", tmp_path / "run.trec"]
-    done = command("cai_pyserini", "-m", "pyserini.search.lucene", *flags, https_proxy="http://127.0.0.1:1")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert expected in done.stderr and "which cannot be reached: " in done.stderr
+    with pytest.raises(CaiError, match=expected):
+        run_module("pyserini.search.lucene", *flags, "--output", tmp_path / "run.trec")
 
 
 @in_network
@@ -86,16 +105,58 @@ def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder
     from pyserini.util import download_prebuilt_index
 
     index = run_folder / "indexes" / "bm25"
-    archive = Path(shutil.make_archive(str(tmp_path / "bm25"), "gztar", index.parent, index.name))
-    entry = {"description": "", "filename": archive.name, "urls": [f"{server}/{archive.name}"], **reader(index).stats()}
-    entry |= {"md5": md5(archive.read_bytes()).hexdigest(), "size": archive.stat().st_size}
-    names = ["beir-v1.0.0-tiny.flat", "msmarco-v1-passage.unicoil"]
-    lists.write_text(json.dumps([{"name": name, **entry} for name in names]))
-
-    found = LuceneSearcher.from_prebuilt_index(names[0])
+    entry = serve_index(index, tmp_path, server)
+    lists.write_text(
+        json.dumps([{"name": "beir-v1.0.0-tiny.flat", **entry}, {"name": "msmarco-v1-passage.unicoil", **entry}])
+    )
+    found = LuceneSearcher.from_prebuilt_index("beir-v1.0.0-tiny.flat")
     folder = Path(download_prebuilt_index("msmarco-passage-unicoil-d2q"))
     assert folder == tmp_path / "cache" / "indexes" / f"bm25.{entry['md5']}"
     assert found.num_docs == 12 and bm25(folder, QUERIES) == bm25(index, QUERIES)
+
+
+@in_network
+def test_a_collection_by_name(
+    lists: Path, server: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an index that Pyserini makes as BEIR's .flat indexes are made."""
+    from pyserini.search import _base
+
+    (tmp_path / "corpus").mkdir()
+    shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus")
+    index = ["--collection", "BeirFlatCollection", "--input", tmp_path / "corpus", "--index", tmp_path / "flat"]
+    run_module("pyserini.index.lucene", *index, "--generator", "DefaultLuceneDocumentGenerator", "--storeRaw")
+    lists.write_text(
+        json.dumps([{"name": "beir-v1.0.0-tiny.flat", **serve_index(tmp_path / "flat", tmp_path, server)}])
+    )
+    collection = BeirFolder(tiny, "tiny")
+    queries, qrels = collection.topics("test"), collection.qrels("test")
+    (tmp_path / "topics.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in queries.items()))
+    judged = [f"{id} 0 {document} {grade}\n" for id, grades in qrels.items() for document, grade in grades.items()]
+    (tmp_path / "qrels.txt").write_text("".join(judged))
+    topics = {"path": "topics.tsv", "reader_class": "io.anserini.search.topicreader.TsvStringTopicReader"}
+    (tmp_path / "topics.json").write_text(json.dumps({"tiny-test": topics}))
+    (tmp_path / "qrels.json").write_text(json.dumps({"tiny-test": "qrels.txt"}))
+    for name in ("topics", "qrels"):
+        (tmp_path / f"{name}-aliases.json").write_text("{}")
+        monkeypatch.setattr(_base, f"_{name}_mapping", None)
+        monkeypatch.setattr(_base, f"{name.upper()}_BASE_URL", f"{server}/")
+    monkeypatch.setattr(_base, "EVAL_BASE_URL", f"{server}/")
+
+    def written(output: str) -> Path:
+        flags = ["--topics", "tiny-test", "--output", str(tmp_path / output)]
+        assert main(["import-collection", "beir-v1.0.0-tiny.flat", *flags]) == 0
+        return tmp_path / output
+
+    ours = BeirFolder(written("tiny"), "tiny")
+    assert {*ours.documents()} == {*collection.documents()}
+    assert (ours.topics("test"), ours.qrels("test")) == (queries, qrels)
+
+    for name in ("topics.tsv", "qrels.txt"):
+        path = tmp_path / "cache" / name.partition(".")[0] / name
+        path.write_text(path.read_text().replace("q1", "007"))
+    with pytest.raises(CaiError, match="tiny-test: Pyserini's qrels judge a query 007, which its topics do not have"):
+        written("other")
 
 
 @in_network
