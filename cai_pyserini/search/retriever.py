@@ -59,7 +59,8 @@ class Retriever:
 
     @cached_property
     def _analyze(self) -> Callable[[str], Sequence[str]]:
-        return self._form.words.analyze if self._form.words else Analyzer()
+        assert isinstance(self._searcher, LuceneSearcher)
+        return self._form.words.analyze if self._form.words else Analyzer(self._searcher.language)
 
     def search(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[Hits]:
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}
