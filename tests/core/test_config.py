@@ -49,7 +49,7 @@ def test_every_index_config_loads(name: str) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("checkpoint: m\nbit: 8", "unknown key bit; known keys: bits, checkpoint, "),
+        ("checkpoint: m\nbit: 8", "unknown key bit; known keys: activation, binary_queries, "),
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
         ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
         ("checkpoint: m\nrescore: 50", "rescore: takes keep_query_terms"),
