@@ -109,7 +109,7 @@ def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool
     errors = [line for line in lines if " ERROR " in line]
     if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
         tail = "\n  ".join(errors[:3] + lines[-5:])
-        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {tail}")
+        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.remedied(tail)}")
     return counts["indexed"]
 
 

@@ -5,6 +5,7 @@ there: they balance BM25 and SPLADE, so they are random, and need neither titles
 expand stage: words are stems, which a dense encoder does not know, so each is listed with a form that occurs in texts.
 """
 
+import logging
 import random
 import re
 import sqlite3
@@ -31,7 +32,10 @@ SEED = 42
 LEXICON = 50_000  # words
 FORMS = 500_000  # in memory before they are written to the file
 FORM = re.compile(r"[^\W\d_]{2,}")
+INFLECTED = ("pl", "uk")  # languages whose analyzer gives all base forms that a word may have
 FORMLESS = UNSPACED | {"bn", "hi", "te"}  # languages whose words FORM does not find; vowel signs are no letters to it
+
+logger = logging.getLogger(__name__)
 
 
 def count_words(collection: Collection, output: Path) -> Path:
@@ -42,6 +46,12 @@ def count_words(collection: Collection, output: Path) -> Path:
     recipe = artifact.recipe("words", inputs, language=unless_english(language))
 
     def write(folder: Path) -> artifact.Stats:
+        if language in INFLECTED:
+            logger.warning(
+                "words of the language %s can have several base forms, all of which count in the length of a document "
+                "in a joint index, but not in an index of BM25: its weights are slightly different there",
+                language,
+            )
         analyzer = Analyzer(language)
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
