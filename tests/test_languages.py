@@ -156,6 +156,7 @@ def test_the_page_marks_the_words(run: Path, language: str) -> None:
     with TestClient(create_app(Service(lambda: open_systems([run], SYSTEMS)))) as client:
         page = client.get("/", params={"q": query, "a": "bm25", "b": "joint-splade-doc-idf", "hits": 1}).text
     assert page.count(f">{best}</a>") == 2  # both systems find it
+    assert page.count(f'<h2 lang="{language}">') == 2
     for mark in marks:
         assert f">{mark}</mark>" in page
     assert {f">{word}</th>" in page and f">bm25:{word}</th>" in page for word in words} == {True}
