@@ -147,3 +147,13 @@ def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
     collection.language = "ja"
     forms = {line["word"]: line["form"] for line in json_lines(count_words(collection, tmp_path) / "lexicon.jsonl")}
     assert len(forms) > 50 and forms["花粉"] == "花粉" and forms["入れる"] == "入れる"
+
+
+def test_lengths_of_words_with_several_base_forms_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "Ala ma kota"}\n')
+    collection = BeirFolder(tmp_path, "pl")
+    collection.language = "pl"
+    assert counts(count_words(collection, tmp_path / "words"))["d"].keys() >= {"mieć", "kot"}
+    assert "words of the language pl can have several base forms" in caplog.text
