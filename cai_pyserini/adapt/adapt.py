@@ -18,16 +18,18 @@ from cai_pyserini.adapt import paper, projection
 from cai_pyserini.adapt.choice import Candidate, Decision, decide, weight_of_bm25
 from cai_pyserini.adapt.examples import NEGATIVES, write_examples
 from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.mixture import LANGUAGES
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import load_encoder, load_index_config, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
@@ -89,7 +91,12 @@ class Adaptation:
 
     def steps(self) -> list[Step]:
         """The steps, in order; only the last one if it is up to date. Raises CaiError for texts longer than a
-        checkpoint reads."""
+        checkpoint reads, and for a language without pseudo queries."""
+        if (language := self.material.collection.language) not in LANGUAGES:
+            raise CaiError(
+                f"collection {self.material.collection.name}: adaptation makes queries of words between spaces, and "
+                f"stems them, which it cannot do for {language!r}, only for {', '.join(sorted(LANGUAGES))}"
+            )
         output, examples, encoders = self.settings.output, self.examples, self.material.encoders
         for encoder in encoders:
             encoder.require_loadable("documents", "queries")
@@ -118,20 +125,21 @@ class Adaptation:
         settings, material = self.settings, self.material
         inputs = {
             "documents": material.whole.fingerprint("documents"),
-            "checkpoint": checkpoint_digest(checkpoint_folder(self.base)),
+            "checkpoint": checkpoint_digest(model_folder(self.base)),
             "encoder": inherited(self.base),
             "dense": material.dense and material.encoders[-1].identity("documents"),
         }
         own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
         trained = [recorded(step, "data", "base", "idf") for step in self.trainings]
-        return artifact.recipe(STAGE, inputs, **own, trainings=trained)
+        language = unless_english(material.collection.language)
+        return artifact.recipe(STAGE, inputs, **own, trainings=trained, language=language)
 
     def _encode(self, number: int) -> Path:
         return self.material.encode_documents(self.material.encoders[number])
 
     def _write(self, folder: Path) -> artifact.Stats:
         """Write the encoders with the weights that the judges choose."""
-        material, old = self.material, checkpoint_folder(self.base)
+        material, old = self.material, model_folder(self.base)
         (weight, share), why, gains = self._decide()
         say(why)
         mean_of_weights(old, self._trained if weight else [old], weight, folder)
@@ -174,7 +182,7 @@ class Adaptation:
         for weight in progress(weights, len(weights), "choose", "weight"):
             splade = served.old_splade
             if weight:
-                mean_of_weights(checkpoint_folder(self.base), self._trained, weight, work)
+                mean_of_weights(model_folder(self.base), self._trained, weight, work)
                 splade = served.splade(Encoder(self.base.replace(checkpoint=str(work)), self.settings.device))
             for share, of_systems in zip(shares, served.values(splade, dense, bm25), strict=True):
                 found[Candidate(weight, share)] = of_systems
