@@ -23,6 +23,7 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.plugin import hook
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
 if TYPE_CHECKING:  # imports torch
@@ -216,8 +217,9 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> StorePath:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Start the JVM, before anything imports Pyserini."""
+    """Start the JVM, before anything imports Pyserini, whose import then needs no network."""
     jvm.start()
+    hook.register()
 
 
 def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> "tuple[RunFolder, AdaptSettings]":

@@ -14,7 +14,6 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_folder
-from cai_pyserini.plugin import hook
 from cai_pyserini.retrieval import faiss as searching
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.vectors.shards import Vectors
@@ -100,7 +99,6 @@ def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(java: None
     topics, run = tmp_path / "topics.tsv", tmp_path / "run.trec"
     topics.write_text("1\tbladder infection\n")
     flags = ("--index", index, "--topics", topics, "--encoder", config, "--hits", 3, "--output", run)
-    hook.register()
     run_module("pyserini.search.faiss", *flags)
     hits = [(row.split()[2], float(row.split()[4])) for row in run.read_text().splitlines()]
     assert hits == [(id, pytest.approx(score, abs=1e-5)) for id, score in expected]
