@@ -13,8 +13,8 @@ PROJECTION_REMEDY = "write the projection of this encoder there, or remove `proj
 SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
-def checkpoint_folder(config: EncoderConfig) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded if it is on the hub."""
+def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights or without."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
@@ -24,7 +24,7 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in SUFFIXES]
+        patterns = [f"*{suffix}" for suffix in SUFFIXES] + ["*pytorch_model*.bin"] * pickles
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
         return Path(found)
     except (ValueError, OSError) as error:
@@ -46,8 +46,9 @@ def require_safetensors(checkpoint: Path) -> None:
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
-            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. "
-            "For a hub id, a revision with safetensors (often refs/pr/1) can be set in the encoder's YAML"
+            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it with "
+            "`python -m cai_pyserini.convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision with "
+            "safetensors (often refs/pr/1) in the encoder's YAML"
         )
 
 
