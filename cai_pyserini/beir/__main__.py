@@ -78,14 +78,18 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.beir.run_folder import RunFolder
     from cai_pyserini.core import steps
     from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.models.folder import described
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
-    config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
+    config, encoder = (
+        load_index_config(settings.collection).replace(**changes),
+        described(load_encoder(settings.encoder)),
+    )
     shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
     experiment = Experiment(
         collection=config,
         encoder=encoder,
-        dense=load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
+        dense=described(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None,
         raw=not settings.no_raw,
         **settings.model_dump(include=shared),
     )

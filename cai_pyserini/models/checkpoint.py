@@ -40,9 +40,9 @@ def load_checkpoint(spec: str) -> Path:
     return checkpoint_folder(load_encoder(spec))
 
 
-def require_safetensors(checkpoint: Path) -> None:
-    """Raise CaiError for a folder that is not a checkpoint with weights in safetensors."""
-    if not (checkpoint / "config.json").is_file():
+def require_safetensors(checkpoint: Path, config: bool = True) -> None:
+    """Raise CaiError for a folder that is not a checkpoint, with a `config`, and with weights in safetensors."""
+    if config and not (checkpoint / "config.json").is_file():
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
