@@ -27,7 +27,7 @@ STAGES = {
     "evaluate": "measures and significance of runs",
 }
 OTHERS = {
-    "convert": "PubMed, S2ORC and BioASQ in BEIR's format",
+    "convert": "PubMed, S2ORC and BioASQ in BEIR's format, and pickles in safetensors",
     "adapt": "adapt a retriever to a collection",
     "trainer": "train retrievers, and make the files to train with",
     "gpl": "generative pseudo labelling",

@@ -3,8 +3,8 @@ from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 DESCRIPTION = (
-    "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format; or a checkpoint "
-    "in pickle format to safetensors."
+    "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format, or the pickles "
+    "of a checkpoint to safetensors."
 )
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all articles with a title or an abstract"
 
@@ -49,7 +49,9 @@ class CheckpointSettings(Settings):
     in an encoder's YAML.
     """
 
-    example = "python -m cai_pyserini.convert checkpoint naver/efficient-splade-V-large-doc --output models/splade-v-doc"
+    example = (
+        "python -m cai_pyserini.convert checkpoint naver/efficient-splade-V-large-doc --output models/splade-v-doc"
+    )
     checkpoint: str = flag(help=ENCODER_TEXT, positional=True)
     output: AnyPath = OUTPUT_FOLDER
 

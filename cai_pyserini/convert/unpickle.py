@@ -47,7 +47,9 @@ def main() -> None:
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
         what = f"it refers to {found[1]}, which is code" if found else "it is damaged, or has more than tensors"
-        raise CaiError(f"{source}: refused, as {what}; nothing in it was run. Use another file, of safetensors") from None
+        raise CaiError(
+            f"{source}: refused, as {what}; nothing in it was run. Use another file, of safetensors"
+        ) from None
     except CaiError:
         raise
     except Exception as error:  # of many kinds

@@ -46,9 +46,9 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
-            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it with "
-            "`python -m cai_pyserini.convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision with "
-            "safetensors (often refs/pr/1) in the encoder's YAML"
+            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "
+            "with `python -m cai_pyserini.convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision "
+            "with safetensors (often refs/pr/1) in the encoder's YAML"
         )
 
 
