@@ -12,7 +12,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import SUFFIXES, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_folder, suffixes
 
 WEIGHTS = "pytorch_model.bin"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
@@ -27,7 +27,8 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
     they had. Raises CaiError for a checkpoint without pickled weights, with safetensors, or with anything but tensors
     in a pickle.
     """
-    source = checkpoint_folder(load_encoder(spec), pickles=True)
+    config = load_encoder(spec)
+    source = checkpoint_folder(config, pickles=True)
     folders = [source, *(path for path in sorted(source.iterdir()) if path.is_dir() and MODULE.fullmatch(path.name))]
     pickles = [path for folder in folders for path in _pickles(folder)]
     if not pickles:
@@ -37,7 +38,7 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
         path
         for folder in folders
         for path in sorted(folder.iterdir())
-        if path.suffix in SUFFIXES and path.name not in (artifact.MANIFEST, INDEX)
+        if path.suffix in suffixes(config) and path.name not in (artifact.MANIFEST, INDEX)
     ]
     names = [path.relative_to(source).as_posix() for path in (*pickles, *others)]
     recipe = artifact.recipe(

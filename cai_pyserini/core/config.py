@@ -76,6 +76,7 @@ class EncoderConfig(Settings):
     max_query_length: int = shapes("query vectors", 256, ge=3)
     query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: word pieces without a model (SPLADE-Doc)
     binary_queries: bool = shapes("query vectors", False)  # every term of a query has weight 1
+    expand_queries: bool = shapes("query vectors", True)  # or else a SPLADE query has only terms that are in its text
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
     idf_power: float = shapes("impacts", 1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by

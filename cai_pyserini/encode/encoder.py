@@ -51,11 +51,16 @@ class Encoder:
     def require_loadable(self, *roles: Role) -> None:
         """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
         resolve_device(self.device)
+        if self._idf and not self.is_mean:
+            raise CaiError(
+                f"{self.config.name} does not pool tokens by their mean, in which IDF would weight them: leave out "
+                "dense-idf"
+            )
         names = {"documents": "max_document_length", "queries": "max_query_length"}
-        for role in roles:
+        for role in dict.fromkeys(("documents", *roles)):
             side = self._model_side(role)
             require_safetensors(side.folder, config=not side.is_static)
-            if not self.config.trust_remote_code:
+            if role in roles and not self.config.trust_remote_code:
                 require_positions(side.folder, {names[role]: self.max_length(role)})
 
     def _model_side(self, role: Role) -> Side:
@@ -68,8 +73,10 @@ class Encoder:
         return side
 
     @property
-    def has_query_model(self) -> bool:
-        return not self._sides["queries"].weights
+    def is_mean(self) -> bool:
+        """Whether dense vectors are means of token vectors."""
+        pooling = self.config.pooling
+        return pooling == "mean" if pooling else self._sides["documents"].is_mean
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

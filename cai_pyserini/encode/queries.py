@@ -40,6 +40,8 @@ def encode_queries(
     config, length = encoder.config, max_length or encoder.config.max_query_length
     if config.kind == "dense" or (query or config.query) == "splade":
         vectors = encoder.load("queries").encode(texts, length)
+        if not config.expand_queries and isinstance(vectors, csr_matrix):
+            vectors = vectors.multiply(encoder.tokenizer.bag_of_words(texts, length) > 0).tocsr()
         return _binary(vectors) if config.binary_queries and isinstance(vectors, csr_matrix) else vectors
     if (weights := encoder.token_weights) is not None:
         texts = [config.query_prompt + text for text in texts]

@@ -1,6 +1,6 @@
 """Checkpoint folders: where they are, what they need to have, and digests of their contents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in SUFFIXES] + ["*pytorch_model*.bin"] * pickles
+        patterns = [f"*{suffix}" for suffix in (*suffixes(config), *["pytorch_model*.bin"] * pickles)]
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
         return Path(found)
     except (ValueError, OSError) as error:
@@ -33,6 +33,11 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
+
+
+def suffixes(config: EncoderConfig) -> Sequence[str]:
+    """The endings of the files that a model is loaded from."""
+    return (*SUFFIXES, ".py") if config.trust_remote_code else SUFFIXES
 
 
 def load_checkpoint(spec: str) -> Path:
@@ -89,11 +94,12 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
             raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")
 
 
-def checkpoint_files(checkpoint: Path) -> list[Path]:
-    """The files of a checkpoint's configuration, tokenizer and weights."""
+def checkpoint_files(checkpoint: Path, modules: bool = False) -> list[Path]:
+    """The files of a checkpoint's configuration, tokenizer and weights, also those of `modules` in subfolders."""
+    is_nested = modules and (checkpoint / "modules.json").is_file()
     return [
         path
-        for path in sorted(checkpoint.iterdir())
+        for path in sorted(checkpoint.rglob("*") if is_nested else checkpoint.iterdir())
         if path.suffix in SUFFIXES and path.name not in ("manifest.json", "log.json", "report.json")
     ]
 

@@ -63,8 +63,6 @@ class Dense(TextEncoder[np.ndarray]):
         self.prompt_tokens = 0
         probe = torch.zeros(1, 1, model.config.hidden_size, device=transformer.device)
         super().__init__(transformer, self._pooled(probe, probe[..., 0] + 1).shape[1])
-        if weights is not None and any(getattr(module, "pooling_mode", "mean") != "mean" for module in self._modules):
-            raise CaiError(f"{checkpoint}: IDF weights tokens in a mean, but this model pools them in another way")
         if weights is not None and len(weights) != len(self.tokenizer):
             raise CaiError(
                 f"{checkpoint} has {len(self.tokenizer):,} tokens, the IDF {len(weights):,}: compute the IDF with this "

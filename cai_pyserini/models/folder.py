@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from cai_pyserini.core.artifact import digest, file_digest
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import DESCRIBED, EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import SUFFIXES, checkpoint_digest, checkpoint_folder, require_safetensors
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -23,6 +23,8 @@ from cai_pyserini.models.tokenizer import Tokenizer
 LENGTH = 512  # tokens that are read at most, unless the encoder says more: longer texts cost more than they gain
 ALL = 1 << 16  # tokens that are read where nothing limits them
 ROLES = {"query": "queries", "document": "documents"}
+UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query"}
+UNUSUAL |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # by setting
 POOLED = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")  # modules of dense models
 
@@ -44,6 +46,7 @@ class Side:
     folder: Path
     modules: Sequence[Module] = ()
     weights: Path | None = None
+    is_mean: bool = True  # over all tokens; of dense vectors
     is_static: bool = False  # token vectors in place of a transformer
 
     @property
@@ -74,9 +77,28 @@ class Folder:
         return config.replace(**changed) if changed else config
 
 
+def model_folder(config: EncoderConfig) -> Path:
+    """The folder of the transformer and the tokenizer of documents."""
+    return read_folder(checkpoint_folder(config)).documents.folder
+
+
 def described(config: EncoderConfig) -> EncoderConfig:
     """An encoder with the settings that its checkpoint's folder stands for."""
     return read_folder(checkpoint_folder(config)).described(config)
+
+
+def require_usual(config: EncoderConfig, what: str) -> EncoderConfig:
+    """An encoder with the settings that its folder stands for. Raises CaiError if it makes vectors in another way than
+    `what` does: by one model for documents and queries, as a maximum or mean over all tokens."""
+    folder = read_folder(checkpoint_folder(config))
+    config = folder.described(config)
+    values = config.model_dump(include=UNUSUAL, exclude_defaults=True)
+    if folder.documents.modules or folder.documents.is_static:
+        values["modules"] = ", ".join(module.name for module in folder.documents.modules) or "StaticEmbedding"
+    if values or folder.queries != folder.documents:
+        said = ", ".join(f"{name} {value!r}" for name, value in values.items()) or "another model for queries"
+        raise CaiError(f"{config.name} has {said}, which {what} cannot take into account")
+    return config
 
 
 def read_folder(path: Path) -> Folder:
@@ -194,7 +216,9 @@ def _side(modules: Sequence[Module], kind: str) -> Side:
         activation = str(module.config.get("activation_function", "torch.nn."))
         if not activation.startswith("torch.nn."):
             raise CaiError(f"{module.folder}: the activation function {activation} is not one of torch.nn")
-    return Side(first.folder, tuple(rest), is_static=first.name == "StaticEmbedding")
+    means = [module for module in rest if module.name == "Pooling" and _is_mean(module.config)]
+    is_static = first.name == "StaticEmbedding"
+    return Side(first.folder, tuple(rest), is_mean=bool(means) or is_static, is_static=is_static)
 
 
 def _is_mean(pooling: Mapping[str, Any]) -> bool:
