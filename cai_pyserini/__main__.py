@@ -36,7 +36,7 @@ OTHERS = {
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",
     "export": "impacts and encoders for other systems",
-    "doctor": "check this machine",
+    "doctor": "check this machine, or an encoder",
 }
 COMMANDS = STAGES | OTHERS
 

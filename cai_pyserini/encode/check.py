@@ -6,6 +6,7 @@ are pooled, so the library gets modules with the encoder's settings, and transfo
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import cycle, islice
@@ -28,6 +29,7 @@ from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.folder import read_folder
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.shards import Matrix
 
 MOST_DIFFERENCE = 1e-4  # of equal vectors, relative to their largest weight if that is more than 1
@@ -111,8 +113,8 @@ class Check:
         if self.equal:
             return "The vectors of {} are {}: they differ by at most {}.".format(*these)
         return (
-            "The vectors of {} are NOT {}: they differ by more than {}. Does the encoder's YAML file have settings that "
-            "the folder does not?"
+            "The vectors of {} are NOT {}: they differ by more than {}. Does the encoder's YAML file say something else "
+            "than the folder?"
         ).format(*these)
 
 
@@ -122,9 +124,9 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
     plain = given.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
     exact = Encoder(plain, "cpu", "float32")
     exact.require_loadable("documents")
-    documents = _documents(exact)
+    found = _documents(exact)
     library = open_library(exact.config)
-    differences = [_difference(documents, _reference(library, plain, exact, "documents"))]
+    differences = [_difference(found, _reference(library, plain, exact, "documents"))]
     if _library_has_queries(exact.config):
         other = plain.query_checkpoint and exact.config.replace(
             checkpoint=plain.query_checkpoint, revision=plain.query_revision
@@ -132,7 +134,7 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
         of_queries = open_library(other) if other else library
         vectors = encode_queries(exact, TEXTS)
         differences.append(_difference(vectors, _reference(of_queries, plain, exact, "queries")))
-    measured = Encoder(given, device, precision)
+    measured = Encoder(plain, device, precision)
     rate = documents_per_second(measured)
     route = library[0].sub_modules["document"] if hasattr(library[0], "sub_modules") else library
     positions = exact.load("documents").transformer.max_length
@@ -155,8 +157,8 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
         queries_differ_by=differences[1] if len(differences) > 1 else None,
         equal=max(differences) <= MOST_DIFFERENCE,
         precision=measured.precision("documents"),
-        deviation=_deviation(_documents(Encoder(plain, device, precision)), documents),
-        int8=_int8(plain, documents),
+        deviation=_deviation(_documents(measured), found),
+        int8=_int8(plain, found),
         documents_per_second=rate,
         seconds={size: size / rate for size in SIZES},
         **shown,
@@ -202,7 +204,8 @@ def _reference(library: Any, given: EncoderConfig, encoder: Encoder, role: Role)
     setting, argument = ("max_active_dims",) * 2 if is_sparse else ("dimensions", "truncate_dim")
     if setting in given.model_fields_set:
         how[argument] = getattr(given, setting)
-    library.max_seq_length = encoder.max_length(role)
+    with suppress(AttributeError):  # of token vectors, which read all of a text
+        library.max_seq_length = encoder.max_length(role)
     encode = library.encode_query if role == "queries" else library.encode_document
     made = encode(list(TEXTS), show_progress_bar=False, convert_to_tensor=True, **how)
     vectors = (made.to_dense() if is_sparse else made).float()
@@ -238,20 +241,25 @@ def _int8(config: EncoderConfig, exact: Matrix) -> float | str:
 def documents_per_second(encoder: Encoder) -> float:
     """How many documents of about TOKENS tokens this machine encodes per second."""
     model, length = encoder.load("documents"), encoder.max_length("documents")
-    words = " ".join(TEXTS[:-1]).split()
-    size = max(1, TOKENS * len(words) // encoder.tokenizer.lengths([" ".join(words)])[0])
 
     def timed(count: int) -> float:
-        texts = [" ".join(islice(cycle(words), i, i + size)) for i in range(count)]
+        texts = documents(encoder.tokenizer, count)
         start = time.perf_counter()
-        model.encode(texts, length, overlap=encoder.overlap("documents"))
+        model.encode(texts, length)
         return time.perf_counter() - start
 
     timed(2)  # the first batch is slow
-    count = torch.get_num_threads() * max(1, model.transformer.batch_size * length // TOKENS)  # a batch each
+    count = torch.get_num_threads() * model.transformer.batch_size * min(8, max(1, length // TOKENS))  # a batch each
     while (seconds := timed(count)) < LEAST_SECONDS:
         count *= 2
     return count / seconds
+
+
+def documents(tokenizer: Tokenizer, count: int) -> list[str]:
+    """Texts of about TOKENS tokens, of the words of TEXTS."""
+    words = " ".join(TEXTS[:-1]).split()
+    size = max(1, TOKENS * len(words) // tokenizer.lengths([" ".join(words)])[0])
+    return [" ".join(islice(cycle(words), i, i + size)) for i in range(count)]
 
 
 def _duration(seconds: float) -> str:
