@@ -5,6 +5,7 @@ are pooled, so the library gets modules with the encoder's settings, and transfo
 """
 
 import json
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Check:
     @property
     def rows(self) -> Rows:
         """What was found as a table."""
-        rows = {
+        rows: dict[str, str] = {
             "kind": self.kind,
             "model": self.model,
             "parameters": f"{self.parameters:,}",
@@ -99,8 +100,8 @@ class Check:
             "similarity": self.similarity,
             "documents differ by": f"{self.documents_differ_by:.1e}",
             "queries differ by": "not compared" if self.queries_differ_by is None else f"{self.queries_differ_by:.1e}",
-            "int8 differs by": "not possible" if isinstance(self.int8, str) else f"{self.int8:.1%}",
-            f"{self.precision} differs by": f"{self.deviation:.1%}",
+            f"{self.precision} differs from float32 by": f"{self.deviation:.1%}",
+            "int8 by": "not possible" if isinstance(self.int8, str) else f"{self.int8:.1%}",
             f"documents per second, {self.precision}": f"{self.documents_per_second:,.1f}",
             **{f"{size:,} documents": _duration(seconds) for size, seconds in self.seconds.items()},
         }
@@ -109,58 +110,62 @@ class Check:
     @property
     def verdict(self) -> str:
         """Whether the vectors are those of the library, in a sentence."""
-        these = f"{len(TEXTS)} texts", f"those of {self.library}", f"{MOST_DIFFERENCE:.4f}, in float32"
+        texts, most = f"The vectors of {len(TEXTS)} texts", f"{MOST_DIFFERENCE:.4f}, in float32"
         if self.equal:
-            return "The vectors of {} are {}: they differ by at most {}.".format(*these)
+            return f"{texts} are those of {self.library}: they differ by at most {most}."
         return (
-            "The vectors of {} are NOT {}: they differ by more than {}. Does the encoder's YAML file say something else "
-            "than the folder?"
-        ).format(*these)
+            f"{texts} are NOT those of {self.library}: they differ by more than {most}. Does the encoder's YAML file "
+            "say something else than the folder?"
+        )
 
 
 def check(given: EncoderConfig, device: str = "auto", precision: Precision = "auto") -> Check:
     """Check an encoder, as load_encoder returns it. Raises CaiError for one that cannot be loaded."""
     # Without what is done to the vectors of a model, which its library does not know.
     plain = given.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
-    exact = Encoder(plain, "cpu", "float32")
+    measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
     exact.require_loadable("documents")
-    found = _documents(exact)
-    library = open_library(exact.config)
-    differences = [_difference(found, _reference(library, plain, exact, "documents"))]
-    if _library_has_queries(exact.config):
-        other = plain.query_checkpoint and exact.config.replace(
-            checkpoint=plain.query_checkpoint, revision=plain.query_revision
-        )
-        of_queries = open_library(other) if other else library
-        vectors = encode_queries(exact, TEXTS)
-        differences.append(_difference(vectors, _reference(of_queries, plain, exact, "queries")))
-    measured = Encoder(plain, device, precision)
-    rate = documents_per_second(measured)
+    config, documents = exact.config, _documents(exact)
+    queries = encode_queries(exact, TEXTS) if _library_has_queries(config) else None
+    vocabulary, positions = len(exact.tokenizer), exact.load("documents").transformer.max_length
+    del exact  # one model at a time
+
+    library = open_library(config)
+    documents_differ_by = _difference(documents, _reference(library, plain, measured, "documents"))
     route = library[0].sub_modules["document"] if hasattr(library[0], "sub_modules") else library
-    positions = exact.load("documents").transformer.max_length
-    config = measured.config
+    about = {
+        "model": type(getattr(route[0], "model", route[0])).__name__,
+        "parameters": sum(parameter.numel() for parameter in library.parameters()),
+        "modules": [_said(module) for module in route],
+    }
+    if config.query_checkpoint:
+        library = open_library(config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision))
+    queries_differ_by = None
+    if queries is not None:
+        queries_differ_by = _difference(queries, _reference(library, plain, measured, "queries"))
+    del library, route
+
     shown = {name: getattr(config, name) for name in SHOWN}
     shaping = config.shaping("vectors", "query vectors", "queries")
+    rate = documents_per_second(measured)
     return Check(
         encoder=config.name,
         folder=str(checkpoint_folder(given)),
-        model=type(getattr(route[0], "model", route[0])).__name__,
-        parameters=sum(parameter.numel() for parameter in library.parameters()),
-        modules=[_said(module) for module in route],
-        vocabulary=len(exact.tokenizer),
-        positions=None if positions > 2**31 else positions,
+        vocabulary=vocabulary,
+        positions=None if positions == sys.maxsize else positions,
         queries="bags of words" if config.kind == "splade" and config.query == "bow" else "model",
         similarity="dot" if config.kind == "splade" else config.similarity,
         settings={name: value for name, value in shaping.items() if name not in shown},
         library=f"sentence-transformers {version('sentence-transformers')}",
-        documents_differ_by=differences[0],
-        queries_differ_by=differences[1] if len(differences) > 1 else None,
-        equal=max(differences) <= MOST_DIFFERENCE,
+        documents_differ_by=documents_differ_by,
+        queries_differ_by=queries_differ_by,
+        equal=max(documents_differ_by, queries_differ_by or 0) <= MOST_DIFFERENCE,
         precision=measured.precision("documents"),
-        deviation=_deviation(_documents(measured), found),
-        int8=_int8(plain, found),
+        deviation=_deviation(_documents(measured), documents),
+        int8=_int8(plain, documents),
         documents_per_second=rate,
         seconds={size: size / rate for size in SIZES},
+        **about,
         **shown,
     )
 
@@ -220,11 +225,11 @@ def _dense(vectors: Matrix) -> np.ndarray:
 
 
 def _difference(ours: Matrix, theirs: np.ndarray) -> float:
-    """The largest difference, of the largest weight if that is more than 1; a model's logits may be padded."""
-    found = _dense(ours)
-    if found.shape[1] > theirs.shape[1] or theirs[:, found.shape[1] :].any():
-        return float("inf")
-    return float(np.abs(found - theirs[:, : found.shape[1]]).max() / max(1, np.abs(theirs).max()))
+    """The largest difference, relative to the largest weight if that is more than 1. What one side lacks is 0: a
+    model's logits may be padded beyond the vocabulary."""
+    width = max(ours.shape[1], theirs.shape[1])
+    found, expected = (np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in (_dense(ours), theirs))
+    return float(np.abs(found - expected).max() / max(1, np.abs(expected).max()))
 
 
 def _deviation(found: Matrix, exact: Matrix) -> float:
@@ -243,7 +248,7 @@ def documents_per_second(encoder: Encoder) -> float:
     model, length = encoder.load("documents"), encoder.max_length("documents")
 
     def timed(count: int) -> float:
-        texts = documents(encoder.tokenizer, count)
+        texts = example_documents(encoder.tokenizer, count)
         start = time.perf_counter()
         model.encode(texts, length)
         return time.perf_counter() - start
@@ -255,7 +260,7 @@ def documents_per_second(encoder: Encoder) -> float:
     return count / seconds
 
 
-def documents(tokenizer: Tokenizer, count: int) -> list[str]:
+def example_documents(tokenizer: Tokenizer, count: int) -> list[str]:
     """Texts of about TOKENS tokens, of the words of TEXTS."""
     words = " ".join(TEXTS[:-1]).split()
     size = max(1, TOKENS * len(words) // tokenizer.lengths([" ".join(words)])[0])

@@ -15,7 +15,7 @@ from cai_pyserini import doctor
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode import check as module
-from cai_pyserini.encode.check import SIZES, TOKENS, check, documents
+from cai_pyserini.encode.check import SIZES, TOKENS, check, example_documents
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.tokenizer import Tokenizer
 
@@ -119,5 +119,7 @@ def test_what_cannot_be_checked(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_documents_have_the_length_that_is_said() -> None:
-    lengths = (tokenizer := Tokenizer(load_checkpoint("splade-tiny"))).lengths(texts := documents(tokenizer, 50))
+    lengths = (tokenizer := Tokenizer(load_checkpoint("splade-tiny"))).lengths(
+        texts := example_documents(tokenizer, 50)
+    )
     assert len(set(texts)) == 50 and min(lengths) > 0.7 * TOKENS and max(lengths) < 1.4 * TOKENS
