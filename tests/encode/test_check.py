@@ -79,11 +79,16 @@ def test_vectors_are_those_of_the_library(
 
 @pytest.mark.parametrize(
     "text, compared",
-    [("query: bow", False), ("binary_queries: true\nkeep_query_terms: 3", True), ("pooling: sum", True)],
+    [
+        ("query: bow", False),
+        ("binary_queries: true\nkeep_query_terms: 3", True),
+        ("pooling: sum", True),
+        ("query_checkpoint: {}\nmax_active_dims: 5\nquery_prompt: 'query: '", True),
+    ],
 )
 def test_settings_of_a_bare_checkpoint_are_given_to_the_library(text: str, compared: bool, tmp_path: Path) -> None:
     folder = load_checkpoint("splade-tiny")
-    (tmp_path / "mine.yaml").write_text(f"checkpoint: {folder}\nmax_document_length: 64\n{text}\n")
+    (tmp_path / "mine.yaml").write_text(f"checkpoint: {folder}\nmax_document_length: 64\n{text.format(folder)}\n")
     found = check(load_encoder(str(tmp_path / "mine.yaml")), "cpu", "float32")
     assert found.equal and found.deviation == 0
     assert (found.queries_differ_by is not None) == compared and (found.queries_differ_by or 0) < 1e-5
