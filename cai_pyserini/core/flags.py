@@ -8,7 +8,8 @@ from cai_pyserini.core.settings import Settings, flag
 
 COLLECTION_TEXT = "a name in index_configs/, a YAML file, a folder in BEIR's layout, or a file of documents"
 COLLECTION = flag(help=COLLECTION_TEXT)
-ENCODER = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id")
+ENCODER_TEXT = "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
+ENCODER = flag(help=ENCODER_TEXT)
 SPLIT = flag(None, "split of the queries and qrels to use (default: the collection's, usually test)")
 STRICT = flag(
     None, "refuse judgments of documents that the collection lacks, and queries without text (default: leave them out)"

@@ -1,6 +1,6 @@
 """Checkpoint folders: where they are, what they need to have, and digests of their contents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ PROJECTION_REMEDY = "write the projection of this encoder there, or remove `proj
 SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
-def checkpoint_folder(config: EncoderConfig) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded if it is on the hub."""
+def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights or without."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
@@ -24,7 +24,7 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in (*SUFFIXES, *[".py"] * config.trust_remote_code)]
+        patterns = [f"*{suffix}" for suffix in (*suffixes(config), *["pytorch_model*.bin"] * pickles)]
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
         return Path(found)
     except (ValueError, OSError) as error:
@@ -33,6 +33,11 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
+
+
+def suffixes(config: EncoderConfig) -> Sequence[str]:
+    """The endings of the files that a model is loaded from."""
+    return (*SUFFIXES, ".py") if config.trust_remote_code else SUFFIXES
 
 
 def load_checkpoint(spec: str) -> Path:
@@ -46,8 +51,9 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
-            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. "
-            "For a hub id, a revision with safetensors (often refs/pr/1) can be set in the encoder's YAML"
+            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "
+            "with `python -m cai_pyserini.convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision "
+            "with safetensors (often refs/pr/1) in the encoder's YAML"
         )
 
 
