@@ -47,6 +47,7 @@ class BeirSettings(Settings):
         "documents decide for hybrid-<SPLADE>-<dense>-zscore)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
+    dense_index: flags.DenseMethod = flags.DENSE_METHOD
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
     )
@@ -81,7 +82,7 @@ def main(argv: Argv = None) -> None:
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
     config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
-    shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
+    shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "dense_index", "cross_encoder", "generated"}
     experiment = Experiment(
         collection=config,
         encoder=encoder,

@@ -15,7 +15,6 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
 from cai_pyserini.impact.quantization import Quantizer
 from cai_pyserini.index.shards import Index, folders
-from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
 from cai_pyserini.search.explanation import Scored, Term
@@ -72,9 +71,9 @@ class Retriever:
         """The scores of documents for a text, and their terms, the largest contribution first; those of a dense index
         have no terms. Documents that the index does not have are left out."""
         (query,) = self._encode([text])
-        if isinstance(self._searcher, FaissSearcher):
-            assert isinstance(query, np.ndarray)
+        if isinstance(query, np.ndarray):
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
+        assert isinstance(self._searcher, LuceneSearcher)
         if isinstance(query, dict):
             joint = self._form.words.config.joint if self._form.words else None
             terms = _impact_terms(self._searcher, query, documents, joint)
@@ -91,10 +90,10 @@ class Retriever:
 
     def _terms_of(self, word: str) -> list[str]:
         """The terms that a word of a text is to the index; none to a dense one."""
-        if isinstance(self._searcher, FaissSearcher):
-            return []
         if self._form.encoder is None:
             return list(self._analyze(word))
+        if self._form.encoder.config.kind == "dense":
+            return []
         words = [WORD + stem for stem in self._analyze(word)] if self._form.words else []
         return self._form.encoder.tokenizer.pieces(word) + words
 
