@@ -82,7 +82,18 @@ def main(argv: Argv = None) -> None:
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
     config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
-    shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "dense_index", "cross_encoder", "generated"}
+    shared = {
+        "device",
+        "precision",
+        "batch_size",
+        "threads",
+        "depth",
+        "alpha",
+        "weights",
+        "dense_index",
+        "cross_encoder",
+        "generated",
+    }
     experiment = Experiment(
         collection=config,
         encoder=encoder,

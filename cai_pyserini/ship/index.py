@@ -48,7 +48,9 @@ def ship_index(
     found = scores.of_index(index)
     parts = [found.collection, *([found.encoder] if config else [])] if found else []  # of a run folder
     name = name or re.sub(r"[^\w.+-]+", "-", ".".join([*parts, index.resolve().name])).lstrip(".+-")
-    stem = f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
+    stem = (
+        f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
+    )
     filename = f"{stem}{SUFFIX}"
     url = hub.file_url(repository, filename, "dataset") if repository else filename
     is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
