@@ -43,7 +43,8 @@ class Bm25Index(Sharded):
 class DenseIndex(Settings):
     """Index dense vectors with Faiss or Lucene.
 
-    With --threads 1, the same vectors give the same index; several threads link a graph in another order each time.
+    Several threads link a graph in another order each time, and so does Lucene; with --threads 1, Faiss makes the same
+    index of the same vectors.
     """
 
     example = "python -m cai_pyserini.index dense --vectors vectors --method hnsw --output index"

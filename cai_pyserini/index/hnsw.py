@@ -1,7 +1,7 @@
 """HNSW graphs of dense vectors (Malkov & Yashunin 2018): their parameters, and those of Lucene, which Anserini writes.
 
-Lucene compares by the inner product of vectors of length 1, in up to 4,096 dimensions. One thread reads one file, in
-the order of the documents; several mix them, so that the graph, and what a search misses, differ from build to build.
+Lucene compares by the inner product of vectors of length 1, in up to 4,096 dimensions. It merges parts of the graph in
+the background, so that the graph, and what a search misses, can differ from build to build.
 """
 
 import math
