@@ -27,17 +27,11 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
     Lucene index for its LuceneHnswDenseSearcher.
 
     Flat indexes are written shard by shard; graphs and clusters are made in memory, by at most `threads` threads. What
-    is found by a method other than flat is compared with exact search. Raises CaiError for sparse vectors, for those
-    of an encoder with another similarity, and for those that the method cannot index.
+    is found by a method other than flat is compared with exact search. Raises CaiError for sparse vectors, and for
+    those that the method cannot index.
     """
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
-    similarity = vectors.encoder.get("similarity", "dot")
-    if similarity not in ("dot", "cosine"):
-        raise CaiError(
-            f"{vectors.folder} has vectors to be compared by {similarity} similarity, but indexes compare by inner "
-            "product: take an encoder whose similarity is dot or cosine"
-        )
     if method == "ivfpq" and len(vectors) <= EXACT:
         raise CaiError(
             f"{vectors.folder} has {len(vectors):,} vectors, too few to train ivfpq, which takes more than {EXACT:,}: "

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
@@ -15,7 +14,7 @@ from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.index import hnsw
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.dense import index_dense
-from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.shards import Matrix, Vectors
 from tests.conftest import stored_vectors
 
 ROWS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
@@ -60,18 +59,18 @@ WIDE = np.zeros((1, 4097), np.float32)
 
 
 @pytest.mark.parametrize(
-    "matrix, method, facts, message",
+    "matrix, method, message",
     [
-        (csr_matrix(ROWS), "flat", {"kind": "splade"}, "has sparse vectors: make impacts of them"),
-        (ROWS, "hnsw", {"similarity": "euclidean"}, "vectors to be compared by euclidean similarity, but indexes"),
-        (ROWS, "ivfpq", {}, "has 3 vectors, too few to train ivfpq, which takes more than 50,000: choose hnsw or flat"),
-        (ROWS * 1e5, "flat16", {}, "has values that float16 cannot hold: choose flat"),
-        (ROWS, "lucene", {}, "vectors of length 5.00, but Lucene compares vectors of length 1: choose hnsw"),
-        (WIDE, "lucene", {}, "has 4,097 dimensions, Lucene at most 4,096: choose hnsw"),
+        (csr_matrix(ROWS), "flat", "has sparse vectors: make impacts of them"),
+        (ROWS, "ivfpq", "has 3 vectors, too few to train ivfpq, which takes more than 50,000: choose hnsw or flat"),
+        (ROWS * 1e5, "flat16", "has values that float16 cannot hold: choose flat"),
+        (ROWS, "lucene", "vectors of length 5.00, but Lucene compares vectors of length 1: choose hnsw"),
+        (WIDE, "lucene", "has 4,097 dimensions, Lucene at most 4,096: choose hnsw"),
     ],
 )
-def test_refused(tmp_path: Path, matrix: Any, method: DenseMethod, facts: dict[str, str], message: str) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", matrix, **{"kind": "dense"} | facts)
+def test_refused(tmp_path: Path, matrix: Matrix, method: DenseMethod, message: str) -> None:
+    kind = "dense" if isinstance(matrix, np.ndarray) else "splade"
+    vectors = stored_vectors(tmp_path / "vectors", matrix, kind=kind)
     with pytest.raises(CaiError, match=message):
         index_dense(vectors, tmp_path / "index", method)
     assert artifact.read_manifest(tmp_path / "index") is None
