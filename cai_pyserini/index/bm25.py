@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact, files
+from cai_pyserini.core.config import Language, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.anserini import run_indexer
@@ -42,7 +43,7 @@ def index_bm25(
     shard_id: int = 0,
     shard_num: int = 1,
 ) -> Path:
-    """Index the text of a collection with Anserini's IndexCollection and its default English analyzer.
+    """Index the text of a collection with Anserini's IndexCollection, and its analyzer of the collection's language.
 
     Positions and document vectors are stored (for RM3), and, with `raw`, the documents. `generated` is a collection of
     generated queries, which are appended to the documents that its qrels assign them to (docT5query, Nogueira & Lin
@@ -54,7 +55,8 @@ def index_bm25(
         "documents": documents,
         "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
     }
-    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **shard_settings(shard_id, shard_num))
+    settings = {"language": unless_english(collection.language), **shard_settings(shard_id, shard_num)}
+    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **settings)
 
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
@@ -64,7 +66,7 @@ def index_bm25(
         files.remove(folder / "generated")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
-        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw)
+        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw, collection.language)
         files.remove(staging)
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
@@ -89,10 +91,10 @@ def _stage_json(
     return count
 
 
-def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool) -> int:
+def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool, language: Language) -> int:
     """Run IndexCollection on `count` documents and return how many it indexed: all but the empty ones."""
     arguments = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    arguments += ["-input", str(source), "-index", str(index), "-threads", str(threads)]
+    arguments += ["-input", str(source), "-index", str(index), "-threads", str(threads), "-language", language]
     arguments += ["-storePositions", "-storeDocvectors", *["-storeRaw"] * raw, "-memoryBuffer", BUFFER_MB]
     return run_indexer("IndexCollection", count, HEAP, *arguments)
 
