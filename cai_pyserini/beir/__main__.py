@@ -47,6 +47,7 @@ class BeirSettings(Settings):
         "documents decide for hybrid-<SPLADE>-<dense>-zscore)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
+    dense_index: flags.DenseMethod = flags.DENSE_METHOD
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
     )
@@ -87,6 +88,7 @@ def main(argv: Argv = None) -> None:
         described(load_encoder(settings.encoder)),
     )
     shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
+    shared |= {"dense_index"}
     experiment = Experiment(
         collection=config,
         encoder=encoder,

@@ -171,7 +171,8 @@ class Plan:
             return self._add(name, output, of_impacts, impacts)
         if system.kind == "dense":
             vectors = self.documents(system)
-            return self._add(name, output, lambda: index_dense(Vectors(vectors), output), vectors)
+            how = experiment.dense_index, experiment.threads
+            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, *how), vectors)
 
         def of_text() -> Path:
             generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
