@@ -202,7 +202,7 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
         start += size
 
 
-def load_pretrained(kind: str, checkpoint: Path, head: str) -> Any:
+def load_pretrained(kind: str, checkpoint: Path, head: str, **options: Any) -> Any:
     """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
 
     Raises CaiError, which says that the checkpoint has no `head`, where weights are missing or of another kind.
@@ -218,6 +218,7 @@ def load_pretrained(kind: str, checkpoint: Path, head: str) -> Any:
             trust_remote_code=False,
             dtype=torch.float32,
             output_loading_info=True,
+            **options,
         )
     except SafetensorError as error:
         raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
