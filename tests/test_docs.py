@@ -22,7 +22,7 @@ from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import plan
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
-from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config, names
 from cai_pyserini.core.settings import Settings, parse
 from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
 
@@ -184,6 +184,12 @@ def test_the_reference_has_a_table_of_fusions() -> None:
 def test_the_page_of_analyses_has_them_all() -> None:
     page = (ROOT / "docs" / "experiments" / "analysis.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| \[`(\w+)`\]", page, re.MULTILINE)) == declared_settings().keys()
+
+
+def test_the_page_of_models_has_every_encoder() -> None:
+    page = (ROOT / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+`) \|", page.split("## Rerankers")[0], re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row)) == names("encoders")
 
 
 def test_files_that_contributing_names_exist() -> None:

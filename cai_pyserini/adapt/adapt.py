@@ -27,7 +27,8 @@ from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
@@ -118,7 +119,7 @@ class Adaptation:
         settings, material = self.settings, self.material
         inputs = {
             "documents": material.whole.fingerprint("documents"),
-            "checkpoint": checkpoint_digest(checkpoint_folder(self.base)),
+            "checkpoint": checkpoint_digest(model_folder(self.base)),
             "encoder": inherited(self.base),
             "dense": material.dense and material.encoders[-1].identity("documents"),
         }
@@ -131,7 +132,7 @@ class Adaptation:
 
     def _write(self, folder: Path) -> artifact.Stats:
         """Write the encoders with the weights that the judges choose."""
-        material, old = self.material, checkpoint_folder(self.base)
+        material, old = self.material, model_folder(self.base)
         (weight, share), why, gains = self._decide()
         say(why)
         mean_of_weights(old, self._trained if weight else [old], weight, folder)
@@ -174,7 +175,7 @@ class Adaptation:
         for weight in progress(weights, len(weights), "choose", "weight"):
             splade = served.old_splade
             if weight:
-                mean_of_weights(checkpoint_folder(self.base), self._trained, weight, work)
+                mean_of_weights(model_folder(self.base), self._trained, weight, work)
                 splade = served.splade(Encoder(self.base.replace(checkpoint=str(work)), self.settings.device))
             for share, of_systems in zip(shares, served.values(splade, dense, bm25), strict=True):
                 found[Candidate(weight, share)] = of_systems

@@ -15,7 +15,8 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.steps import Step
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.pairs import base_encoder, train
@@ -50,10 +51,10 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
 
     Encoder(base, settings.device).require_loadable("documents", "queries")
     base_encoder(splade.replace(base=settings.base))  # its own base may not exist yet
-    require_positions(checkpoint_folder(base), {"max_length of pretraining": pretrained.max_length})
+    require_positions(model_folder(base), {"max_length of pretraining": pretrained.max_length})
     inputs = {
         "documents": collection.fingerprint("documents"),
-        "checkpoint": checkpoint_digest(checkpoint_folder(base)),
+        "checkpoint": checkpoint_digest(model_folder(base)),
         "encoder": inherited(base),
         "data": artifact.file_digest(data),
     }

@@ -78,14 +78,19 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.beir.run_folder import RunFolder
     from cai_pyserini.core import steps
     from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.models.folder import described
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
-    config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
+    config, encoder = (
+        load_index_config(settings.collection).replace(**changes),
+        described(load_encoder(settings.encoder)),
+    )
     shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
     experiment = Experiment(
         collection=config,
         encoder=encoder,
-        dense=load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
+        dense=described(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None,
         raw=not settings.no_raw,
         **settings.model_dump(include=shared),
     )
@@ -102,9 +107,12 @@ def main(argv: Argv = None) -> None:
             device="cpu" if settings.device == "cpu" else "auto",
         )
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
-    names = settings.systems or default_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
+    kinds = REQUIRES.keys() - missing
+    names = settings.systems or default_systems(encoder, kinds, settings.adapt)
     if "all" in names:
-        every = all_systems(encoder, REQUIRES.keys() - missing, settings.adapt)
+        if experiment.dense and Encoder(experiment.dense).is_mean:
+            kinds |= {"dense-idf"}
+        every = all_systems(encoder, kinds, settings.adapt)
         names = [*every, *(name for name in names if name not in {"all", *every})]
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)

@@ -44,4 +44,7 @@ class Experiment(Settings):
         source = self.collection.source
         here = source != "hpo" and Path(source).exists()
         located = self.collection.replace(source=str(Path(source).resolve()) if here else source)
-        return self.replace(collection=located).model_dump(mode="json", exclude=OF_A_CALL, exclude_none=True)
+        record = self.replace(collection=located).model_dump(mode="json", exclude=OF_A_CALL, exclude_none=True)
+        encoders = {"encoder": self.encoder} | ({"dense": self.dense} if self.dense else {})
+        # without defaults, which would take the place of what the checkpoint's folder says
+        return record | {name: each.model_dump(mode="json", exclude_unset=True) for name, each in encoders.items()}

@@ -23,7 +23,8 @@ from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.evaluate.measures import MEASURES
 from cai_pyserini.impact.impacts import Impacts, impacts_of_index
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.retrieval.search import word_queries
 from cai_pyserini.vectors.shards import Vectors
@@ -199,7 +200,7 @@ class RunFolder:
         config = self.experiment.encoder
         if config.overlap is not None:
             return None
-        checkpoint = checkpoint_folder(config)
+        checkpoint = model_folder(config)
         return Reading(
             Tokenizer(checkpoint).lengths,
             config.max_document_length,

@@ -178,10 +178,11 @@ def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False)
 
 def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
     """All systems of these kinds, alone and in hybrids with bm25: sum, minmax, exact ones, and LaPraDoR. With `adapt`,
-    the adapted ones too."""
+    the adapted ones too. dense-idf, which not every dense encoder has, is a kind of its own.
+    """
     sparse = sparse_systems(config)
     variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in ("", "-smooth")]
-    dense = ["dense", "dense-idf"] if "dense" in kinds else []
+    dense = [name for name in ("dense", "dense-idf") if name in kinds]
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]

@@ -20,16 +20,25 @@ WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
 JOINT_BITS = 7  # more of them changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
 logger = logging.getLogger(__name__)
-LOCATED = ("checkpoint", "idf", "projection")  # keys of an encoder.yaml whose paths are relative to it
+# Keys of an encoder.yaml whose paths are relative to it.
+LOCATED = ("checkpoint", "query_checkpoint", "query_weights", "idf", "projection")
 
 # What a setting of an encoder shapes, of documents and of queries.
 Shapes = Literal["vectors", "impacts", "query vectors", "queries"]
+POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders
+BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
+# Settings that the folder of a checkpoint may say, and an encoder may say otherwise.
+DESCRIBED = {
+    *("kind", "max_document_length", "max_query_length", "query", "pooling", "activation", "max_active_dims"),
+    *("document_prompt", "query_prompt", "dimensions", "similarity"),
+}
 
 
-def shapes(what: Shapes, default: Any = ..., **constraints: Any) -> Any:
+def shapes(what: Shapes | tuple[Shapes, ...], default: Any = ..., **constraints: Any) -> Any:
     """A setting that shapes the vectors of documents, their impacts, the vectors of queries, or the queries that are
     made of these for an index. A result is made again when a setting changes that shapes it."""
-    return Field(default, json_schema_extra={"shapes": what}, **constraints)
+    extra: dict[str, Any] = {"shapes": [what] if isinstance(what, str) else [*what]}
+    return Field(default, json_schema_extra=extra, **constraints)
 
 
 class Joint(Settings):
@@ -44,16 +53,30 @@ class Joint(Settings):
 
 
 class EncoderConfig(Settings):
-    """An encoder. Only the checkpoint is required; the defaults are the paper's settings."""
+    """An encoder. Only the checkpoint is required; the other defaults are the paper's settings, or those that a folder
+    of sentence-transformers says (models.folder)."""
 
     name: str
     checkpoint: str  # a folder, a Hugging Face model id, or pip:PACKAGE/PATH
-    kind: Literal["splade", "dense"] = shapes("vectors", "splade")  # dense: the mean of token vectors, for Faiss
+    query_checkpoint: str | None = None  # of queries, where these have a model of their own, with the same vocabulary
+    query_revision: str | None = None  # of a Hugging Face model for queries
+    query_weights: str | None = None  # JSON, {token: weight}: query: bow has these weights in place of counts
+    kind: Literal["splade", "dense"] = shapes("vectors", "splade")  # dense: for Faiss
     revision: str | None = None  # of a Hugging Face model
+    trust_remote_code: bool = False  # run the code of the checkpoint; of a Hugging Face model, this needs a revision
+    pooling: str | None = shapes(BOTH, None)  # of tokens; splade: max (default) or sum; dense: mean (default), cls, …
+    activation: Literal["relu", "log1p_relu"] = shapes(BOTH, "relu")  # log(1 + relu(x)), or log(1 + that), of logits
+    max_active_dims: int | None = shapes(BOTH, None, ge=1)  # the largest weights of a SPLADE vector are kept
+    dimensions: int | None = shapes(BOTH, None, ge=1)  # the first ones of a dense vector are kept (Matryoshka)
+    similarity: Literal["cosine", "dot"] = shapes(BOTH, "cosine")  # cosine: dense vectors are scaled to length 1
+    document_prompt: str = shapes("vectors", "")  # comes before documents
+    query_prompt: str = shapes("query vectors", "")  # comes before queries
     max_document_length: int = shapes("vectors", 256, ge=3)  # word pieces, [CLS] and [SEP] included
     overlap: int | None = shapes("vectors", None, ge=0)  # word pieces; documents are read in windows that overlap by it
     max_query_length: int = shapes("query vectors", 256, ge=3)
     query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: word pieces without a model (SPLADE-Doc)
+    binary_queries: bool = shapes("query vectors", False)  # every term of a query has weight 1
+    expand_queries: bool = shapes("query vectors", True)  # or else a SPLADE query has only terms that are in its text
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
     idf_power: float = shapes("impacts", 1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
@@ -76,13 +99,19 @@ class EncoderConfig(Settings):
             raise ValueError("rescore: takes keep_query_terms, the number of terms with which documents are found")
         if self.projection and self.kind != "dense":
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
+        if self.pooling not in (None, *(("max", "sum") if self.kind == "splade" else POOLING)):
+            raise ValueError(f"pooling: {self.pooling!r} is not one of a {self.kind} encoder")
+        is_hub = not self.checkpoint.startswith((PIP, ".", "/")) and not Path(self.checkpoint).exists()
+        if self.trust_remote_code and is_hub and not self.revision:
+            raise ValueError("trust_remote_code: name the revision whose code you have read")
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
         """The settings that shape these results, as JSON values, without paths: those other than their defaults, or
         with `defaults` all of them."""
         extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
-        names = {name for name, extra in extras.items() if isinstance(extra, dict) and extra["shapes"] in what}
+        shaped = {name: extra["shapes"] for name, extra in extras.items() if isinstance(extra, dict)}
+        names = {name for name, of in shaped.items() if not {*what}.isdisjoint(of)}  # type: ignore[arg-type]
         without = {"joint": {"alpha"}}  # which weights words in queries
         return self.model_dump(mode="json", include=names, exclude=without, exclude_defaults=not defaults)
 
@@ -181,15 +210,16 @@ def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
 
 
 def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
-    """The text of an encoder.yaml in `folder`, with the values that differ from the defaults.
+    """The text of an encoder.yaml in `folder`, with the values that differ from the defaults, or from those that the
+    folder of the checkpoint may say.
 
     Without a name, the encoder is named after the folder.
     """
-    values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"})
-    if not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir():
-        values["checkpoint"] = _relative(config.checkpoint, folder)
-    for key in ("idf", "projection"):
-        if key in values:
+    given = config.model_dump(include=config.model_fields_set.intersection(DESCRIBED))
+    values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"}) | given
+    for key in LOCATED:
+        is_folder = "checkpoint" in key
+        if key in values and not (is_folder and (values[key].startswith(PIP) or not Path(values[key]).is_dir())):
             values[key] = _relative(values[key], folder)
     return yaml.safe_dump(values, sort_keys=False)
 

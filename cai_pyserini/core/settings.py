@@ -40,7 +40,7 @@ class Settings(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """A validated copy with other values. Raises CaiError for a value that is not allowed."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
+        values = {name: getattr(self, name) for name in self.model_fields_set}
         return build(type(self), values | changes, "")
 
 

@@ -93,7 +93,7 @@ def encode_shard(
         pieces.append((np.arange(len(texts)), shard.vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
-    windows = model.transformer.windows(contents, encoder.max_length(role), encoder.overlap(role), ids)
+    windows = model.windows(contents, encoder.max_length(role), encoder.overlap(role), ids)
     for piece in model.encode_batches(windows, batch_size, done, skip=batches):
         pieces.append(piece)
         batches += 1

@@ -4,16 +4,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import (
-    checkpoint_digest,
     checkpoint_folder,
     require_positions,
     require_projection,
     require_safetensors,
 )
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
+from cai_pyserini.models.folder import Side, read_folder, token_weights
 from cai_pyserini.models.idf import load_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 
@@ -33,29 +36,67 @@ class Encoder:
     """
 
     def __init__(self, config: EncoderConfig, device: str = "auto", precision: Precision = "auto"):
-        self.config = config
-        self.checkpoint = checkpoint_folder(config)
+        folder = read_folder(checkpoint_folder(config))
+        self.config = config = folder.described(config)
+        self._sides: dict[Role, Side] = {"documents": folder.documents, "queries": folder.queries}
+        if config.query_checkpoint:
+            other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
+            self._sides["queries"] = read_folder(checkpoint_folder(other)).documents
+        self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
         self._precision = precision
-        self._models: dict[str, Splade | Dense] = {}
+        self._models: dict[tuple[Path, Precision], Splade | Dense] = {}
 
     def require_loadable(self, *roles: Role) -> None:
         """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
-        require_safetensors(self.checkpoint)
         resolve_device(self.device)
+        if self._idf and not self.is_mean:
+            raise CaiError(
+                f"{self.config.name} does not pool tokens by their mean, in which IDF would weight them: leave out "
+                "dense-idf"
+            )
         names = {"documents": "max_document_length", "queries": "max_query_length"}
-        require_positions(self.checkpoint, {names[role]: self.max_length(role) for role in roles})
+        for role in dict.fromkeys(("documents", *roles)):
+            side = self._model_side(role)
+            require_safetensors(side.folder, config=not side.is_static)
+            if role in roles and not self.config.trust_remote_code:
+                require_positions(side.folder, {names[role]: self.max_length(role)})
+
+    def _model_side(self, role: Role) -> Side:
+        """The side of a role. Raises CaiError for queries without a model."""
+        if (side := self._sides[role]).weights:
+            raise CaiError(
+                f"{self.config.name} has no model for queries, only weights of tokens: take bags of words, as in the "
+                "systems splade-doc, or `query: bow`"
+            )
+        return side
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether dense vectors are means of token vectors."""
+        pooling = self.config.pooling
+        return pooling == "mean" if pooling else self._sides["documents"].is_mean
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.checkpoint)
+        side = self._sides["documents"]
+        return Tokenizer(side.folder, self.config.trust_remote_code, special=not side.is_static)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the checkpoint of documents, and of the projection if there is one."""
+        return self._digest("documents")
+
+    def _digest(self, role: Role) -> str:
+        digest = self._sides[role].digest
+        return artifact.digest([digest, artifact.file_digest(self.projection)]) if self.projection else digest
 
     @cached_property
-    def digest(self) -> str:
-        """A digest of the checkpoint, and of the projection if there is one."""
-        digest = checkpoint_digest(self.checkpoint)
-        return artifact.digest([digest, artifact.file_digest(self.projection)]) if self.projection else digest
+    def token_weights(self) -> np.ndarray | None:
+        """The weights of tokens in bags of words, (vocabulary,); None if they count."""
+        place = self.config.query_weights or self._sides["queries"].weights
+        return token_weights(Path(place), self.tokenizer) if place else None
 
     def precision(self, role: Role) -> Precision:
         return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
@@ -71,12 +112,17 @@ class Encoder:
     def identity(self, role: Role) -> dict[str, Any]:
         """What the vector of a document or query depends on, apart from its text: digests and settings."""
         return {
-            "checkpoint": self.digest,
+            "checkpoint": self._digest(role),
             "kind": self.config.kind,
             "precision": self.precision(role),
             "idf": self.idf,
+            **self._weights_identity(role),
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
+
+    def _weights_identity(self, role: Role) -> dict[str, Any]:
+        place = self.config.query_weights
+        return {"weights": artifact.file_digest(Path(place))} if place and role == "queries" else {}
 
     @property
     def idf(self) -> list[Any] | None:
@@ -101,16 +147,40 @@ class Encoder:
         return config.idf_folder if config.kind == "dense" and config.idf_power else None
 
     def load(self, role: Role) -> "Splade | Dense":
-        precision = self.precision(role)
-        if precision not in self._models:
-            if self.config.kind == "splade":
-                from cai_pyserini.models.splade import Splade  # imports torch, which takes seconds
+        """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
+        one of queries that has another vocabulary than that of documents, and for queries without a model."""
+        config, side, precision = self.config, self._model_side(role), self.precision(role)
+        if (key := (side.folder, precision)) not in self._models:
+            self._models[key] = self._load(side, precision)
+        return self._models[key].with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
 
-                self._models[precision] = Splade(self.checkpoint, self.device, precision)
-            else:
-                from cai_pyserini.models.dense import Dense
+    def _load(self, side: Side, precision: Precision) -> "Splade | Dense":
+        config = self.config
+        if config.kind == "splade":
+            from cai_pyserini.models.splade import Splade  # imports torch, which takes seconds
 
-                vocabulary = self.tokenizer.vocabulary
-                weights = load_weights(self._idf, self.config.idf_power, vocabulary) if self._idf else None
-                self._models[precision] = Dense(self.checkpoint, self.device, precision, weights, self.projection)
-        return self._models[precision]
+            model = Splade(
+                side.folder,
+                self.device,
+                precision,
+                config.pooling or "max",
+                config.activation,
+                config.max_active_dims,
+                config.trust_remote_code,
+            )
+            if model.tokenizer.vocabulary != self.tokenizer.vocabulary:
+                raise CaiError(f"{side.folder} has another vocabulary than {self.checkpoint}: no query would match")
+            return model
+        from cai_pyserini.models.dense import Dense
+
+        return Dense(
+            side,
+            self.device,
+            precision,
+            load_weights(self._idf, config.idf_power, self.tokenizer.vocabulary) if self._idf else None,
+            self.projection,
+            config.pooling,
+            config.dimensions,
+            config.similarity,
+            config.trust_remote_code,
+        )

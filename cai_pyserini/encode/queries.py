@@ -34,12 +34,33 @@ def encode_queries(
 ) -> Matrix:
     """Raw query vectors (queries, width); `query` and `max_length` override the encoder's settings.
 
-    Bags of word pieces are counts and need no model. A dense encoder always needs its model.
+    Bags of word pieces need no model: they are counts, or the weights of tokens that the encoder has. A dense encoder
+    always needs its model.
     """
-    length = max_length or encoder.config.max_query_length
-    if encoder.config.kind == "splade" and (query or encoder.config.query) == "bow":
-        return encoder.tokenizer.bag_of_words(texts, length)
-    return encoder.load("queries").encode(texts, length)
+    config, length = encoder.config, max_length or encoder.config.max_query_length
+    if config.kind == "dense" or (query or config.query) == "splade":
+        vectors = encoder.load("queries").encode(texts, length)
+        if not config.expand_queries and isinstance(vectors, csr_matrix):
+            vectors = vectors.multiply(encoder.tokenizer.bag_of_words(texts, length) > 0).tocsr()
+        return _binary(vectors) if config.binary_queries and isinstance(vectors, csr_matrix) else vectors
+    if (weights := encoder.token_weights) is not None:
+        texts = [config.query_prompt + text for text in texts]
+    counts = encoder.tokenizer.bag_of_words(texts, length)
+    if config.binary_queries:
+        return _binary(counts)
+    if weights is None:
+        return counts
+    bags = _with(counts, weights[counts.indices])
+    bags.eliminate_zeros()
+    return bags
+
+
+def _binary(vectors: csr_matrix) -> csr_matrix:
+    return _with(vectors, np.ones_like(vectors.data))
+
+
+def _with(vectors: csr_matrix, data: np.ndarray) -> csr_matrix:
+    return csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape)
 
 
 def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:

@@ -18,7 +18,7 @@ import torch
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
-from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.folder import model_folder, require_usual
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import load_pretrained
 
@@ -55,7 +55,8 @@ def write_onnx(config: EncoderConfig, query: Representation, folder: Path) -> li
 
     Raises CaiError for a tokenizer that Anserini does not have, which is any but BERT's uncased WordPiece.
     """
-    checkpoint = checkpoint_folder(config)
+    config = require_usual(config, "Anserini's encoder")
+    checkpoint = model_folder(config)
     tokenizer = Tokenizer(checkpoint)
     _require_bert(checkpoint, tokenizer)
     output = folder / "encoders"

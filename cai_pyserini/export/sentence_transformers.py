@@ -6,6 +6,7 @@ have SPLADE's raw weights, and the scores are the same:  sum over t of idf_t * w
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from sentence_transformers import SparseEncoder
@@ -15,17 +16,24 @@ from transformers import AutoTokenizer
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation
-from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.idf import idf_weights
-from cai_pyserini.models.tokenizer import Tokenizer
 
 
 def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
     """Write the folder, and return what it loses."""
-    checkpoint = str(checkpoint_folder(config))
+    encoder = Encoder(config, "cpu")
+    config, checkpoint = encoder.config, str(encoder.checkpoint)
+    if config.query_checkpoint and query == "splade":
+        raise CaiError(f"{config.name} has another model for queries, which this export has no place for")
     model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
-    documents = [model, SpladePooling("max")]
+    pooling: Any = config.pooling or "max"
+    documents = [model, SpladePooling(pooling, config.activation)]
+    more: dict[str, Any] = {
+        "max_active_dims": config.max_active_dims,
+        "prompts": {"query": config.query_prompt, "document": config.document_prompt},
+    }
     loses = ["quantization: vectors have float weights, and scores are not rounded as in a Lucene index"]
     if config.overlap is not None:
         loses.append("windows of long documents: only the first is read")
@@ -40,13 +48,16 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
                 f"{checkpoint}: the decoder has {width:,} entries, the vocabulary {len(tokenizer):,}; "
                 "sentence-transformers takes bags of words only where they are equal"
             )
-        weights = idf_weights(config, Tokenizer(checkpoint_folder(config)).vocabulary)
-        static = torch.ones(width) if weights is None else torch.from_numpy(weights).float()
+        own, idf = encoder.token_weights, idf_weights(config, encoder.tokenizer.vocabulary)
+        static = torch.ones(width)
+        for weights in (own, idf):
+            static = static if weights is None else static * torch.from_numpy(weights).float()
         queries = [SparseStaticEmbedding(tokenizer, static, frozen=True)]
-        SparseEncoder(modules=[Router.for_query_document(queries, documents)]).save_pretrained(str(folder))
-        loses.append("counts of repeated tokens in queries: a token counts once")
+        SparseEncoder(modules=[Router.for_query_document(queries, documents)], **more).save_pretrained(str(folder))
+        if own is None:
+            loses.append("counts of repeated tokens in queries: a token counts once")
     else:
-        SparseEncoder(modules=documents).save_pretrained(str(folder))
+        SparseEncoder(modules=documents, **more).save_pretrained(str(folder))
         if config.idf and config.idf_power:
             loses.append("the IDF weights of documents: no module of the library holds them; --query bow keeps them")
         if config.max_query_length != config.max_document_length:

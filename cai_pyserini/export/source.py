@@ -15,7 +15,8 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.retrieval.search import word_queries
 
@@ -135,7 +136,7 @@ def export_encoder(
             "Export the impacts with their queries (milvus, opensearch, …), or the queries with "
             "`python -m cai_pyserini.plugin export-topics`"
         )
-    checkpoint = checkpoint_folder(config)
+    checkpoint = model_folder(config)
     Encoder(config, "cpu").require_loadable("documents", "queries")
     representation = query or config.query
     inputs = {

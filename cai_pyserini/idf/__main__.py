@@ -17,11 +17,12 @@ def main(argv: Argv = None) -> None:
 
     from cai_pyserini.collection.readers import load_collection
     from cai_pyserini.core import artifact
+    from cai_pyserini.core.config import load_encoder
     from cai_pyserini.idf.idf import compute
-    from cai_pyserini.models.checkpoint import load_checkpoint
+    from cai_pyserini.models.folder import model_folder
 
-    collection = load_collection(settings.collection)
-    stats = artifact.require(compute(collection, load_checkpoint(settings.encoder), settings.output), "idf").stats
+    collection, encoder = load_collection(settings.collection), load_encoder(settings.encoder)
+    stats = artifact.require(compute(collection, model_folder(encoder), settings.output), "idf").stats
     print(f"{settings.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
 
 

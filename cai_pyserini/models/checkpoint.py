@@ -24,7 +24,7 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in SUFFIXES]
+        patterns = [f"*{suffix}" for suffix in (*SUFFIXES, *[".py"] * config.trust_remote_code)]
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
         return Path(found)
     except (ValueError, OSError) as error:
@@ -40,9 +40,9 @@ def load_checkpoint(spec: str) -> Path:
     return checkpoint_folder(load_encoder(spec))
 
 
-def require_safetensors(checkpoint: Path) -> None:
-    """Raise CaiError for a folder that is not a checkpoint with weights in safetensors."""
-    if not (checkpoint / "config.json").is_file():
+def require_safetensors(checkpoint: Path, config: bool = True) -> None:
+    """Raise CaiError for a folder that is not a checkpoint, with a `config`, and with weights in safetensors."""
+    if config and not (checkpoint / "config.json").is_file():
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
@@ -88,11 +88,12 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
             raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")
 
 
-def checkpoint_files(checkpoint: Path) -> list[Path]:
-    """The files of a checkpoint's configuration, tokenizer and weights."""
+def checkpoint_files(checkpoint: Path, modules: bool = False) -> list[Path]:
+    """The files of a checkpoint's configuration, tokenizer and weights, also those of `modules` in subfolders."""
+    is_nested = modules and (checkpoint / "modules.json").is_file()
     return [
         path
-        for path in sorted(checkpoint.iterdir())
+        for path in sorted(checkpoint.rglob("*") if is_nested else checkpoint.iterdir())
         if path.suffix in SUFFIXES and path.name not in ("manifest.json", "log.json", "report.json")
     ]
 

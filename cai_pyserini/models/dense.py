@@ -1,44 +1,68 @@
-"""Dense retrieval: text -> one vector, the mean of its token vectors, optionally weighted with IDF.
+"""Dense retrieval: text -> one vector, by default the mean of its token vectors, optionally weighted with IDF.
 
     v = normalized sum over tokens i of idf_i^power * h_i        (Iida & Okazaki 2022, baselines; without IDF: idf = 1)
 
-An adapted encoder also has a projection, a matrix W: its vector is v W, normalized.
+A folder of sentence-transformers may have other modules, such as the vector of the first token, or a further layer;
+these are the library's own. An adapted encoder also has a projection, a matrix W: its vector is v W, normalized.
 
-Vectors have length 1, so that a dot product is a cosine. Special tokens have weight 1, as every token that the
-collection does not contain. Documents and queries are pooled alike. The vector of a text of several windows is the
-normalized mean of theirs.
+Vectors have length 1, so that a dot product is a cosine, unless the model is made for dot products. Special tokens have
+weight 1, as every token that the collection does not contain. Documents and queries are pooled alike. The vector of a
+text of several windows is the mean of theirs, normalized as they are.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from transformers import PretrainedConfig
+from transformers.modeling_outputs import BaseModelOutput
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection
+from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection, require_safetensors
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.tokenizer import Windows
+from cai_pyserini.models.folder import Module, Side
+from cai_pyserini.models.tokenizer import Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 
 class Dense(TextEncoder[np.ndarray]):
-    """A dense encoder: any transformer checkpoint. `weights` (vocabulary,) are those of the tokens in the mean;
-    `projection` is a safetensors file with the tensor `weight` (width, width), by which each mean is multiplied."""
+    """A dense encoder: any transformer checkpoint, or token vectors.
+
+    `weights` (vocabulary,) are those of the tokens in the mean; `projection` is a safetensors file with the tensor
+    `weight` (width, width), by which each vector is multiplied. `pooling` takes the place of the side's modules;
+    `dimensions` is the number of dimensions that are kept.
+    """
 
     def __init__(
         self,
-        checkpoint: Path,
+        side: Side | Path,
         device: str = "auto",
         precision: Precision = "auto",
         weights: np.ndarray | None = None,
         projection: Path | None = None,
+        pooling: str | None = None,
+        dimensions: int | None = None,
+        similarity: Literal["cosine", "dot"] = "cosine",
+        trust_remote_code: bool = False,
     ):
-        model = load_transformer(checkpoint)
-        super().__init__(Transformer(checkpoint, model, device, precision), model.config.hidden_size)
+        side = Side(side) if isinstance(side, Path) else side
+        checkpoint = side.folder
+        model = TokenVectors(checkpoint) if side.is_static else load_transformer(checkpoint, trust_remote_code)
+        tokenizer = Tokenizer(checkpoint, trust_remote_code, special=not side.is_static)
+        transformer = Transformer(checkpoint, model, device, precision, tokenizer=tokenizer)
+        self._modules = torch.nn.ModuleList()
+        if pooling or similarity == "dot" or side.modules or side.is_static:
+            own = () if pooling else side.modules
+            self._modules.extend(load_modules(own, model.config.hidden_size, pooling or "mean"))
+        self._modules.eval().to(transformer.device)
+        self._scaled, self._dimensions = similarity == "cosine", dimensions
+        self.prompt_tokens = 0
+        probe = torch.zeros(1, 1, model.config.hidden_size, device=transformer.device)
+        super().__init__(transformer, self._pooled(probe, probe[..., 0] + 1).shape[1])
         if weights is not None and len(weights) != len(self.tokenizer):
             raise CaiError(
                 f"{checkpoint} has {len(self.tokenizer):,} tokens, the IDF {len(weights):,}: compute the IDF with this "
@@ -56,14 +80,72 @@ class Dense(TextEncoder[np.ndarray]):
 
     def finish(self, sums: np.ndarray, windows: Windows) -> np.ndarray:
         several = windows.counts > 1
-        sums[several] /= np.linalg.norm(sums[several], axis=1, keepdims=True)
+        by = np.linalg.norm(sums[several], axis=1) if self._scaled else windows.counts[several]
+        sums[several] /= by[:, None]
         return sums
+
+    def with_prompt(self, prompt: str) -> Self:
+        model = super().with_prompt(prompt)
+        model.prompt_tokens = self.tokenizer.prompt_tokens(prompt) if prompt else 0
+        return model
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
         hidden = self.transformer(ids, mask).last_hidden_state
-        vectors = pooled(hidden, self._weights[ids] * mask).numpy(force=True)
+        vectors = self._pooled(hidden, self._weights[ids] * mask).numpy(force=True)
         return vectors if self._projection is None else project(vectors, self._projection)
+
+    def _pooled(self, hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The vectors (texts, width), float32, of token vectors (texts, tokens, dimensions) with weights (texts,
+        tokens), which are 0 for padding."""
+        if not self._modules and not self._dimensions:
+            return pooled(hidden, weights)
+        features: dict[str, Any] = {
+            "token_embeddings": hidden.float(),
+            "attention_mask": weights,
+            "prompt_length": self.prompt_tokens,
+        }
+        if not self._modules:
+            features["sentence_embedding"] = pooled(hidden, weights)
+        for module in self._modules:
+            features = module(features)
+        vectors: torch.Tensor = features["sentence_embedding"][:, : self._dimensions]
+        return torch.nn.functional.normalize(vectors, dim=-1) if self._scaled else vectors
+
+
+class TokenVectors(torch.nn.Module):
+    """A vector for each token in place of a transformer: the module StaticEmbedding, as of model2vec."""
+
+    def __init__(self, folder: Path):
+        from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+        super().__init__()
+        require_safetensors(folder, config=False)
+        weight = StaticEmbedding.load(str(folder)).embedding.weight.detach().float()
+        self.embedding = torch.nn.Embedding.from_pretrained(weight)
+        self.config = PretrainedConfig(hidden_size=weight.shape[1])
+
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        return self.embedding
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=self.embedding(input_ids))
+
+
+def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch.nn.Module]:
+    """The modules that turn token vectors of this width into a vector; without any, pooling of this mode."""
+    from sentence_transformers.base.modules import Dense as Layer
+    from sentence_transformers.base.modules import Normalize
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+    kinds: dict[str, Any] = {"Pooling": Pooling, "Dense": Layer, "Normalize": Normalize, "LayerNorm": LayerNorm}
+    loaded: list[torch.nn.Module] = []
+    for module in modules:
+        if module.name in ("Dense", "LayerNorm"):
+            require_safetensors(module.folder)
+        if module.name in kinds:  # dropout changes nothing
+            loaded.append(kinds[module.name].load(str(module.folder)).float())
+    return loaded or [Pooling(width, pooling_mode=mode)]
 
 
 def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -92,9 +174,9 @@ def load_projection(path: Path, width: int) -> np.ndarray:
     return weight.numpy()
 
 
-def load_transformer(checkpoint: Path) -> Any:
+def load_transformer(checkpoint: Path, trust_remote_code: bool = False) -> Any:
     """The transformer of a checkpoint without its pooler, which computes another vector of the first token."""
-    model = load_pretrained("AutoModel", checkpoint, "transformer")
+    model = load_pretrained("AutoModel", checkpoint, "transformer", trust_remote_code)
     if hasattr(model, "pooler"):
         model.pooler = None
     return model

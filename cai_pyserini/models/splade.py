@@ -3,7 +3,10 @@
     w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
 
 log1p and relu grow with the logit, so the maximum is taken over the logits, and the rest is done once per vocabulary
-entry. A text of several windows has a power mean of their weights:
+entry. Some checkpoints were trained with the sum over tokens in place of the maximum, or with log(1 + log(1 + relu(x)))
+in place of log(1 + relu(x)), or keep only the largest weights of a text.
+
+A text of several windows has a power mean of their weights:
 
     w_v = (mean over windows k of w_kv^3)^(1/3)
 
@@ -23,30 +26,47 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.head import max_logits
+from cai_pyserini.models.head import activated, max_logits, sum_weights
 from cai_pyserini.models.int8 import Int8Head
-from cai_pyserini.models.tokenizer import Done, Windows
+from cai_pyserini.models.tokenizer import Done, Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/experiments/long-documents.md)
 
 
 class Splade(TextEncoder[csr_matrix]):
-    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer."""
+    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer.
 
-    def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto"):
-        model, decoder = load_masked_lm(checkpoint)
-        transformer = Transformer(checkpoint, model, device, precision, exclude=decoder)
+    `pooling` is max or sum, `activation` relu or log1p_relu, `max_active_dims` the number of weights that are kept.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        device: str = "auto",
+        precision: Precision = "auto",
+        pooling: str = "max",
+        activation: str = "relu",
+        max_active_dims: int | None = None,
+        trust_remote_code: bool = False,
+    ):
+        model, decoder = load_masked_lm(checkpoint, trust_remote_code)
+        tokenizer = Tokenizer(checkpoint, trust_remote_code)
+        transformer = Transformer(checkpoint, model, device, precision, decoder, tokenizer)
         size = len(transformer.tokenizer)  # a decoder may be padded beyond the vocabulary
         super().__init__(transformer, size)
         embeddings = decoder.weight.detach()[:size]
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
-        self._max_logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+        self._sums, self._activation, self._most = pooling == "sum", activation, max_active_dims
+        self._pool: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
         if self.transformer.precision == "int8":
-            self._max_logits = Int8Head(embeddings, bias)
+            if self._sums:
+                raise CaiError(f"{checkpoint}: sums over tokens are not computed with precision int8; choose another")
+            self._pool = Int8Head(embeddings, bias)
         else:
             to = self.transformer.device, self.transformer.dtype
-            self._max_logits = partial(max_logits, weight=embeddings.to(*to).contiguous(), bias=bias.to(*to))
+            pool: Any = partial(sum_weights, activation=activation) if self._sums else max_logits
+            self._pool = partial(pool, weight=embeddings.to(*to).contiguous(), bias=bias.to(*to))
 
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
@@ -75,25 +95,35 @@ class Splade(TextEncoder[csr_matrix]):
         counts = np.repeat(windows.counts, np.diff(sums.indptr))
         several = counts > 1
         sums.data[several] = (sums.data[several] / counts[several]) ** (1 / POWER)
-        return sums
+        return largest(sums, self._most) if self._most else sums
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
-        logits = self._max_logits(hidden, mask)
-        places = logits.le(0).logical_not_().nonzero(as_tuple=True)  # NaN stays, to be refused
-        weights = torch.log1p(logits[places])
+        pooled = self._pool(hidden, mask)
+        places = pooled.le(0).logical_not_().nonzero(as_tuple=True)  # NaN stays, to be refused
+        weights = pooled[places] if self._sums else activated(pooled[places], self._activation)
         entries = weights.numpy(force=True), tuple(place.numpy(force=True) for place in places)
         return csr_matrix(entries, shape=(len(ids), self.width))
 
 
-def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
+def largest(vectors: csr_matrix, count: int) -> csr_matrix:
+    """Vectors (texts, vocabulary) with only the `count` largest weights of each; ties keep the earlier."""
+    rows = np.repeat(np.arange(vectors.shape[0]), np.diff(vectors.indptr))
+    order = np.lexsort((vectors.indices, -vectors.data, rows))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - vectors.indptr[rows[order]]
+    kept = rank < count
+    return csr_matrix((vectors.data[kept], (rows[kept], vectors.indices[kept])), shape=vectors.shape)
+
+
+def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:
     """A masked language model, and its decoder, which is bypassed: the model's `logits` are the decoder's input.
 
     The head is that of the transformers library, whatever the architecture. Raises CaiError for a checkpoint without a
     masked-language-model head, or with one that does not end in a linear decoder.
     """
-    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
+    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head", trust_remote_code)
     decoder = model.get_output_embeddings()
     if not isinstance(decoder, torch.nn.Linear):
         raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder")

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix
+from tokenizers.processors import TemplateProcessing
 
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
@@ -25,21 +26,28 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
 class Tokenizer:
-    """The fast tokenizer of a checkpoint, and the names of its entries in indexes and JSON vectors."""
+    """The fast tokenizer of a checkpoint, and the names of its entries in indexes and JSON vectors.
 
-    def __init__(self, checkpoint: Path):
+    Without `special`, texts get no special tokens.
+    """
+
+    def __init__(self, checkpoint: Path, trust_remote_code: bool = False, special: bool = True):
         if not any((checkpoint / name).is_file() for name in ("tokenizer.json", "vocab.txt", "tokenizer.model")):
             raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
-        from transformers import AutoTokenizer  # imports torch, which takes seconds
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
         try:
-            loaded = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+            is_alone = not (checkpoint / "config.json").is_file()  # as where token vectors take the place of a model
+            kind = PreTrainedTokenizerFast if is_alone else AutoTokenizer
+            loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
         except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
             raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
         if not loaded.is_fast:
             raise CaiError(f"{checkpoint}: its tokenizer has no fast version (tokenizer.json)")
         self._backend = loaded.backend_tokenizer
         self._backend.no_padding()
+        if not special:
+            self._backend.post_processor = TemplateProcessing(single="$A")
         self.pad_id: int = loaded.pad_token_id or 0
         self.has_types = "token_type_ids" in loaded.model_input_names
 
@@ -52,10 +60,15 @@ class Tokenizer:
         return json.loads(self._backend.to_str())
 
     @cached_property
+    def ids(self) -> dict[str, int]:
+        """The numbers of all tokens."""
+        return self._backend.get_vocab(with_added_tokens=True)
+
+    @cached_property
     def terms(self) -> list[str]:
         """The name of each entry in an index: the token, or `[id]` where white space or emptiness would change it, or
         where it could be taken for a word of BM25; `[[id]]` where `[id]` is itself a token."""
-        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        vocabulary = self.ids
         fit = {i: token for token, i in vocabulary.items() if token.split() == [token] and "\x01" not in token}
         terms = []
         for i in range(len(self)):
@@ -90,6 +103,10 @@ class Tokenizer:
         self._backend.no_truncation()
         special = self._backend.encode("a").special_tokens_mask
         return special.index(0), special[::-1].index(0)
+
+    def prompt_tokens(self, prompt: str) -> int:
+        """The number of tokens before a text that comes after this prompt, special tokens included."""
+        return self.special_tokens[0] + len(self.encode([prompt], None, special=False)[0])
 
     def _encodings(self, texts: Sequence[str], max_length: int | None = None, special: bool = True) -> Iterator[Any]:
         if max_length is None:
@@ -133,20 +150,23 @@ class Windows:
         max_length: int,
         overlap: int | None = None,
         names: Sequence[str] | None = None,
+        prompt: str = "",
     ) -> Self:
         """The first `max_length` tokens of every text; with `overlap` all tokens, in windows of that length.
 
         Windows of a text have `overlap` tokens in common, the last two of them more if need be: a shorter one would
-        have too little context. `names` are ids, or else the texts. Raises CaiError if `overlap` leaves no room.
+        have too little context. `names` are ids, or else the texts. Each window has the `prompt`. Raises
+        CaiError if `overlap` leaves no room.
         """
+        special = tokenizer.prompt_tokens(prompt), tokenizer.special_tokens[1]
         full = [position for position, text in enumerate(texts) if text.strip()]
         counts = np.zeros(len(texts), np.int64)
         first: list[Sequence[int]] = []
         further: list[Sequence[int]] = []
         for part in batched(full, TOKENIZED):
-            tokens = tokenizer.encode([texts[i] for i in part], max_length if overlap is None else None)
+            tokens = tokenizer.encode([prompt + texts[i] for i in part], max_length if overlap is None else None)
             for position, ids in zip(part, tokens, strict=True):
-                windows = [ids] if overlap is None else _cut(ids, tokenizer.special_tokens, max_length, overlap)
+                windows = [ids] if overlap is None else _cut(ids, special, max_length, overlap)
                 first.append(windows[0])
                 further += windows[1:]
                 counts[position] = len(windows)

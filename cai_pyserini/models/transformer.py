@@ -8,8 +8,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -43,9 +44,10 @@ class Transformer:
         device: str = "auto",
         precision: Precision = "auto",
         exclude: torch.nn.Module | None = None,
+        tokenizer: Tokenizer | None = None,
     ):
         self.checkpoint = checkpoint
-        self.tokenizer = Tokenizer(checkpoint)
+        self.tokenizer = tokenizer or Tokenizer(checkpoint)
         if (size := model.get_input_embeddings().num_embeddings) < len(self.tokenizer):
             raise CaiError(
                 f"{checkpoint}: the tokenizer has {len(self.tokenizer):,} entries but the model only {size:,}; they do "
@@ -77,12 +79,17 @@ class Transformer:
         )
 
     def windows(
-        self, texts: Sequence[str], max_length: int, overlap: int | None = None, names: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        overlap: int | None = None,
+        names: Sequence[str] | None = None,
+        prompt: str = "",
     ) -> Windows:
         """The windows of texts, see Windows.of. Raises CaiError if the model cannot read that many tokens."""
         if max_length > self.max_length:
             raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
-        return Windows.of(texts, self.tokenizer, max_length, overlap, names)
+        return Windows.of(texts, self.tokenizer, max_length, overlap, names, prompt)
 
     def map_windows[R](
         self,
@@ -142,12 +149,26 @@ class Transformer:
 
 
 class TextEncoder[Vectors](ABC):
-    """A transformer that turns texts into vectors (texts, width), window by window."""
+    """A transformer that turns texts into vectors (texts, width), window by window. `prompt` comes before texts."""
+
+    prompt = ""
 
     def __init__(self, transformer: Transformer, width: int):
         self.transformer = transformer
         self.tokenizer = transformer.tokenizer
         self.width = width
+
+    def with_prompt(self, prompt: str) -> Self:
+        """The same model with another prompt."""
+        model = copy(self)
+        model.prompt = prompt
+        return model
+
+    def windows(
+        self, texts: Sequence[str], max_length: int, overlap: int | None = None, names: Sequence[str] | None = None
+    ) -> Windows:
+        """The windows of texts with the prompt, see Transformer.windows."""
+        return self.transformer.windows(texts, max_length, overlap, names, self.prompt)
 
     def encode(
         self,
@@ -162,7 +183,7 @@ class TextEncoder[Vectors](ABC):
 
         The vector of a blank text is zero. The other arguments are those of Transformer.map_windows.
         """
-        windows = self.transformer.windows(texts, max_length, overlap)
+        windows = self.windows(texts, max_length, overlap)
         return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
 
     def encode_batches(
@@ -202,7 +223,7 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
         start += size
 
 
-def load_pretrained(kind: str, checkpoint: Path, head: str, **options: Any) -> Any:
+def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
     """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
 
     Raises CaiError, which says that the checkpoint has no `head`, where weights are missing or of another kind.
@@ -215,7 +236,7 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, **options: Any) -> A
         model, report = getattr(transformers, kind).from_pretrained(
             str(checkpoint),
             use_safetensors=True,
-            trust_remote_code=False,
+            trust_remote_code=trust_remote_code,
             dtype=torch.float32,
             output_loading_info=True,
             **options,

@@ -12,6 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
+from cai_pyserini.models.folder import read_folder
 from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.ship import scores
 
@@ -91,11 +92,14 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
     target.mkdir(parents=True, exist_ok=True)
     copies: dict[str, str | None] = {}
     if checkpoint:
-        source = checkpoint_folder(config)
-        require_safetensors(source)
-        for path in checkpoint_files(source):
-            shutil.copyfile(path, target / path.name)
+        _copy_folder(checkpoint_folder(config), target)
         copies |= {"checkpoint": str(target), "revision": None}
+    if checkpoint and config.query_checkpoint:
+        other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
+        copies["query_checkpoint"] = str(_copy_folder(checkpoint_folder(other), target / "queries"))
+        copies["query_revision"] = None
+    if config.query_weights:
+        copies["query_weights"] = str(shutil.copyfile(config.query_weights, target / "query_weights.json"))
     if config.idf_folder:
         artifact.require(config.idf_folder, "idf")
         copies["idf"] = str(shutil.copytree(config.idf_folder, target / "idf"))
@@ -103,6 +107,16 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
         (target / "projection").mkdir()
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
     files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
+
+
+def _copy_folder(source: Path, target: Path) -> Path:
+    """Copy a checkpoint with its modules, if it has any."""
+    require_safetensors(read_folder(source).documents.folder, config=False)
+    for path in checkpoint_files(source, modules=True):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    return target
 
 
 def require_outside(output: Path, *sources: Path) -> None:

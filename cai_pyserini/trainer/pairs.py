@@ -25,8 +25,9 @@ from transformers import AutoTokenizer, TrainingArguments
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder, require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.dense import load_transformer, pooled
+from cai_pyserini.models.folder import model_folder, require_usual
 from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
@@ -45,14 +46,16 @@ type Encode = Callable[[dict[str, torch.Tensor]], torch.Tensor]  # a chunk of to
 
 
 def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
-    """The encoder to train, with the lengths to train with. Raises CaiError for texts longer than it reads."""
+    """The encoder to train, with the lengths to train with. Raises CaiError for texts longer than it reads, and for one
+    that makes vectors in another way than trainings do."""
     encoder = load_encoder(settings.base)
-    if isinstance(settings, DenseSettings):
-        encoder = encoder.replace(kind="dense")
+    encoder = require_usual(
+        encoder.replace(kind="dense") if isinstance(settings, DenseSettings) else encoder, "a training"
+    )
     if settings.max_document_length:
         encoder = encoder.replace(max_document_length=settings.max_document_length)
     lengths = {"--max-document-length": encoder.max_document_length, "max_query_length": encoder.max_query_length}
-    require_positions(checkpoint_folder(encoder), lengths)
+    require_positions(model_folder(encoder), lengths)
     return encoder
 
 
@@ -63,7 +66,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
     """
     training.require_one_gpu(settings.device)
     encoder = base_encoder(settings)
-    checkpoint = checkpoint_folder(encoder)
+    checkpoint = model_folder(encoder)
     name = "dense" if isinstance(settings, DenseSettings) else "splade"
 
     def write(arguments: TrainingArguments) -> artifact.Stats | None:

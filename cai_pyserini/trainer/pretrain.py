@@ -18,7 +18,8 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling, Trainin
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import checkpoint_folder, require_positions
+from cai_pyserini.models.checkpoint import require_positions
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings
@@ -31,7 +32,7 @@ def pretrain(settings: PretrainSettings) -> Path:
     """Write the pretrained checkpoint. Raises CaiError for sequences longer than the base reads."""
     training.require_one_gpu(settings.device)
     encoder = load_encoder(settings.base)
-    checkpoint = checkpoint_folder(encoder)
+    checkpoint = model_folder(encoder)
     require_positions(checkpoint, {"--max-length": settings.max_length})
 
     def train(arguments: TrainingArguments) -> artifact.Stats | None:

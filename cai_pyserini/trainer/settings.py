@@ -240,7 +240,8 @@ def recorded(settings: Settings, *without: str) -> dict[str, Any]:
 
 def inherited(encoder: EncoderConfig) -> dict[str, Any]:
     """The values that a checkpoint inherits from the encoder it is trained from, for its recipe."""
-    return encoder.model_dump(exclude={"name", "checkpoint", "revision", "range", "source", "idf", "projection"})
+    exclude = {"name", "checkpoint", "revision", "range", "source", "idf", "projection"}
+    return encoder.model_dump(exclude=exclude, exclude_defaults=True)
 
 
 def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) -> None:

@@ -7,7 +7,8 @@ from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.trainer.settings import PretrainSettings, VocabularySettings, inherited, recorded
 
 
@@ -33,7 +34,7 @@ def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -
         artifact.file_digest(path) if (path := _file(corpus)) else load_collection(corpus).fingerprint("documents")
         for corpus in settings.corpus
     ]
-    checkpoint = checkpoint_digest(checkpoint_folder(encoder))
+    checkpoint = checkpoint_digest(model_folder(encoder))
     inputs = {"corpus": digests, "checkpoint": checkpoint, "encoder": inherited(encoder)}
     return artifact.recipe(stage, inputs, **recorded(settings, "corpus", "base"))
 

@@ -27,7 +27,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import plot_lines
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer import wordpiece
 from cai_pyserini.trainer.settings import VocabularySettings, write_encoder
@@ -98,7 +98,7 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
     encoder = load_encoder(settings.base)
 
     def write(folder: Path) -> artifact.Stats:
-        checkpoint = checkpoint_folder(encoder)
+        checkpoint = model_folder(encoder)
         model, _ = load_masked_lm(checkpoint)
         tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
         base, unknown = wordpiece.vocabulary_of(tokenizer.backend_tokenizer, str(checkpoint))

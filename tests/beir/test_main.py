@@ -190,7 +190,10 @@ def test_all_systems_are_those_that_there_are_models_for(
     assert "without doct5query: it needs --generated" in capsys.readouterr().err
     found = results(copied)
     names = list(found["systems"])
-    assert names == [*all_systems(EncoderConfig(name="", checkpoint=""), {"dense", "cross-encoder"}), three[2]]
+    assert names == [
+        *all_systems(EncoderConfig(name="", checkpoint=""), {"dense", "dense-idf", "cross-encoder"}),
+        three[2],
+    ]
     assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-idf-minmax-exact"} < set(names)
     sparse = {
         f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")

@@ -253,7 +253,8 @@ def test_with_adaptation_the_systems_before_and_after() -> None:
 @pytest.mark.parametrize("kinds", [set(), {"dense"}, {"dense", "cross-encoder", "doct5query"}])
 @pytest.mark.parametrize("settings", [{}, {"query": "bow"}, {"idf_power": 0.0}])
 def test_all_systems_are_systems(kinds: set[str], settings: dict, adapt: bool) -> None:
-    names = all_systems(CONFIG.replace(**settings), kinds, adapt)
+    weighted = {"dense-idf"} if "dense" in kinds else set()
+    names = all_systems(CONFIG.replace(**settings), kinds | weighted, adapt)
     assert len(set(names)) == len(names) and names[0] == "bm25"
     assert {part.kind for part in with_parts(map(parse_system, names))} == {"bm25", "splade", "hybrid"} | kinds
     assert set(default_systems(CONFIG.replace(**settings), kinds, adapt)) <= set(names)

@@ -1,5 +1,6 @@
 """Encoders and index configs: what loads, and what a mistake is told."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,10 @@ def test_every_encoder_loads(name: str) -> None:
     config = load_encoder(name)
     assert config.name == name
     assert is_encoder(name)
-    assert config.source, "people want to know where a checkpoint comes from"
+    assert config.source and re.search(r", (Apache-2\.0|MIT|CC BY-NC-SA 4\.0)\b", config.source), "name the licence"
+    pinned = config.revision or config.checkpoint.startswith("pip:")
+    text = (Path(__file__).parents[2] / "encoders" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert pinned or re.search("^# .*revision", text, re.MULTILINE), "a comment says why there is no revision"
 
 
 @pytest.mark.parametrize("name", names("index_configs"))
@@ -49,7 +53,7 @@ def test_every_index_config_loads(name: str) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("checkpoint: m\nbit: 8", "unknown key bit; known keys: bits, checkpoint, "),
+        ("checkpoint: m\nbit: 8", "unknown key bit; known keys: activation, binary_queries, "),
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
         ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
         ("checkpoint: m\nrescore: 50", "rescore: takes keep_query_terms"),

@@ -43,8 +43,8 @@ def test_a_setting_names_what_it_shapes() -> None:
 def test_every_setting_of_an_encoder_says_what_it_shapes() -> None:
     """Else what was made with another value would pass for up to date."""
     silent = {name for name, field in EncoderConfig.model_fields.items() if not field.json_schema_extra}
-    files, labels = {"checkpoint", "revision", "idf", "projection"}, {"name", "source"}  # recipes have digests of files
-    assert silent == files | labels
+    files = {"checkpoint", "revision", "idf", "projection", "query_checkpoint", "query_revision", "query_weights"}
+    assert silent == files | {"name", "source", "trust_remote_code"}  # recipes have digests of files
 
 
 def test_a_version_is_raised_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:

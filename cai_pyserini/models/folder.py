@@ -1,0 +1,237 @@
+"""What a checkpoint folder says about itself, in the files of sentence-transformers.
+
+modules.json lists modules: a Transformer, and what makes a vector of its output. A Router has a list for each role; the
+queries of a sparse one may have no model, but a weight for each token (inference-free). A folder without modules.json
+is a bare checkpoint: it says nothing, and the settings of the encoder hold.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from cai_pyserini.core.artifact import digest, file_digest
+from cai_pyserini.core.config import DESCRIBED, EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import SUFFIXES, checkpoint_digest, checkpoint_folder, require_safetensors
+from cai_pyserini.models.tokenizer import Tokenizer
+
+LENGTH = 512  # tokens that are read at most, unless the encoder says more: longer texts cost more than they gain
+ALL = 1 << 16  # tokens that are read where nothing limits them
+ROLES = {"query": "queries", "document": "documents"}
+UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query"}
+UNUSUAL |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
+PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # by setting
+POOLED = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")  # modules of dense models
+
+
+class Module(NamedTuple):
+    """A module of a folder: its class, without the package, the folder of its files, and its config.json."""
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the texts of one role become vectors: by the transformer in `folder`, or, of queries without a model, by
+    weights of tokens, which are in the folder `weights`. `modules` come after the transformer; of the default, which is
+    a normalized mean, there are none."""
+
+    folder: Path
+    modules: Sequence[Module] = ()
+    weights: Path | None = None
+    is_mean: bool = True  # over all tokens; of dense vectors
+    is_static: bool = False  # token vectors in place of a transformer
+
+    @property
+    def digest(self) -> str:
+        """A digest of the checkpoint and the modules."""
+        made_from = checkpoint_digest(self.folder)
+        files = [path for module in self.modules for path in sorted(module.folder.iterdir()) if path.suffix in SUFFIXES]
+        return digest([made_from, *(file_digest(path) for path in files)]) if files else made_from
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder: what it makes of documents and queries, and the settings of an encoder that it stands for."""
+
+    path: Path
+    documents: Side
+    queries: Side
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def described(self, config: EncoderConfig) -> EncoderConfig:
+        """The configuration with the folder's settings where it has none of its own. Raises CaiError for a model of the
+        other kind."""
+        kind = self.settings.get("kind", config.kind)
+        if "kind" in config.model_fields_set and config.kind != kind:
+            raise CaiError(f"{self.path} is a {kind} model, not a {config.kind} one")
+        own = {name: value for name, value in self.settings.items() if name not in config.model_fields_set}
+        changed = {name: value for name, value in own.items() if value != getattr(config, name)}
+        return config.replace(**changed) if changed else config
+
+
+def model_folder(config: EncoderConfig) -> Path:
+    """The folder of the transformer and the tokenizer of documents."""
+    return read_folder(checkpoint_folder(config)).documents.folder
+
+
+def described(config: EncoderConfig) -> EncoderConfig:
+    """An encoder with the settings that its checkpoint's folder stands for."""
+    return read_folder(checkpoint_folder(config)).described(config)
+
+
+def require_usual(config: EncoderConfig, what: str) -> EncoderConfig:
+    """An encoder with the settings that its folder stands for. Raises CaiError if it makes vectors in another way than
+    `what` does: by one model for documents and queries, as a maximum or mean over all tokens."""
+    folder = read_folder(checkpoint_folder(config))
+    config = folder.described(config)
+    values = config.model_dump(include=UNUSUAL, exclude_defaults=True)
+    if folder.documents.modules or folder.documents.is_static:
+        values["modules"] = ", ".join(module.name for module in folder.documents.modules) or "StaticEmbedding"
+    if values or folder.queries != folder.documents:
+        said = ", ".join(f"{name} {value!r}" for name, value in values.items()) or "another model for queries"
+        raise CaiError(f"{config.name} has {said}, which {what} cannot take into account")
+    return config
+
+
+def read_folder(path: Path) -> Folder:
+    """What a folder says. Raises CaiError for modules that are not supported."""
+    if not (path / "modules.json").is_file():
+        bare = Side(path)
+        return Folder(path, bare, bare)
+    about = _json(path / "config_sentence_transformers.json")
+    if about.get("model_type") == "CrossEncoder":
+        raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
+    if about.get("similarity_fn_name") in ("euclidean", "manhattan"):
+        raise CaiError(
+            f"{path} compares vectors by their {about['similarity_fn_name']} distance; indexes here score by dot "
+            "products or cosines"
+        )
+    modules = [_module(path, each["type"], each["path"]) for each in _json(path / "modules.json")]
+    if modules and modules[0].name in ("Router", "Asym"):
+        queries, documents = (_route(modules[0].folder, role, modules[1:]) for role in ROLES)
+    else:
+        documents = queries = modules
+    settings = _settings(path, about, documents)
+    of_documents, of_queries = (_side(each, settings["kind"]) for each in (documents, queries))
+    if of_queries.weights:
+        settings["query"] = "bow"
+    elif settings["kind"] == "splade" and _configs(queries[1:]) != _configs(documents[1:]):
+        raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
+    return Folder(path, of_documents, of_queries, settings)
+
+
+def _configs(modules: Sequence[Module]) -> list[dict[str, Any]]:
+    return [module.config for module in modules]
+
+
+def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
+    """The weights of tokens in queries, float32 (vocabulary,), from a JSON file {token: weight}, or the folder of a
+    SparseStaticEmbedding. Tokens that the file does not have weigh 0; those that the vocabulary does not have are left
+    out. Raises CaiError for another vocabulary."""
+    if place.is_dir():
+        if Tokenizer(place).vocabulary != tokenizer.vocabulary:
+            raise CaiError(f"{place}: the tokens of queries are not those of documents")
+        if not (path := place / str(_json(place / "config.json").get("path"))).is_file():
+            require_safetensors(place)
+            return load_file(place / "model.safetensors")["weight"].astype(np.float32)
+        place = path
+    weights, found = np.zeros(len(tokenizer), np.float32), _json(place)
+    known = [token for token in found if token in tokenizer.ids]
+    if not known:
+        raise CaiError(f"{place}: no weight of a token of the vocabulary")
+    weights[[tokenizer.ids[token] for token in known]] = [found[token] for token in known]
+    return weights
+
+
+def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
+    """The modules of a role, with those that follow the router."""
+    config = _json(router / "router_config.json")
+    names = config.get("structure", {}).get(role)
+    if not names:
+        raise CaiError(f"{router}: its Router has no route for {ROLES[role]}")
+    return [*(_module(router, config["types"][name], name) for name in names), *after]
+
+
+def _module(root: Path, kind: str, place: str) -> Module:
+    folder = (root / place).resolve()
+    if not folder.is_relative_to(root.resolve()):
+        raise CaiError(f"{root}: the module {place} is outside the folder")
+    own = folder / ("config.json" if place else "none")  # that at the root is the transformer's
+    return Module(kind.rpartition(".")[2], folder, _json(own) if own.is_file() else {})
+
+
+def _settings(path: Path, about: dict[str, Any], modules: Sequence[Module]) -> dict[str, Any]:
+    """The settings of an encoder that documents' modules stand for."""
+    names = [module.name for module in modules]
+    settings: dict[str, Any] = {}
+    if names[:1] in (["Transformer"], ["MLMTransformer"]) and names[1:] == ["SpladePooling"]:
+        pooling = modules[1].config
+        settings["kind"] = "splade"
+        settings["pooling"] = "sum" if pooling.get("pooling_strategy") == "sum" else None
+        settings["activation"] = pooling.get("activation_function", "relu")
+        settings["max_active_dims"] = about.get("max_active_dims")
+    elif names == ["StaticEmbedding"] or (names[:2] == ["Transformer", "Pooling"] and {*names[2:]} <= {*POOLED}):
+        settings["kind"] = "dense"
+        settings["dimensions"] = about.get("truncate_dim")
+        settings["similarity"] = about.get("similarity_fn_name") or "cosine"
+    else:
+        raise CaiError(f"{path}: a model of the modules {', '.join(names) or 'none'} is not supported")
+    prompts = about.get("prompts") or {}
+    default = prompts.get(about.get("default_prompt_name"), "")
+    for name, candidates in PROMPTS.items():
+        settings[name] = next(filter(None, map(prompts.get, candidates)), default)
+    if (length := _length(modules[0])) is not None:
+        settings |= dict.fromkeys(("max_document_length", "max_query_length"), length)
+    return settings
+
+
+def _length(module: Module) -> int | None:
+    """The number of tokens that a module reads, LENGTH at most; None if it does not say."""
+    if module.name == "StaticEmbedding":
+        return (_json(module.folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
+    own, tokenizer = (_json(module.folder / name) for name in ("sentence_bert_config.json", "tokenizer_config.json"))
+    if own.get("do_lower_case") and not tokenizer.get("do_lower_case", True):
+        raise CaiError(f"{module.folder}: do_lower_case in sentence_bert_config.json is not supported")
+    lengths = [each for each in (own.get("max_seq_length"), tokenizer.get("model_max_length")) if each]
+    return min(LENGTH, int(lengths[0])) if lengths else None
+
+
+def _side(modules: Sequence[Module], kind: str) -> Side:
+    first, *rest = modules
+    if first.name == "SparseStaticEmbedding" and not rest:
+        return Side(first.folder, weights=first.folder)
+    if kind == "splade":
+        return Side(first.folder)  # pooling and activation are settings
+    if [module.name for module in rest] == ["Pooling", "Normalize"] and _is_mean(rest[0].config):
+        return Side(first.folder)
+    for module in rest:
+        activation = str(module.config.get("activation_function", "torch.nn."))
+        if not activation.startswith("torch.nn."):
+            raise CaiError(f"{module.folder}: the activation function {activation} is not one of torch.nn")
+    means = [module for module in rest if module.name == "Pooling" and _is_mean(module.config)]
+    is_static = first.name == "StaticEmbedding"
+    return Side(first.folder, tuple(rest), is_mean=bool(means) or is_static, is_static=is_static)
+
+
+def _is_mean(pooling: Mapping[str, Any]) -> bool:
+    """Whether a Pooling is the mean of all tokens; older folders have a boolean for each mode."""
+    modes = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value]
+    return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in (
+        *("mean", ["mean"], ["pooling_mode_mean_tokens"]),
+    )
+
+
+def _json(path: Path) -> Any:
+    """The contents of a JSON file; {} if it is missing."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise CaiError(f"{path}: not JSON ({error})") from None
