@@ -50,6 +50,9 @@ class BeirSettings(Settings):
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
     )
+    rerank_minutes: float | None = flag(
+        None, "lower the depth of the system cross-encoder to what takes no longer than this, as measured first", gt=0
+    )
     generated: str | None = flag(None, "for the system doct5query: folder written by `trainer generate`")
     adapt: bool = flag(
         False,
@@ -86,7 +89,18 @@ def main(argv: Argv = None) -> None:
         load_index_config(settings.collection).replace(**changes),
         described(load_encoder(settings.encoder)),
     )
-    shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
+    shared = {
+        "device",
+        "precision",
+        "batch_size",
+        "threads",
+        "depth",
+        "alpha",
+        "weights",
+        "cross_encoder",
+        "rerank_minutes",
+        "generated",
+    }
     experiment = Experiment(
         collection=config,
         encoder=encoder,

@@ -29,6 +29,7 @@ class Experiment(Settings):
     weights: list[float] = Field(default_factory=list)  # of the parts of hybrids that have as many
     dense: EncoderConfig | None = None  # of the dense systems, and to find near documents with
     cross_encoder: str | None = None  # a checkpoint
+    rerank_minutes: float | None = None  # lowers the depth of reranking
     generated: str | None = None  # folder of generated queries, for doct5query
     raw: bool = True  # Lucene indexes store the documents
 

@@ -5,6 +5,7 @@ score = activation(w · h_[CLS](query, document) + b)                   (Iida & 
 The scores are those of sentence-transformers' CrossEncoder.
 """
 
+import logging
 from collections.abc import Sequence
 from itertools import batched
 from pathlib import Path
@@ -21,6 +22,9 @@ from cai_pyserini.models.rerankers import load_reranker
 from cai_pyserini.models.tokenizer import NAME, Done
 from cai_pyserini.models.transformer import Transformer, batches
 
+logger = logging.getLogger(__name__)
+
+SAID = 60.0  # seconds of work from which on its time is said
 FULL = 512  # tokens of a pair; a batch has as many tokens as pairs of this length
 TOKENIZED = 1024  # pairs that are tokenized at a time
 
@@ -66,14 +70,21 @@ class CrossEncoder:
                 done(len(group))
         return scores
 
-    def seconds_per_pair(self, queries: Sequence[str], documents: Sequence[str]) -> float:
-        """The time that a pair takes, measured on two batches per thread, of pairs from first to last."""
+    def seconds_per_pair(
+        self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None
+    ) -> float:
+        """The time that a pair takes, measured on two batches per thread, or a tenth of all pairs, evenly chosen."""
         threads = torch.get_num_threads() if self.transformer.device.type == "cpu" else 1
-        count = min(len(queries), 2 * threads * 8 * self.transformer.batch_size)
-        sample = np.linspace(0, len(queries) - 1, count).astype(int)
-        self.score(queries[:1], documents[:1])  # the first call takes longer
+        count = min(len(queries) // 10 + 1, 2 * threads * 8 * self.transformer.batch_size)
+        columns = queries, documents, names or documents
+
+        def score(*rows: int) -> None:
+            queries, documents, names = ([column[i] for i in rows] for column in columns)
+            self.score(queries, documents, names=names)
+
+        score(0)  # the first call takes longer
         start = perf_counter()
-        self.score([queries[i] for i in sample], [documents[i] for i in sample])
+        score(*np.linspace(0, len(queries) - 1, count).astype(int))
         return (perf_counter() - start) / count
 
     def _features(self, pairs: list[tuple[str, str]]) -> Any:
@@ -91,6 +102,13 @@ class CrossEncoder:
             for module in self._modules:
                 features = module(features)
         return self._activation(features["scores"].float())[:, 0].numpy(force=True)
+
+
+def announce(pairs: int, seconds: float) -> None:
+    """Say how long pairs will take, at `seconds` for each, if it is long."""
+    if (total := pairs * seconds) >= SAID:
+        time = f"{total / 3600:.1f} hours" if total > 2 * 3600 else f"{total / 60:.0f} minutes"
+        logger.info("scoring %s pairs takes about %s here: %.3g pairs per second", f"{pairs:,}", time, 1 / seconds)
 
 
 def _rows(features: dict[str, Any], rows: list[int], length: int) -> dict[str, Any]:

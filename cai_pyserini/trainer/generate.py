@@ -24,6 +24,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, require_positions
 from cai_pyserini.models.device import resolve_device
+from cai_pyserini.models.tokenizer import Done
+from cai_pyserini.models.transformer import batches as by_length
 from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
@@ -45,18 +47,26 @@ class Generator:
         model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
         return model.to(device), AutoTokenizer.from_pretrained(str(self.checkpoint)), device
 
-    def queries(self, documents: Sequence[Document]) -> list[list[str]]:
-        """Different queries that are not blank for each document of a batch, at most `per_document`."""
+    def queries(self, documents: Sequence[Document], done: Done = lambda count: None) -> list[list[str]]:
+        """Different queries that are not blank for each document, at most `per_document`.
+
+        Documents of about equal length are a batch, with as many tokens as `batch_size` documents of full length.
+        """
+        _, tokenizer, _ = self._model
+        size, length = self.settings.batch_size, self.settings.max_document_length
+        texts = [document.contents for document in documents]
+        ids = tokenizer(texts, truncation=True, max_length=length, return_token_type_ids=False).input_ids
+        found: list[list[str]] = [[]] * len(ids)
+        for group in by_length([len(each) for each in ids], size * length, 8 * size):
+            for place, queries in zip(group, self._written([ids[place] for place in group]), strict=True):
+                found[place] = queries
+            done(len(group))
+        return found
+
+    def _written(self, ids: list[list[int]]) -> list[list[str]]:
         model, tokenizer, device = self._model
         settings = self.settings
-        inputs = tokenizer(
-            [document.contents for document in documents],
-            truncation=True,
-            max_length=settings.max_document_length,
-            padding=True,
-            return_tensors="pt",
-            return_token_type_ids=False,
-        ).to(device)
+        inputs = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(device)
         written = model.generate(
             **inputs,
             do_sample=True,
@@ -83,10 +93,8 @@ def generate(settings: GenerateSettings) -> Path:
 
         def process(number: int, part: Sequence[Document]) -> Iterator[dict[str, Any]]:
             torch.manual_seed(settings.seed + number)  # a batch has the same queries whatever was generated before it
-            for batch in batched(part, settings.batch_size):
-                for document, queries in zip(batch, generator.queries(batch), strict=True):
-                    yield {"id": document.id, "queries": queries}
-                bar.update(len(batch))
+            for document, queries in zip(part, generator.queries(part, bar.update), strict=True):
+                yield {"id": document.id, "queries": queries}
 
         def queries() -> Iterator[tuple[str, str, str]]:  # with their ids and those of their documents
             records = in_batches(compress(with_text(), chosen), KEPT, batches, recipe, process)

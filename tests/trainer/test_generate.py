@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,11 +53,11 @@ def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
     expected = (whole / "queries.jsonl").read_text()
     write, calls = generate.Generator.queries, []
 
-    def interrupted(self: generate.Generator, documents: Sequence[Document]) -> list[list[str]]:
+    def interrupted(self: generate.Generator, documents: Sequence[Document], *done: Any) -> list[list[str]]:
         calls.append(len(documents))
         if len(calls) == 3:
             raise InterruptedError
-        return write(self, documents)
+        return write(self, documents, *done)
 
     monkeypatch.setattr(generate.Generator, "queries", interrupted)
     with pytest.raises(InterruptedError):
