@@ -68,7 +68,7 @@ def test_minutes_lower_the_depth(
 
     limited = reranked("limited.trec", 4, 5.5)  # 3, 5, 6 and 7 pairs
     assert limited.stats["decision"] == [
-        "cross-encoder reranks the best 2 documents, not 4: more would take over 5.5 minutes"
+        "cross-encoder reranks the best 2 of 4 documents: more would take over 5.5 minutes"
     ]
     assert limited.digest == reranked("two.trec", 2, None).digest
     assert (tmp_path / "limited.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()

@@ -70,6 +70,17 @@ def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["resumed", "whole"]
 
 
+def test_batches_by_length_keep_documents_and_queries_together(tiny: Path, generator: Path, tmp_path: Path) -> None:
+    """The most likely query of a document is the same whatever is beside it."""
+    most_likely = settings(tiny, generator, tmp_path, top_k=1, per_document=1, batch_size=1, max_document_length=40)
+    write = generate.Generator(most_likely).queries
+    documents = [Document(str(n), f"fever and cough in {n} of ten patients " * (1 + 7 * n % 5)) for n in range(8)]
+    alone = [write([document])[0] for document in documents]
+    done: list[int] = []
+    assert write(documents, done.append) == alone and len({query for (query,) in alone}) > 2
+    assert sum(done) == 8 > len(done) > 1
+
+
 def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="sequence-to-sequence"):
         generate.generate(settings(tiny, checkpoint, tmp_path / "queries"))
