@@ -45,7 +45,7 @@ def load_reranker(checkpoint: Path) -> Reranker:
     logging.set_verbosity_error()
     try:
         return _load(checkpoint)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise CaiError(f"{checkpoint} cannot be read as a reranker ({str(error).splitlines()[0][:200]})") from None
     finally:
         logging.set_verbosity(verbosity)
@@ -65,10 +65,12 @@ def _load(checkpoint: Path) -> Reranker:
         if config.is_encoder_decoder:
             return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
         modules = [_Module(str(checkpoint), transformer_task=CLASSIFIER)]
-    model = modules[0].model
-    if modules[0].transformer_task == CLASSIFIER and model.config.num_labels != 1:
+    model, task = modules[0].model, modules[0].transformer_task
+    if [type(module) for module in modules[1:]] != [LogitScore] * (task == CAUSAL):
+        raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
+    if task == CLASSIFIER and model.config.num_labels != 1:
         raise CaiError(f"{checkpoint} has {model.config.num_labels} labels; a reranker has one, the score")
-    if modules[0].transformer_task == CAUSAL and max_positions(model) is not None:
+    if task == CAUSAL and max_positions(model) is not None:
         raise CaiError(f"{checkpoint} counts positions from the padding: its scores would depend on the batch")
     older = getattr(model.config, "sentence_transformers", None) or {}
     oldest = getattr(model.config, "sbert_ce_default_activation_function", None)
@@ -83,6 +85,8 @@ def _module(checkpoint: Path, entry: dict[str, Any]) -> Any:
     library, _, name = entry["type"].rpartition(".")
     if not library.startswith("sentence_transformers.") or name not in known:
         raise CaiError(f"{checkpoint}/modules.json: {entry['type']} is not one of {', '.join(known)}")
+    if name == "Transformer" and entry["path"]:
+        raise CaiError(f"{checkpoint}/modules.json: the Transformer is in {entry['path']!r}, not at the root")
     return known[name].load(str(checkpoint), subfolder=entry["path"], local_files_only=True)
 
 

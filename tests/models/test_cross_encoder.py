@@ -230,8 +230,16 @@ REFUSED: dict[str, tuple[Callable[[Path, Any, Path], Path], str]] = {
         "activation function 'os.getcwd' is not one of Identity, Sigmoid, Tanh",
     ),
     "module": (with_dense, r"modules\.json: .*Dense is not one of Transformer, LogitScore"),
+    "head": (lambda b, t, f: without_score(b, t, f), "a reranker is a Transformer, with LogitScore if that is causal"),
     "adapter": (lambda b, t, f: adapter(b, f / "x"), "is an adapter"),
 }
+
+
+def without_score(bert: Path, tokenizer: Any, folder: Path) -> Path:
+    made = reranker(causal(tokenizer, folder / "x"), folder / "y")
+    modules = json.loads((made / "modules.json").read_text())
+    (made / "modules.json").write_text(json.dumps(modules[:1]))
+    return made
 
 
 def adapter(bert: Path, folder: Path) -> Path:
