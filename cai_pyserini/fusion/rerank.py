@@ -90,8 +90,8 @@ def rerank(
         ms = 1000 * (time.perf_counter() - start) / len(topics)
         write_run(sorted_run(hits.assign(score=scores.astype(float))), path, tag)
         stats = {"queries": len(topics), "ms_per_query": add_latency(ms, [run]), "limit": limit, "depth": used}
-        decision = [f"{tag} reranks the best {used} of {depth} documents: more would take over {minutes} minutes"]
-        return stats | {"decision": decision * (used < depth)}
+        lowered = f"{tag} reranks the best {used} of {depth} documents: more would take over {minutes or 0:g} minutes"
+        return stats | {"decision": [lowered] * (used < depth)}
 
     return artifact.make(output, recipe(used), write, folder=False)
 
