@@ -39,7 +39,8 @@ class CrossEncoder:
         self._modules, activation, self._prompt = load_reranker(checkpoint)
         self._activation = activation if activated else torch.nn.Identity()
         first = self._modules[0]
-        self.transformer = Transformer(checkpoint, first.model, device, precision)
+        head = [module for module in first.model.modules() if isinstance(module, torch.nn.Linear)][-1]
+        self.transformer = Transformer(checkpoint, first.model, device, precision, exclude=_in_float32(head))
         first.max_seq_length = min(first.max_seq_length, self.transformer.max_length)
 
     def score(
@@ -102,6 +103,18 @@ class CrossEncoder:
             for module in self._modules:
                 features = module(features)
         return self._activation(features["scores"].float())[:, 0].numpy(force=True)
+
+
+def _in_float32(layer: torch.nn.Linear) -> torch.nn.Linear:
+    """Have a layer compute in float32 also under autocast: many scores of 8 bits would be equal."""
+    forward = layer.forward
+
+    def exact(values: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(values.device.type, enabled=False):
+            return forward(values.float())
+
+    layer.forward = exact  # type: ignore[assignment]
+    return layer
 
 
 def announce(pairs: int, seconds: float) -> None:

@@ -60,11 +60,13 @@ def _load(checkpoint: Path) -> Reranker:
         modules = [_module(checkpoint, entry) for entry in json.loads(listed.read_text(encoding="utf-8"))]
     else:
         config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
-        if any(name.endswith("ForCausalLM") for name in config.architectures or ()):
+        (architecture,) = config.architectures or ("",)
+        if architecture.endswith("ForCausalLM"):
             raise CaiError(f"{checkpoint} is a language model: save it as a reranker, by CrossEncoder with LogitScore")
-        if config.is_encoder_decoder:
+        if architecture.endswith("ForConditionalGeneration"):
             return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
-        modules = [_Module(str(checkpoint), transformer_task=CLASSIFIER)]
+        safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
+        modules = [_Module(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
     model, task = modules[0].model, modules[0].transformer_task
     if [type(module) for module in modules[1:]] != [LogitScore] * (task == CAUSAL):
         raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
@@ -77,7 +79,7 @@ def _load(checkpoint: Path) -> Reranker:
     name = settings.get("activation_fn") or older.get("activation_fn") or oldest or "torch.nn.Sigmoid"
     if not name.startswith("torch.nn.") or (activation := ACTIVATIONS.get(name.rpartition(".")[2])) is None:
         raise CaiError(f"{checkpoint}: activation function {name!r} is not one of {', '.join(ACTIVATIONS)}")
-    return Reranker(modules, activation(), settings.get("prompts", {}).get(settings.get("default_prompt_name")))
+    return Reranker(modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name")))
 
 
 def _module(checkpoint: Path, entry: dict[str, Any]) -> Any:

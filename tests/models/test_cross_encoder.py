@@ -149,6 +149,13 @@ def test_logits_are_not_squashed(cross_encoder: Path) -> None:
     assert scores.tolist() == pytest.approx(logits.sigmoid().tolist())
 
 
+def test_scores_in_bfloat16_are_not_rounded_to_it(cross_encoder: Path) -> None:
+    """With 8 bits, documents of almost equal scores would be ties."""
+    model = CrossEncoder(cross_encoder, "cpu", "bfloat16", activated=False)
+    scores = torch.tensor(model.score(*zip(*PAIRS, strict=True)))
+    assert (scores.bfloat16() != scores).float().mean() > 0.9
+
+
 def mono_t5(tokenizer: Any, folder: Path, bias: float) -> Path:
     """A random T5 whose decoder starts with true or false if there is a `bias` for these."""
     more = {"eos_token_id": tokenizer.sep_token_id, "decoder_start_token_id": 0, "tie_word_embeddings": False}
@@ -232,6 +239,10 @@ REFUSED: dict[str, tuple[Callable[[Path, Any, Path], Path], str]] = {
     ),
     "module": (with_dense, r"modules\.json: .*Dense is not one of Transformer, LogitScore"),
     "head": (lambda b, t, f: without_score(b, t, f), "a reranker is a Transformer, with LogitScore if that is causal"),
+    "remote code": (
+        lambda b, t, f: with_config(b, f / "x", model_type="own", auto_map={"AutoConfig": "code.Config"}),
+        r"cannot be read as a reranker \(The repository .* contains custom code",
+    ),
     "adapter": (lambda b, t, f: adapter(b, f / "x"), "is an adapter"),
 }
 
