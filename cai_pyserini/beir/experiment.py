@@ -31,6 +31,7 @@ class Experiment(Settings):
     dense: EncoderConfig | None = None  # of the dense systems, and to find near documents with
     dense_index: DenseMethod = "flat"
     cross_encoder: str | None = None  # a checkpoint
+    rerank_minutes: float | None = None  # lowers the depth of reranking
     generated: str | None = None  # folder of generated queries, for doct5query
     raw: bool = True  # Lucene indexes store the documents
 

@@ -213,8 +213,9 @@ class Plan:
         def call() -> Path:
             checkpoint = load_checkpoint(experiment.cross_encoder or "")
             precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
-            depth, device = experiment.depth, experiment.device
-            return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
+            depth, device, minutes = experiment.depth, experiment.device, experiment.rerank_minutes
+            texts = run.topics, run.collection
+            return rerank(first, *texts, checkpoint, output, depth, device, precision, system.name, minutes)
 
         return self._add(f"rerank {system.name}", output, call, first)
 

@@ -10,7 +10,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP, pip_path
 
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
-SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
 
 
 def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
@@ -104,9 +104,10 @@ def checkpoint_files(checkpoint: Path, modules: bool = False) -> list[Path]:
     ]
 
 
-def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False) -> str:
-    """A digest of a checkpoint's configuration, tokenizer and weights, or of its tokenizer alone."""
-    files = checkpoint_files(checkpoint)
+def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False, modules: bool = False) -> str:
+    """A digest of a checkpoint's configuration, tokenizer and weights, with `modules` also in subfolders, or of its
+    tokenizer alone."""
+    files = checkpoint_files(checkpoint, modules)
     if tokenizer_only:
         files = [path for path in files if path.name.startswith(("tokenizer", "vocab", "merges", "added", "special"))]
-    return digest({path.name: file_digest(path) for path in files})
+    return digest({path.relative_to(checkpoint).as_posix(): file_digest(path) for path in files})
