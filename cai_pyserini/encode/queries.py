@@ -115,18 +115,23 @@ def for_index(
 ) -> list[Query]:
     """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
 
-    The encoder's keep_query_terms prunes weights of a model, but not bags of words. With its `rescore`, queries stay
-    whole, see TwoStep.
+    The encoder's keep_query_terms prunes weights, but not counts. With its `rescore`, queries stay whole, see TwoStep.
     """
     if encoder.config.kind == "dense":
         return list(vectors)
+    query = query or encoder.config.query
     terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
-    keep = encoder.config.keep_query_terms
-    if keep and not encoder.config.rescore and (query or encoder.config.query) == "splade":
+    if (keep := _kept_terms(encoder, query)) and not encoder.config.rescore:
         terms = [pruned(of_model, keep) for of_model in terms]
     if words is None:
         return list(terms)
     return [of_model | words.impacts(text, query) for of_model, text in zip(terms, texts, strict=True)]
+
+
+def _kept_terms(encoder: Encoder, query: Representation) -> int | None:
+    """The number of terms that a query keeps; None for all of them."""
+    are_counts = query == "bow" and encoder.token_weights is None
+    return None if are_counts else encoder.config.keep_query_terms
 
 
 class TwoStep(NamedTuple):
@@ -174,10 +179,10 @@ class Queries:
     @property
     def two_step(self) -> TwoStep | None:
         """The steps of the search, if it has two."""
-        config = self.encoder and self.encoder.config
-        if not (config and config.keep_query_terms and config.rescore) or (self.query or config.query) == "bow":
+        if self.encoder is None or not (documents := self.encoder.config.rescore):
             return None
-        return TwoStep(config.keep_query_terms, config.rescore)
+        terms = _kept_terms(self.encoder, self.query or self.encoder.config.query)
+        return TwoStep(terms, documents) if terms else None
 
     @cached_property
     def encoded(self) -> Encoded:

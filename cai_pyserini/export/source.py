@@ -136,15 +136,16 @@ def export_encoder(
             "Export the impacts with their queries (milvus, opensearch, …), or the queries with "
             "`python -m cai_pyserini.plugin export-topics`"
         )
-    checkpoint = model_folder(config)
-    Encoder(config, "cpu").require_loadable("documents", "queries")
+    encoder = Encoder(config, "cpu")
+    config = encoder.config
     representation = query or config.query
+    encoder.require_loadable("documents", *["queries"] * (representation == "splade"))
     inputs = {
-        "checkpoint": checkpoint_digest(checkpoint),
+        "checkpoint": checkpoint_digest(encoder.checkpoint),
         "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
         "idf": idf_digest(config.idf_folder),
     }
-    recipe = artifact.recipe("export", inputs, format=format, query=representation)
+    recipe = artifact.recipe("export", inputs, format=format, query=representation, queries=encoder.of_queries)
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)

@@ -72,7 +72,8 @@ class Folder:
         kind = self.settings.get("kind", config.kind)
         if "kind" in config.model_fields_set and config.kind != kind:
             raise CaiError(f"{self.path} is a {kind} model, not a {config.kind} one")
-        own = {name: value for name, value in self.settings.items() if name not in config.model_fields_set}
+        settings = self.settings | ({"query": "bow"} if config.query_weights else {})
+        own = {name: value for name, value in settings.items() if name not in config.model_fields_set}
         changed = {name: value for name, value in own.items() if value != getattr(config, name)}
         return config.replace(**changed) if changed else config
 
@@ -141,13 +142,20 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
             raise CaiError(f"{place}: the tokens of queries are not those of documents")
         if not (path := place / str(_json(place / "config.json").get("path"))).is_file():
             require_safetensors(place)
-            return load_file(place / "model.safetensors")["weight"].astype(np.float32)
+            return _positive(load_file(place / "model.safetensors")["weight"].astype(np.float32), place)
         place = path
     weights, found = np.zeros(len(tokenizer), np.float32), _json(place)
     known = [token for token in found if token in tokenizer.ids]
     if not known:
         raise CaiError(f"{place}: no weight of a token of the vocabulary")
     weights[[tokenizer.ids[token] for token in known]] = [found[token] for token in known]
+    return _positive(weights, place)
+
+
+def _positive(weights: np.ndarray, place: Path) -> np.ndarray:
+    """The weights. Raises CaiError if some are negative or not finite."""
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise CaiError(f"{place}: some tokens have negative weights, which no query on an inverted index can have")
     return weights
 
 
