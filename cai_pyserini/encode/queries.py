@@ -39,10 +39,7 @@ def encode_queries(
     """
     config, length = encoder.config, max_length or encoder.config.max_query_length
     if config.kind == "dense" or (query or config.query) == "splade":
-        vectors = encoder.load("queries").encode(texts, length)
-        if not config.expand_queries and isinstance(vectors, csr_matrix):
-            vectors = vectors.multiply(encoder.tokenizer.bag_of_words(texts, length) > 0).tocsr()
-        return _binary(vectors) if config.binary_queries and isinstance(vectors, csr_matrix) else vectors
+        return as_queries(encoder, encoder.load("queries").encode(texts, length), texts, length)
     if (weights := encoder.token_weights) is not None:
         texts = [config.query_prompt + text for text in texts]
     counts = encoder.tokenizer.bag_of_words(texts, length)
@@ -53,6 +50,15 @@ def encode_queries(
     bags = _with(counts, weights[counts.indices])
     bags.eliminate_zeros()
     return bags
+
+
+def as_queries(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:
+    """A model's vectors of texts, of `length` tokens at most, with the terms and weights that its queries have."""
+    if not isinstance(vectors, csr_matrix):
+        return vectors
+    if not encoder.config.expand_queries:
+        vectors = vectors.multiply(encoder.tokenizer.bag_of_words(texts, length) > 0).tocsr()
+    return _binary(vectors) if encoder.config.binary_queries else vectors
 
 
 def _binary(vectors: csr_matrix) -> csr_matrix:
