@@ -16,7 +16,6 @@ from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.retrieval.search import word_queries
 

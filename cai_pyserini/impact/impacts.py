@@ -250,7 +250,7 @@ def _largest(vectors: Iterable[csr_matrix], folder: Path) -> float:
 def estimate_alpha(
     vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
 ) -> dict[Representation, float]:
-    """Alpha for the representations of queries that an encoder has, from raw vectors and their IDF `weights` (vocabulary,).
+    """Alpha for each representation of queries, from raw vectors and their IDF `weights` (vocabulary,).
 
     Raises CaiError if documents are too short to have spans, or too few.
     """

@@ -155,7 +155,7 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
 def _positive(weights: np.ndarray, place: Path) -> np.ndarray:
     """The weights. Raises CaiError if some are negative or not finite."""
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise CaiError(f"{place}: some tokens have negative weights, which no query on an inverted index can have")
+        raise CaiError(f"{place}: some tokens have weights below 0, or no numbers, which a query of Lucene cannot have")
     return weights
 
 
