@@ -85,7 +85,7 @@ class EncoderConfig(Settings):
     keep_terms: int | None = shapes("impacts", None, ge=1)  # static pruning: the largest impacts of a document
     keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that have this share of their sum
     query_scale: int = shapes("impacts", 100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
-    keep_query_terms: int | None = shapes("queries", None, ge=1)  # the largest weights of a SPLADE query
+    keep_query_terms: int | None = shapes("queries", None, ge=1)  # the largest weights of a query; not counts
     rescore: int | None = shapes("queries", None, ge=1)  # find so many documents with these terms; score them with all
     joint: Joint | None = shapes("impacts", None)  # the index has BM25's words too; written by the impact stage
     source: str | None = None  # where the checkpoint comes from; informative only
