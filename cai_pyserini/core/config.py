@@ -30,7 +30,7 @@ BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
 # Settings that the folder of a checkpoint may say, and an encoder may say otherwise.
 DESCRIBED = {
     *("kind", "max_document_length", "max_query_length", "query", "pooling", "activation", "max_active_dims"),
-    *("document_prompt", "query_prompt", "dimensions", "similarity"),
+    *("document_prompt", "query_prompt", "dimensions", "similarity", "idf_power"),
 }
 
 
