@@ -132,8 +132,9 @@ def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[A
         logits = model(input_ids=probe).logits
         bypass_decoder(model)
         hidden = model(input_ids=probe).logits
-        expected = torch.nn.functional.linear(hidden, decoder.weight, decoder.bias)
-    if hidden.shape[-1] != decoder.in_features or not torch.allclose(expected, logits, atol=1e-3, rtol=1e-3):
+        fits = hidden.shape[-1] == decoder.in_features and logits.shape[-1] == decoder.out_features
+        expected = torch.nn.functional.linear(hidden, decoder.weight, decoder.bias) if fits else logits
+    if not fits or not torch.allclose(expected, logits, atol=1e-3, rtol=1e-3):
         raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end")
     return model, decoder
 

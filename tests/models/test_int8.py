@@ -12,7 +12,8 @@ from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.device import resolve_precision
 from cai_pyserini.models.int8 import AFTER_GELU, BLOCK, CENTRE, Int8Head, Int8Layer, Int8Linear, quantize
 from cai_pyserini.models.splade import Splade
-from tests.models.test_splade import SENTENCES, TEXTS, make_model
+from tests.models.test_architectures import SENTENCES, make_model
+from tests.models.test_splade import TEXTS
 
 VNNI = pytest.mark.usefixtures("vnni")
 
