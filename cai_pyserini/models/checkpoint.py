@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ def untrusted(checkpoint: Path) -> CaiError:
 def require_own_code(checkpoint: Path) -> None:
     """Raise CaiError for a checkpoint whose code is in another repository, where it may change at any time."""
     for name in ("config.json", "tokenizer_config.json"):
-        if (path := checkpoint / name).is_file():
+        path = checkpoint / name
+        with suppress(OSError, ValueError):  # what loads the file reports it
             named = json.dumps(json.loads(path.read_text(encoding="utf-8")).get("auto_map"))
             if others := re.findall(r'"([^"]+)--', named):
                 raise CaiError(

@@ -249,7 +249,7 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
         if "trust_remote_code" in str(error):
             raise untrusted(checkpoint) from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise CaiError(f"{checkpoint} has no {head}: {reason}") from None
+        raise CaiError(f"{checkpoint} has no {head}: {reason}. Use a checkpoint saved from {kind}") from None
     finally:
         logging.set_verbosity(verbosity)
     # The pooler is never used here, and masked language models come without one.
