@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import issparse
 from torch import nn
 from transformers.activations import GELUActivation
 
@@ -201,8 +201,8 @@ def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dt
             replace_linears(child, exclude, dtype)
 
 
-def require_close(checkpoint: Path, found: csr_matrix | np.ndarray, expected: csr_matrix | np.ndarray) -> None:
-    """Raise CaiError if a vector (texts, width) has a cosine below LEAST with that of float32."""
+def require_close(checkpoint: Path, found: Any, expected: Any) -> None:
+    """Raise CaiError if a vector (texts, width), sparse or dense, has a cosine below LEAST with that of float32."""
     mine, theirs = (each.toarray() if issparse(each) else each for each in (found, expected))
     norms = np.linalg.norm(mine, axis=1) * np.linalg.norm(theirs, axis=1)
     cosines = (mine * theirs).sum(1)[theirs.any(1)] / norms[theirs.any(1)].clip(1e-20)
