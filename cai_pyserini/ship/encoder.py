@@ -85,7 +85,8 @@ def _adaptation(folder: Path) -> artifact.Manifest | None:
 def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) -> None:
     """Write an encoder.yaml to `folder`, and copies of its checkpoint, IDF and projection to the folder `place` in it.
 
-    Without `checkpoint`, the encoder.yaml names the checkpoint as `config` does. Raises CaiError for a checkpoint or an
+    Without `checkpoint`, the encoder.yaml names the checkpoint as `config` does. Whether code of the checkpoint may run
+    is for whoever gets the folder to say. Raises CaiError for a checkpoint or an
     IDF that does not exist.
     """
     target = folder / place
@@ -106,7 +107,7 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
     if config.projection:  # not beside the checkpoint's own safetensors
         (target / "projection").mkdir()
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
-    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
+    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(trust_remote_code=False, **copies), folder))
 
 
 def _copy_folder(config: EncoderConfig, target: Path) -> Path:

@@ -164,6 +164,7 @@ def test_code_is_part_of_what_vectors_depend_on_and_of_what_is_shipped(folder: P
     without, before = Encoder(config(folder)).digest, Encoder(trusted).digest
     bundle(trusted, tmp_path / "bundle", "checkpoint", checkpoint=True)
     assert Encoder(trusted.replace(checkpoint=str(tmp_path / "bundle" / "checkpoint"))).digest == before
+    assert "trust" not in (tmp_path / "bundle" / "encoder.yaml").read_text()  # which others have to say
     (folder / "modeling_own.py").write_text("")
     assert Encoder(config(folder)).digest == without != before != Encoder(trusted).digest != without
 
