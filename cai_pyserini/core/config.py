@@ -109,9 +109,10 @@ class EncoderConfig(Settings):
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         if self.pooling not in (None, *(("max", "sum") if self.kind == "splade" else POOLING)):
             raise ValueError(f"pooling: {self.pooling!r} is not one of a {self.kind} encoder")
-        is_hub = not self.checkpoint.startswith((PIP, ".", "/")) and not Path(self.checkpoint).exists()
-        if self.trust_remote_code and is_hub and not self.revision:
-            raise ValueError("trust_remote_code: name the revision whose code you have read")
+        for each, revision in ((self.checkpoint, self.revision), (self.query_checkpoint, self.query_revision)):
+            is_hub = each and not each.startswith((PIP, ".", "/")) and not Path(each).exists()
+            if self.trust_remote_code and is_hub and not revision:
+                raise ValueError(f"trust_remote_code: name the revision of {each} whose code you have read")
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
