@@ -46,7 +46,7 @@ class Encoder:
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
         self._precision = precision
-        self._models: dict[tuple[Path, Precision], Splade | Dense] = {}
+        self._models: list[tuple[Side, Precision, Splade | Dense]] = []
 
     def require_loadable(self, *roles: Role) -> None:
         """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
@@ -150,9 +150,11 @@ class Encoder:
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
         one of queries that has another vocabulary than that of documents, and for queries without a model."""
         config, side, precision = self.config, self._model_side(role), self.precision(role)
-        if (key := (side.folder, precision)) not in self._models:
-            self._models[key] = self._load(side, precision)
-        return self._models[key].with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
+        model = next((each for *made, each in self._models if made == [side, precision]), None)
+        if model is None:
+            model = self._load(side, precision)
+            self._models.append((side, precision, model))
+        return model.with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
 
     def _load(self, side: Side, precision: Precision) -> "Splade | Dense":
         config = self.config

@@ -52,7 +52,11 @@ def encode_queries(
         return counts
     bags = _with(counts, weights[counts.indices])
     bags.eliminate_zeros()
-    return bags
+    if not config.max_active_dims:
+        return bags
+    from cai_pyserini.models.splade import largest  # imports torch, which takes seconds
+
+    return largest(bags, config.max_active_dims)
 
 
 def _binary(vectors: csr_matrix) -> csr_matrix:

@@ -138,14 +138,20 @@ def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 
-    kinds: dict[str, Any] = {"Pooling": Pooling, "Dense": Layer, "Normalize": Normalize, "LayerNorm": LayerNorm}
+    kinds: dict[str, Any] = {"Pooling": Pooling, "Dense": Layer, "LayerNorm": LayerNorm}
     loaded: list[torch.nn.Module] = []
     for module in modules:
         if module.name in ("Dense", "LayerNorm"):
             require_safetensors(module.folder)
-        if module.name in kinds:  # dropout changes nothing
-            loaded.append(kinds[module.name].load(str(module.folder)).float())
-    return loaded or [Pooling(width, pooling_mode=mode)]
+        try:
+            if module.name == "Normalize":  # often without a folder, as git keeps no empty ones
+                loaded.append(Normalize(**module.config))
+            elif module.name in kinds:  # dropout changes nothing
+                loaded.append(kinds[module.name].load(str(module.folder)).float())
+        except Exception as error:  # of many kinds
+            raise CaiError(f"{module.folder}: the module {module.name} cannot be read ({error})") from None
+    pools = any(module.name == "Pooling" for module in modules)
+    return loaded if pools else [Pooling(width, pooling_mode=mode), *loaded]
 
 
 def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
