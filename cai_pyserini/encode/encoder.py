@@ -72,6 +72,10 @@ class Encoder:
             )
         return side
 
+    def folder(self, role: Role) -> Path:
+        """The folder of the model for the texts of a role. Raises CaiError for queries without a model."""
+        return self._model_side(role).folder
+
     @property
     def is_mean(self) -> bool:
         """Whether dense vectors are means of token vectors."""

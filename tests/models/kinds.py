@@ -3,7 +3,7 @@ library makes of texts."""
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,21 @@ from sentence_transformers.sentence_transformer.modules import LayerNorm, Poolin
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, LlamaModel
 
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.tokenizer import Tokenizer
 
+TINY = Path(__file__).parents[1] / "data" / "tiny"
 LENGTH = 24  # tokens that the folders read, less than the longest text has
 WIDTH = 128  # of splade-tiny's token vectors
+
+
+def read_tiny() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Ids and contents of the documents and queries of the tiny collection."""
+    collection = BeirFolder(TINY, "tiny")
+    return [(d.id, d.contents) for d in collection.documents()], [*collection.topics("test").items()]
+
+
 TEXTS = [
     "bladder infection",
     "The patients were treated with antibiotics for a repeated infection of the urinary tract; half of them recovered "
@@ -31,7 +41,11 @@ TEXTS = [
     "",
     "marathon runners, with heart attacks and repeated repeated repeated words",
 ]
+DOCUMENTS, QUERIES = ({id: text for id, text in each} for each in read_tiny())
+ALL = [*TEXTS, *DOCUMENTS.values(), *QUERIES.values()]
 PROMPTS = {"query": "Represent this question: ", "document": "passage: "}
+
+
 
 Vectors = tuple[np.ndarray, np.ndarray]  # of documents and of queries
 Build = Callable[[Path], None]
@@ -45,7 +59,7 @@ class Kind(NamedTuple):
     settings: dict[str, Any] = {}
     peer: Callable[[Path], Any] | None = None
     document_prompt: str | None = None
-    of_queries: Callable[[np.ndarray], np.ndarray] = lambda vectors: vectors
+    of_queries: Callable[[np.ndarray], np.ndarray] = lambda vectors: vectors  # of ALL
     is_sparse: bool = True
 
 
@@ -138,7 +152,7 @@ def older(build: Build, **names: str) -> Build:
                 shutil.rmtree(folder / module["path"], ignore_errors=True)
         (folder / "modules.json").write_text(json.dumps(modules))
         about = json.loads((folder / "config_sentence_transformers.json").read_text())
-        kept = {"prompts": about.get("prompts"), "__version__": {"sentence_transformers": "3.0.0"}}
+        kept = {key: about.get(key) for key in ("prompts", "model_type")}
         (folder / "config_sentence_transformers.json").write_text(json.dumps(kept))
         (folder / "sentence_bert_config.json").unlink()
         change(folder / "tokenizer_config.json", model_max_length=512)
@@ -152,7 +166,7 @@ def bare(folder: Path) -> None:
     shutil.copytree(tiny(), folder)
 
 
-def change(path: Path, **settings: Any) -> None:
+def change(path: Path, /, **settings: Any) -> None:
     """Change settings in a JSON file."""
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
 
@@ -230,7 +244,7 @@ def weighted_peer(folder: Path) -> SparseEncoder:
 
 def in_text(vectors: np.ndarray) -> np.ndarray:
     """Without terms that are not in the text."""
-    return vectors * (Tokenizer(Path(tiny())).bag_of_words(TEXTS, 256).toarray() > 0)
+    return vectors * (Tokenizer(Path(tiny())).bag_of_words(ALL, 256).toarray() > 0)
 
 
 def bare_dense_peer(folder: Path) -> SentenceTransformer:
@@ -302,28 +316,34 @@ def dense_router(folder: Path) -> None:
     SentenceTransformer(modules=[router]).save_pretrained(str(folder))
 
 
-def encoded(name: str, folder: Path, texts: Sequence[str] = TEXTS) -> Vectors:
-    """The vectors of texts by a kind's own library; those of blank texts are zero."""
-    kind = KINDS[name]
+def encoded(name: str, folder: Path) -> Vectors:
+    """The vectors of ALL texts by a kind's own library; those of blank texts are zero."""
+    kind, texts = KINDS[name], ALL
     own = SparseEncoder if kind.is_sparse else SentenceTransformer
     model = kind.peer(folder) if kind.peer else own(str(folder), device="cpu")
     more: dict[str, Any] = {} if kind.is_sparse else {"normalize_embeddings": model.similarity_fn_name != "dot"}
-    documents = model.encode_document(list(texts), prompt_name=kind.document_prompt, convert_to_tensor=True, **more)
-    queries = model.encode_query(list(texts), convert_to_tensor=True, **more)
+    documents = model.encode_document(texts, prompt_name=kind.document_prompt, convert_to_tensor=True, **more)
+    queries = model.encode_query(texts, convert_to_tensor=True, **more)
     dense = [vectors.to_dense().float().numpy(force=True) for vectors in (documents, queries)]
     for vectors in dense:
         vectors[[not text.strip() for text in texts]] = 0
     return dense[0], kind.of_queries(dense[1])
 
 
-def build(name: str, root: Path) -> Path:
-    """Build a kind's folder, and return what `--encoder` or `--dense` takes."""
+class Made(NamedTuple):
+    """A kind's folder, an encoder.yaml for it with fine quantization, and what its library makes of ALL texts."""
+
+    folder: Path
+    yaml: Path
+    expected: Vectors
+
+
+def make(name: str, root: Path) -> Made:
     kind, folder = KINDS[name], root / "folder"
+    root.mkdir()
     kind.build(folder)
-    if not kind.settings:
-        return folder
-    if "query_checkpoint" in kind.settings:
-        other_checkpoint(root / "queries")
-    path = root / "encoder.yaml"
-    path.write_text(yaml.safe_dump({"checkpoint": "folder", **kind.settings}))
-    return path
+    expected = encoded(name, folder)
+    path = root / "mine.yaml"
+    settings = {} if kind.settings.get("kind") == "dense" or not kind.is_sparse else {"bits": 16, "query_scale": 10_000}
+    path.write_text(yaml.safe_dump({"checkpoint": "folder", **settings, **kind.settings}))
+    return Made(folder, path, expected)
