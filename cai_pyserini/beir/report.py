@@ -96,7 +96,7 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
         if compared := results.comparisons.get(name):
             difference, p = _compared(compared)
         rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, p])
-    return rows
+    return rows if results.comparisons else [row[:-2] for row in rows]
 
 
 def _unscored_rows(results: Results) -> list[list[str]]:

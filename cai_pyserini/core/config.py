@@ -97,6 +97,8 @@ class EncoderConfig(Settings):
             raise ValueError(f"overlap: {self.overlap} should be less than {room} (max_document_length - 2)")
         if self.rescore and not self.keep_query_terms:
             raise ValueError("rescore: takes keep_query_terms, the number of terms with which documents are found")
+        if self.keep_query_terms and self.binary_queries:
+            raise ValueError("keep_query_terms: all terms of binary queries weigh the same, so none are the largest")
         if self.projection and self.kind != "dense":
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         if self.pooling not in (None, *(("max", "sum") if self.kind == "splade" else POOLING)):

@@ -77,6 +77,11 @@ class Encoder:
         return self._model_side(role).folder
 
     @property
+    def has_query_model(self) -> bool:
+        """Whether a model can encode queries; else they are bags of words, with weights of tokens."""
+        return self._sides["queries"].weights is None
+
+    @property
     def is_mean(self) -> bool:
         """Whether dense vectors are means of token vectors."""
         pooling = self.config.pooling
@@ -123,6 +128,13 @@ class Encoder:
             **self._weights_identity(role),
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
+
+    @property
+    def of_queries(self) -> dict[str, Any]:
+        """What of their identity only queries have, such as a checkpoint of their own."""
+        documents = self.identity("documents")
+        own = {name: value for name, value in self.identity("queries").items() if value != documents.get(name)}
+        return {name: value for name, value in own.items() if name != "precision"}
 
     def _weights_identity(self, role: Role) -> dict[str, Any]:
         place = self.config.query_weights

@@ -78,7 +78,8 @@ class Folder:
         kind = self.settings.get("kind", config.kind)
         if "kind" in config.model_fields_set and config.kind != kind:
             raise CaiError(f"{self.path} is a {kind} model, not a {config.kind} one")
-        own = {name: value for name, value in self.settings.items() if name not in config.model_fields_set}
+        settings = self.settings | ({"query": "bow"} if config.query_weights else {})
+        own = {name: value for name, value in settings.items() if name not in config.model_fields_set}
         changed = {name: value for name, value in own.items() if value != getattr(config, name)}
         return config.replace(**changed) if changed else config
 
@@ -145,7 +146,7 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
             raise CaiError(f"{place}: the tokens of queries are not those of documents")
         if (path := _json(place / "config.json").get("path")) is None:
             require_safetensors(place, config=False)
-            return load_file(place / "model.safetensors")["weight"].astype(np.float32)
+            return _positive(load_file(place / "model.safetensors")["weight"].astype(np.float32), place)
         if not (place / path).is_file() or not (place / path).resolve().is_relative_to(place.resolve()):
             raise CaiError(f"{place}: the weights of tokens are in {path}, which is not in this folder: copy it there")
         place = place / path
@@ -154,6 +155,13 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
     if not known:
         raise CaiError(f"{place}: no weight of a token of the vocabulary")
     weights[[tokenizer.ids[token] for token in known]] = [found[token] for token in known]
+    return _positive(weights, place)
+
+
+def _positive(weights: np.ndarray, place: Path) -> np.ndarray:
+    """The weights. Raises CaiError if some are negative or not finite."""
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise CaiError(f"{place}: some tokens have weights below 0, or no numbers, which a query of Lucene cannot have")
     return weights
 
 

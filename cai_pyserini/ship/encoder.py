@@ -32,7 +32,8 @@ def ship_encoder(
     config = load_encoder(spec)
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
-    Encoder(config, "cpu").require_loadable("documents", "queries")
+    encoder = Encoder(config, "cpu")
+    encoder.require_loadable("documents", *["queries"] * encoder.has_query_model)
     folder = Path(spec) if Path(spec).is_dir() else None
     found = scores.of_encoder(folder) if folder else None
     made = _adaptation(folder) if folder else None
@@ -65,7 +66,7 @@ def ship_encoder(
         (folder / "README.md").write_text(card, encoding="utf-8")
 
     inputs = {
-        "checkpoint": Encoder(config).digest,
+        "checkpoint": encoder.digest,
         "idf": idf_digest(config.idf_folder),
         "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
         "adaptation": made and made.digest,
@@ -99,7 +100,9 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
         copies["query_checkpoint"] = str(_copy_folder(checkpoint_folder(other), target / "queries"))
         copies["query_revision"] = None
     if config.query_weights:
-        copies["query_weights"] = str(shutil.copyfile(config.query_weights, target / "query_weights.json"))
+        (target / "query_weights").mkdir()  # not among the files that name the checkpoint
+        copy = target / "query_weights" / "weights.json"
+        copies["query_weights"] = str(shutil.copyfile(config.query_weights, copy))
     if config.idf_folder:
         artifact.require(config.idf_folder, "idf")
         copies["idf"] = str(shutil.copytree(config.idf_folder, target / "idf"))

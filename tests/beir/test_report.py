@@ -298,3 +298,8 @@ def test_nothing_to_verify_is_a_failure(expected: dict) -> None:
         verify(UNSCORED, config(any={"bm25": 0.679}))
     with pytest.raises(CaiError, match="expects no scores of these systems with splade-tiny: nothing to verify"):
         verify(RESULTS, config(**expected))
+
+
+def test_a_table_without_the_baseline_has_no_empty_columns() -> None:
+    alone = replace(RESULTS, systems={"splade": RESULTS.systems["splade"]}, comparisons={}, best={})
+    assert table(alone).splitlines()[0].split() == ["system", "nDCG@10", "R@100", "RR@10", "ms/query"]
