@@ -41,7 +41,12 @@ class Encoder:
         self._sides: dict[Role, Side] = {"documents": folder.documents, "queries": folder.queries}
         if config.query_checkpoint:
             other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
-            self._sides["queries"] = read_folder(checkpoint_folder(other)).documents
+            of_queries = read_folder(checkpoint_folder(other))
+            self._sides["queries"] = of_queries.documents
+            for name in ("kind", "pooling", "activation", "max_active_dims"):
+                own = getattr(config, name)
+                if (found := of_queries.settings.get(name, own)) != own:
+                    raise CaiError(f"{config.name}: {name} is {own} for documents and {found} for queries")
         self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device

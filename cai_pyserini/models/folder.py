@@ -127,8 +127,8 @@ def read_folder(path: Path) -> Folder:
     else:
         documents = queries = modules
     kind, of_queries = _kind(path, documents), _kind(path, queries)
-    if of_queries not in (kind, f"{kind} without a model"):
-        raise CaiError(f"{path}: its documents have a {kind} model and its queries a {of_queries} one")
+    if kind not in ("splade", "dense") or of_queries not in (kind, f"{kind} without a model"):
+        raise CaiError(f"{path}: its documents are {kind}, its queries {of_queries}, which do not go together")
     settings = _settings(path, about, documents) | _lengths(documents[0], queries[0])
     if of_queries != kind:
         settings["query"] = "bow"
@@ -241,8 +241,13 @@ def _length(module: Module) -> int | None:
     if module.name == "StaticEmbedding":
         return (_json(folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
     own = next((_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
+    modality = own.get("modality_config") or {}
+    if "message" in modality or modality.get("text", {}).get("method", "forward") != "forward":
+        raise CaiError(f"{folder}: it reads texts as chat messages, or by a method of its own, which is not supported")
     if own.get("do_lower_case") and not _lowercases(folder):
-        raise CaiError(f"{folder}: do_lower_case in sentence_bert_config.json is not supported: its tokenizer keeps case")
+        raise CaiError(
+            f"{folder}: do_lower_case in sentence_bert_config.json is not supported: its tokenizer keeps case"
+        )
     tokenizer, model = (_json(folder / name) for name in ("tokenizer_config.json", "config.json"))
     limits = [own.get("max_seq_length")]
     limits = limits if limits[0] else [tokenizer.get("model_max_length"), model.get("max_position_embeddings")]
@@ -261,9 +266,9 @@ def _side(modules: Sequence[Module], kind: str) -> Side:
     first, *rest = modules
     if kind != "dense":  # pooling and activation are settings
         return Side(first.folder, weights=None if kind == "splade" else first.folder)
-    if [first.name, *(module.name for module in rest)] == ["Transformer", "Pooling", "Normalize"]:
-        if _is_mean(rest[0].config):
-            return Side(first.folder)
+    names = [module.name for module in modules]
+    if names == ["Transformer", "Pooling", "Normalize"] and _is_mean(rest[0].config):
+        return Side(first.folder)
     for module in rest:
         activation = str(module.config.get("activation_function", "torch.nn."))
         if not activation.startswith("torch.nn."):

@@ -48,6 +48,7 @@ class Tokenizer:
         self._backend.no_padding()
         if not special:
             self._backend.post_processor = TemplateProcessing(single="$A")
+        self._truncated = loaded.truncation_side
         self.pad_id: int = loaded.pad_token_id or 0
         self.has_types = "token_type_ids" in loaded.model_input_names
 
@@ -112,7 +113,7 @@ class Tokenizer:
         if max_length is None:
             self._backend.no_truncation()
         else:
-            self._backend.enable_truncation(max_length)
+            self._backend.enable_truncation(max_length, direction=self._truncated)
         for part in batched(texts, TOKENIZED):  # the encodings are large
             yield from self._backend.encode_batch_fast(list(part), add_special_tokens=special)
 

@@ -3,9 +3,10 @@ library makes of texts."""
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Dense, Module, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling, StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
-from transformers import AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, LlamaModel
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, PretrainedConfig, T5Config
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.models.checkpoint import load_checkpoint
@@ -41,10 +42,9 @@ TEXTS = [
     "",
     "marathon runners, with heart attacks and repeated repeated repeated words",
 ]
-DOCUMENTS, QUERIES = ({id: text for id, text in each} for each in read_tiny())
+DOCUMENTS, QUERIES = map(dict, read_tiny())
 ALL = [*TEXTS, *DOCUMENTS.values(), *QUERIES.values()]
 PROMPTS = {"query": "Represent this question: ", "document": "passage: "}
-
 
 
 Vectors = tuple[np.ndarray, np.ndarray]  # of documents and of queries
@@ -56,7 +56,7 @@ class Kind(NamedTuple):
     the model that makes the vectors, the name of the prompt of documents, and a function of the vectors of queries."""
 
     build: Build
-    settings: dict[str, Any] = {}
+    settings: Mapping[str, Any] = MappingProxyType({})
     peer: Callable[[Path], Any] | None = None
     document_prompt: str | None = None
     of_queries: Callable[[np.ndarray], np.ndarray] = lambda vectors: vectors  # of ALL
@@ -110,7 +110,10 @@ def routed(queries: Callable[[Path], list[Module]], **settings: Any) -> Build:
 
 def own_model(folder: Path) -> list[Module]:
     """A model for queries, which reads less than that of documents."""
-    return [masked_lm(other_checkpoint(folder.with_name(f"{folder.name}-queries")), 8), SpladePooling("max", "log1p_relu")]
+    return [
+        masked_lm(other_checkpoint(folder.with_name(f"{folder.name}-queries")), 8),
+        SpladePooling("max", "log1p_relu"),
+    ]
 
 
 def with_idf_json(folder: Path) -> None:
@@ -184,18 +187,24 @@ def pooling(mode: Any, **settings: Any) -> Callable[[], Pooling]:
     return lambda: Pooling(WIDTH, pooling_mode=mode, **settings)
 
 
-def causal(folder: Path) -> None:
-    """The last token of a small language model with rotary positions, whose tokenizer pads on the left."""
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(tiny(), padding_side="left")
-    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    model = LlamaModel(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=64, pad_token_id=0, **size))
-    place = folder.with_name(f"{folder.name}-checkpoint")
-    model.save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    modules = [Transformer(str(place)), Pooling(32, pooling_mode="lasttoken"), Normalize()]
-    prompts = {"query": "Instruct: find an answer\nQuery: "}
-    SentenceTransformer(modules=modules, prompts=prompts).save_pretrained(str(folder))
+def small(config: PretrainedConfig, mode: str, side: str = "right", **settings: Any) -> Build:
+    """A small model of an architecture with random weights."""
+
+    def build(folder: Path) -> None:
+        torch.manual_seed(0)
+        checkpoint = folder.with_name("checkpoint")
+        AutoModel.from_config(config).save_pretrained(checkpoint)
+        AutoTokenizer.from_pretrained(tiny(), padding_side=side, truncation_side=side).save_pretrained(checkpoint)
+        modules = [Transformer(str(checkpoint), max_seq_length=LENGTH), Pooling(32, pooling_mode=mode), Normalize()]
+        SentenceTransformer(modules=modules, **settings).save_pretrained(str(folder))
+
+    return build
+
+
+LLAMA = LlamaConfig(
+    vocab_size=30522, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0
+)
+T5 = T5Config(vocab_size=30522, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
 
 
 def token_vectors(folder: Path, *more: Module) -> None:
@@ -219,7 +228,10 @@ def model2vec(folder: Path) -> None:
     shutil.move(folder.with_suffix(".json"), folder / "tokenizer.json")
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
-    types = {".": "sentence_transformers.models.StaticEmbedding", "1_Normalize": "sentence_transformers.models.Normalize"}
+    types = {
+        ".": "sentence_transformers.models.StaticEmbedding",
+        "1_Normalize": "sentence_transformers.models.Normalize",
+    }
     modules = [{"idx": i, "name": str(i), "path": place, "type": types[place]} for i, place in enumerate(types)]
     (folder / "modules.json").write_text(json.dumps(modules))
 
@@ -290,7 +302,9 @@ KINDS: dict[str, Kind] = {
         dense(pooling("mean", include_prompt=False), Normalize, prompts=PROMPTS), is_sparse=False
     ),
     "dense, last token": Kind(dense(pooling("lasttoken"), Normalize), is_sparse=False),
-    "dense, last token of a language model": Kind(causal, is_sparse=False),
+    "dense, last token of a language model": Kind(
+        small(LLAMA, "lasttoken", "left", prompts={"query": "Instruct: find an answer\nQuery: "}), is_sparse=False
+    ),
     "dense, weighted mean": Kind(dense(pooling("weightedmean")), is_sparse=False),
     "dense, several poolings": Kind(dense(pooling(["mean", "max", "mean_sqrt_len_tokens"])), is_sparse=False),
     "dense, mean and a layer": Kind(dense(pooling("mean"), lambda: Dense(WIDTH, 64), Normalize), is_sparse=False),
@@ -301,6 +315,7 @@ KINDS: dict[str, Kind] = {
     "dense, LayerNorm": Kind(dense(pooling("mean"), lambda: LayerNorm(WIDTH)), is_sparse=False),
     "dense, first dimensions": Kind(dense(pooling("mean"), Normalize, truncate_dim=32), is_sparse=False),
     "dense, dot": Kind(dense(pooling("cls"), similarity_fn_name="dot"), is_sparse=False),
+    "dense, encoder of T5": Kind(small(T5, "mean"), is_sparse=False),
     "dense, two models": Kind(lambda folder: dense_router(folder), is_sparse=False),
     "token vectors": Kind(token_vectors, is_sparse=False),
     "token vectors of model2vec": Kind(model2vec, is_sparse=False),
