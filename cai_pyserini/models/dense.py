@@ -186,7 +186,7 @@ def load_projection(path: Path, width: int) -> np.ndarray:
 def load_transformer(checkpoint: Path, trust_remote_code: bool = False) -> Any:
     """The transformer of a checkpoint without its pooler, which computes another vector of the first token."""
     config = checkpoint / "config.json"
-    model_type = json.loads(config.read_text(encoding="utf-8")).get("model_type") if config.is_file() else None
+    model_type = json.loads(config.read_text(encoding="utf-8")).get("model_type", "") if config.is_file() else ""
     kind = ENCODERS.get(model_type, "AutoModel")
     model = load_pretrained(kind, checkpoint, "transformer", trust_remote_code)
     if hasattr(model, "pooler"):

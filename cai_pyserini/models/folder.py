@@ -111,6 +111,8 @@ def require_usual(config: EncoderConfig, what: str) -> EncoderConfig:
 def read_folder(path: Path) -> Folder:
     """What a folder says. Raises CaiError for modules that are not supported."""
     if not (path / "modules.json").is_file():
+        if any("ForSequenceClassification" in name for name in _json(path / "config.json").get("architectures") or ()):
+            raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
         bare = Side(path)
         return Folder(path, bare, bare)
     about = _json(path / "config_sentence_transformers.json")
@@ -240,7 +242,7 @@ def _length(module: Module) -> int | None:
     folder = module.folder
     if module.name == "StaticEmbedding":
         return (_json(folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
-    own = next((_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
+    own: dict[str, Any] = next((_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
     modality = own.get("modality_config") or {}
     if "message" in modality or modality.get("text", {}).get("method", "forward") != "forward":
         raise CaiError(f"{folder}: it reads texts as chat messages, or by a method of its own, which is not supported")

@@ -10,7 +10,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
 from cai_pyserini.models.folder import read_folder
 from cai_pyserini.models.idf import idf_digest
@@ -33,7 +33,8 @@ def ship_encoder(
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
     encoder = Encoder(config, "cpu")
-    encoder.require_loadable("documents", *["queries"] * encoder.has_query_model)
+    roles: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
+    encoder.require_loadable(*roles)
     folder = Path(spec) if Path(spec).is_dir() else None
     found = scores.of_encoder(folder) if folder else None
     made = _adaptation(folder) if folder else None

@@ -127,6 +127,11 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "pooling by mean of relu is not supported",
     ),
     "activation": ("sparse", config("1_SpladePooling", activation_function="gelu"), "by sum of gelu is not supported"),
+    "chat": (
+        "dense",
+        lambda folder: change(folder / "sentence_bert_config.json", modality_config={"message": {}}),
+        "it reads texts as chat messages",
+    ),
     "case": ("dense", keeping_case, "do_lower_case .* is not supported: its tokenizer keeps case"),
     "no route": ("routed", route("query"), "its Router has no route for queries"),
     "static documents": (
@@ -161,6 +166,11 @@ def test_a_model_of_the_other_kind_is_refused(original: Callable[[str], Path], t
     ):
         with pytest.raises(CaiError, match=message):
             beir([str(tiny), flag, str(original(name)), "--output", str(tmp_path / "run")])
+
+
+def test_a_reranker_is_no_encoder(cross_encoder: Path) -> None:
+    with pytest.raises(CaiError, match="is a reranker: use it with --cross-encoder"):
+        encoder(cross_encoder, kind="dense")
 
 
 def test_queries_need_the_vocabulary_of_documents(
