@@ -12,15 +12,18 @@ from cai_pyserini.analysis.explain import explain_query
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core.config import WORD
+from cai_pyserini.core.config import WORD, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.export.__main__ import main as export
 from cai_pyserini.export.json_lines import OPENSEARCH
 from cai_pyserini.export.source import Source
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.plugin.__main__ import main as plugin
 from cai_pyserini.search.open import OpenRun
+from cai_pyserini.ship.encoder import ship_encoder
 from tests.conftest import damaged, json_lines
 from tests.export.conftest import assert_same, search_lucene
 from tests.export.test_json_lines import search_export
@@ -123,6 +126,19 @@ def test_opensearch_has_the_scores_of_lucene(run: Path, tiny: Path, tmp_path: Pa
         export([name, *arguments, "--output", str(tmp_path / name)])
         queries = {line["id"]: line["vector"] for line in json_lines(tmp_path / name / "queries.jsonl")}
         assert queries == Source(run / "impacts" / INDEX, BeirFolder(tiny, "tiny").topics("test")).queries()
+
+
+def test_it_is_shipped_and_exported_with_its_weights(model: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SparseEncoder
+
+    texts = ["fever, fever of children", "infection of the bladder"]
+    ship_encoder(str(model), tmp_path / "shipped", "apache-2.0")
+    export(["sentence-transformers", "--encoder", str(model), "--output", str(tmp_path / "exported")])
+    expected = SparseEncoder(str(model), device="cpu").encode_query(texts, convert_to_sparse_tensor=False).numpy()
+    shipped = encode_queries(Encoder(load_encoder(str(tmp_path / "shipped")), "cpu"), texts).toarray()
+    exported = SparseEncoder(str(tmp_path / "exported"), device="cpu")
+    for found in (shipped, exported.encode_query(texts, convert_to_sparse_tensor=False).numpy()):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_engines_explanations_and_exact_hybrids_have_the_scores_of_runs(run: Path) -> None:

@@ -11,7 +11,7 @@ from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
@@ -138,7 +138,8 @@ def export_encoder(
             "`python -m cai_pyserini.plugin export-topics`"
         )
     representation = query or config.query
-    encoder.require_loadable("documents", *["queries"] * (representation == "splade"))
+    read: list[Role] = ["documents", "queries"] if representation == "splade" else ["documents"]
+    encoder.require_loadable(*read)
     inputs = {
         "checkpoint": checkpoint_digest(encoder.checkpoint),
         "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),

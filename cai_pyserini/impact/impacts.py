@@ -193,7 +193,7 @@ def write_impacts(
         "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }
-    words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha} if bm25 else {}
+    words: dict[str, Any] = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha} if bm25 else {}
     if bm25 and bm25.alpha is None:
         words["queries"] = (encoder or Encoder(config)).of_queries  # which alpha is estimated with
     recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)

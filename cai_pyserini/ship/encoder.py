@@ -33,8 +33,9 @@ def ship_encoder(
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
     encoder = Encoder(config, "cpu")
-    roles: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
-    encoder.require_loadable(*roles)
+    config = encoder.config
+    read: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
+    encoder.require_loadable(*read)
     folder = Path(spec) if Path(spec).is_dir() else None
     found = scores.of_encoder(folder) if folder else None
     made = _adaptation(folder) if folder else None
@@ -68,6 +69,7 @@ def ship_encoder(
 
     inputs = {
         "checkpoint": encoder.digest,
+        "queries": encoder.of_queries,
         "idf": idf_digest(config.idf_folder),
         "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
         "adaptation": made and made.digest,
