@@ -3,6 +3,7 @@ library makes of texts."""
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,8 @@ from cai_pyserini.models.tokenizer import Tokenizer
 TINY = Path(__file__).parents[1] / "data" / "tiny"
 LENGTH = 24  # tokens that the folders read, less than the longest text has
 WIDTH = 128  # of splade-tiny's token vectors
+VOCABULARY = 10_000
+FOLDER = tempfile.TemporaryDirectory()  # of the checkpoint that all are made of
 
 
 def read_tiny() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -65,7 +68,19 @@ class Kind(NamedTuple):
 
 @cache
 def tiny() -> str:
-    return str(load_checkpoint("splade-tiny"))
+    """splade-tiny with the first third of its vocabulary, which makes everything faster."""
+    folder = Path(FOLDER.name, "tiny")
+    shutil.copytree(load_checkpoint("splade-tiny"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    size = max(map(len, tensors.values()))
+    cut = {name: tensor[:VOCABULARY].clone() if len(tensor) == size else tensor for name, tensor in tensors.items()}
+    save_file(cut, folder / "model.safetensors", {"format": "pt"})
+    change(folder / "config.json", vocab_size=VOCABULARY)
+    settings = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokens = settings["model"]["vocab"]
+    settings["model"]["vocab"] = {token: id for token, id in tokens.items() if id < VOCABULARY}
+    (folder / "tokenizer.json").write_text(json.dumps(settings), encoding="utf-8")
+    return str(folder)
 
 
 def masked_lm(checkpoint: str | Path | None = None, length: int = LENGTH) -> Transformer:
@@ -202,9 +217,14 @@ def small(config: PretrainedConfig, mode: str, side: str = "right", **settings: 
 
 
 LLAMA = LlamaConfig(
-    vocab_size=30522, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0
+    vocab_size=VOCABULARY,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    pad_token_id=0,
 )
-T5 = T5Config(vocab_size=30522, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
+T5 = T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
 
 
 def token_vectors(folder: Path, *more: Module) -> None:
@@ -248,7 +268,7 @@ def two_peers(folder: Path) -> SparseEncoder:
 
 def weighted_peer(folder: Path) -> SparseEncoder:
     place = folder.with_name("weights.json")
-    place.write_text(json.dumps({"bladder": 3.5, "infection": 1.25, "heart": 0.5, "[UNK]": 0.125}))
+    place.write_text(json.dumps({"patients": 3.5, "infection": 1.25, "heart": 0.5, "[UNK]": 0.125}))
     queries = SparseStaticEmbedding.from_json(str(place), AutoTokenizer.from_pretrained(tiny()))
     router = Router.for_query_document([queries], [masked_lm(folder, 256), SpladePooling()])
     return SparseEncoder(modules=[router], device="cpu")
@@ -269,12 +289,10 @@ KINDS: dict[str, Kind] = {
     "SPLADE, max": Kind(sparse("max")),
     "SPLADE, sum": Kind(sparse("sum")),
     "SPLADE, log1p_relu": Kind(sparse("max", "log1p_relu")),
-    "SPLADE, sum and log1p_relu": Kind(sparse("sum", "log1p_relu")),
     "SPLADE, the largest weights": Kind(sparse("max", max_active_dims=16)),
     "SPLADE with prompts": Kind(sparse("max", prompts=PROMPTS)),
     "SPLADE, older folder": Kind(older(sparse("sum"), **MLM)),
-    "queries without a model": Kind(routed(lambda _: [static()])),
-    "queries without a model, longer": Kind(routed(lambda _: [static(40)])),
+    "queries without a model": Kind(routed(lambda _: [static(40)])),  # read more than documents do
     "queries without a model, cut": Kind(routed(lambda _: [static()], max_active_dims=4)),
     "queries without a model, idf.json": Kind(with_idf_json, peer=idf_json_by_its_library),
     "SPLADE, two models": Kind(routed(own_model)),

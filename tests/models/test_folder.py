@@ -19,6 +19,7 @@ from cai_pyserini.models.folder import token_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.conftest import with_other_terms
 from tests.models.kinds import LENGTH, PROMPTS, TEXTS, WIDTH, change, dense, pooling, routed, sparse, static
+from tests.models.kinds import tiny as small
 
 BUILD = {
     "sparse": sparse("sum", prompts=PROMPTS),
@@ -191,12 +192,10 @@ def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
         encoder(original("sparse"), "int8").load("documents")
 
 
-def test_only_means_are_weighted_with_idf(
-    checkpoint: Path, original: Callable[[str], Path], tiny: Path, tmp_path: Path
-) -> None:
+def test_only_means_are_weighted_with_idf(original: Callable[[str], Path], tiny: Path, tmp_path: Path) -> None:
     from cai_pyserini.collection.beir_folder import BeirFolder
 
-    idf = str(compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf"))
+    idf = str(compute(BeirFolder(tiny, "tiny"), Path(small()), tmp_path / "idf"))
     with pytest.raises(CaiError, match="does not pool tokens by their mean, in which IDF would weight them: leave out"):
         encoder(original("cls"), idf=idf).require_loadable()
     weighted, plain = (encoder(original("dense"), **each) for each in ({"idf": idf}, {}))
