@@ -18,10 +18,11 @@ from cai_pyserini.adapt import paper, projection
 from cai_pyserini.adapt.choice import Candidate, Decision, decide, weight_of_bm25
 from cai_pyserini.adapt.examples import NEGATIVES, write_examples
 from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.mixture import LANGUAGES
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import load_encoder, load_index_config, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
@@ -90,7 +91,12 @@ class Adaptation:
 
     def steps(self) -> list[Step]:
         """The steps, in order; only the last one if it is up to date. Raises CaiError for texts longer than a
-        checkpoint reads."""
+        checkpoint reads, and for a language without pseudo queries."""
+        if (language := self.material.collection.language) not in LANGUAGES:
+            raise CaiError(
+                f"collection {self.material.collection.name}: adaptation makes queries of words between spaces, and "
+                f"stems them, which it cannot do for {language!r}, only for {', '.join(sorted(LANGUAGES))}"
+            )
         output, examples, encoders = self.settings.output, self.examples, self.material.encoders
         for encoder in encoders:
             encoder.require_loadable("documents", "queries")
@@ -125,7 +131,8 @@ class Adaptation:
         }
         own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
         trained = [recorded(step, "data", "base", "idf") for step in self.trainings]
-        return artifact.recipe(STAGE, inputs, **own, trainings=trained)
+        language = unless_english(material.collection.language)
+        return artifact.recipe(STAGE, inputs, **own, trainings=trained, language=language)
 
     def _encode(self, number: int) -> Path:
         return self.material.encode_documents(self.material.encoders[number])

@@ -27,6 +27,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.core import artifact, files
+from cai_pyserini.core.config import unless_english
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
 FEWEST = 30  # the fewest sources that can make a gain significant
@@ -84,7 +85,8 @@ def balance(material: Material, output: Path) -> Path:
         "documents": material.whole.fingerprint("documents"),
         "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
     }
-    recipe = artifact.recipe("adapt: balance", inputs, idf_power=material.splade.idf_power, seed=material.seed)
+    how = {"seed": material.seed, "language": unless_english(material.collection.language)}
+    recipe = artifact.recipe("adapt: balance", inputs, idf_power=material.splade.idf_power, **how)
 
     def write(path: Path) -> artifact.Stats:
         weight, evidence = WEIGHTS["bm25"], "no document yields a query to judge by"

@@ -15,6 +15,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import TINY
 from cai_pyserini.adapt.pseudo_queries import passage
 from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer.settings import inherited
 
@@ -29,7 +30,8 @@ def recipe(material: Material) -> artifact.Recipe:
         "documents": material.whole.fingerprint("documents"),
         "encoders": [[encoder.identity("documents"), inherited(encoder.config)] for encoder in material.encoders],
     }
-    return artifact.recipe(STAGE, inputs, queries=material.queries, seed=material.seed)
+    language = unless_english(material.collection.language)
+    return artifact.recipe(STAGE, inputs, queries=material.queries, seed=material.seed, language=language)
 
 
 def write_examples(material: Material, output: Path) -> Path:

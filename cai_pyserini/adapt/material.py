@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import diags_array
 
-from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, Mixture, Products, moments
+from cai_pyserini.adapt.mixture import LANGUAGES, WEIGHTS, Bm25, Mixture, Products, moments
 from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.collection.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import EncoderConfig, IndexConfig
+from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode, recipe
@@ -104,14 +104,19 @@ class Material:
 
     @cached_property
     def _drawn(self) -> tuple[list[PseudoQuery], int]:
-        """Pseudo queries in random order, the held-out ones first, and how many of these there are."""
-        draw = random.Random(self.seed)
+        """Pseudo queries in random order, the held-out ones first, and how many of these there are.
+
+        There are none in languages that are not among LANGUAGES, and questions only in English.
+        """
+        draw, language = random.Random(self.seed), self.collection.language
+        if language not in LANGUAGES:
+            return [], 0
         found = list(pseudo_queries([record.title for record in self._records], self.contents, draw))
         draw.shuffle(found)
         sources = list(dict.fromkeys(query.document for query in found))
         held = dict.fromkeys(sources[: min(HELD_OUT, len(sources) // 5)])
         held_out = [query for query in found if query.document in held]
-        held_out += questions(held, self.contents, draw)
+        held_out += questions(held, self.contents, draw) if language == ENGLISH else []
         train = [query for query in found if query.document not in held]
         return held_out + train[: self.queries], len(held_out)
 
@@ -161,7 +166,7 @@ class Material:
         """BM25, SPLADE with IDF, and dense retrieval if there is a dense encoder, for all pseudo queries."""
         if not self.pseudo_queries:
             raise self.too_small()
-        bm25 = Bm25(self.contents)
+        bm25 = Bm25(self.contents, self.collection.language)
         systems = [Products(bm25.queries(self._texts), bm25.documents), *self.products]
         return Mixture(systems, [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values()))
 

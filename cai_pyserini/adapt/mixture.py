@@ -15,6 +15,7 @@ import numpy as np
 import Stemmer
 from scipy.sparse import csr_matrix
 
+from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Matrix
 
@@ -23,7 +24,8 @@ BEST = 100  # best documents per query
 CHUNK = 64  # queries that are scored together
 TINY = 1e-9
 K1, B = 0.9, 0.4
-STEMMER = Stemmer.Stemmer("english")
+STOPPED = frozenset(["da", "de", "en", "es", "fr", "it", "nl", "no", "pt", "ru", "sv", "tr"])  # bm25s has stop words
+LANGUAGES = STOPPED | {"ar", "fa", "fi", "hu", "id", "pl"}  # have words between spaces, and a stemmer
 
 
 class Products(NamedTuple):
@@ -45,8 +47,9 @@ class Bm25:
     `documents` (documents, words) are the weights, `words` the columns.
     """
 
-    def __init__(self, documents: Sequence[str]):
-        tokens = _words(documents)
+    def __init__(self, documents: Sequence[str], language: Language = ENGLISH):
+        self._language = language
+        tokens = _words(documents, language)
         self.words = {word: column for column, word in enumerate(dict.fromkeys(chain.from_iterable(tokens)))}
         counts = self._count(tokens)
         frequencies = np.bincount(counts.indices, minlength=len(self.words))
@@ -56,7 +59,7 @@ class Bm25:
 
     def queries(self, texts: Sequence[str]) -> csr_matrix:
         """The counts of queries (texts, words)."""
-        return self._count(_words(texts))
+        return self._count(_words(texts, self._language))
 
     def weights(self, texts: Sequence[str]) -> csr_matrix:
         """The weights of further documents (texts, words)."""
@@ -76,8 +79,9 @@ class Bm25:
         return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
 
 
-def _words(texts: Sequence[str]) -> list[list[str]]:
-    return bm25s.tokenize(list(texts), stopwords="en", stemmer=STEMMER, return_ids=False, show_progress=False)
+def _words(texts: Sequence[str], language: Language) -> list[list[str]]:
+    how = {"stopwords": language if language in STOPPED else [], "stemmer": Stemmer.Stemmer(language)}
+    return bm25s.tokenize(list(texts), **how, return_ids=False, show_progress=False)
 
 
 def moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,10 +17,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import Stemmer
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.mixture import STEMMER, WEIGHTS, Bm25, moments
+from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, moments
 from cai_pyserini.adapt.pseudo_queries import PUNCTUATION
 from cai_pyserini.collection.spans import random_span
 from cai_pyserini.encode.encoder import Encoder
@@ -77,7 +78,7 @@ class Served:
         texts = draw.sample(self._contents, min(SPANS, len(documents)))
         self.spans = [span for text in texts if (span := random_span(text, draw))]
         self.kinds: list[Representation] = ["splade", "bow"] if material.splade.query == "splade" else ["bow"]
-        self.bm25 = Bm25(self._contents)
+        self.bm25 = Bm25(self._contents, material.collection.language)
         self.words = vstack([self.bm25.documents, self.bm25.weights(remainders)], format="csr")
         self._word_queries = self.bm25.queries(queries)
         self._word_scores = self._scores(self._word_queries, self.words)
@@ -133,9 +134,10 @@ class Served:
             for text in self._contents
             for form in dict.fromkeys(word.strip(PUNCTUATION) for word in text.lower().split())
         )
+        stem = Stemmer.Stemmer(self.material.collection.language).stemWord
         lexicon: dict[str, str] = {}
         for form, documents in forms.most_common():
-            word = STEMMER.stemWord(form)
+            word = stem(form)
             if documents > 1 and len(form) > 1 and form.isalpha() and word in self.bm25.words:
                 lexicon.setdefault(word, form)
         vectors = self.material.encoders[-1].load("documents").encode(list(lexicon.values()), LENGTH)

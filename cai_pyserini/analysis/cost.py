@@ -121,7 +121,8 @@ def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]
 
 def _words(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
     """Distinct terms of every document of a BM25 index and of every query, and FLOPS."""
-    index, analyze = LuceneIndex(folder), Analyzer()
+    index = LuceneIndex(folder)
+    analyze = Analyzer(index.language)
     documents = index.distinct_terms()
     analyzed = [set(analyze(text)) for text in queries]
     counts = Counter(chain.from_iterable(analyzed))

@@ -14,7 +14,7 @@ is positive where the run overestimates t and negative where it underestimates t
 sign, but reads it this way, as do Formal et al.)
 
 Every pair of a query and one of its tokens belongs to one of four groups: HighRSJ starts at the 75th percentile of the
-pairs' RSJ, HighIDF at the median of their idf = ln(N / n). Tokens are those of Pyserini's default analyzer. Left out
+pairs' RSJ, HighIDF at the median of their idf = ln(N / n). Tokens are BM25's words. Left out
 are tokens that no document contains, and queries that have no relevant document or are missing from a run. The order
 of the best K does not matter: a fusion that only reorders SPLADE's best 100 has the ΔRSJ of SPLADE at depth 100.
 """
@@ -123,7 +123,7 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
         logger.warning(
             "%d of %d queries are left out: no relevant document, or missing from a run", left_out, len(topics)
         )
-    tokenize = Analyzer()
+    tokenize = Analyzer(collection.language)
     tokens = {query: dict.fromkeys(tokenize(topics[query])) for query in queries}
     holders: DocumentSets = {token: set() for part in tokens.values() for token in part}
     ids = set()

@@ -7,8 +7,8 @@ from copy import copy
 from typing import NamedTuple, Self
 
 from cai_pyserini.collection.ids import Ids
-from cai_pyserini.collection.spans import passages
-from cai_pyserini.core.config import PASSAGE
+from cai_pyserini.collection.spans import UNSPACED, passages
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
 from cai_pyserini.core.jsonl import Start
@@ -55,12 +55,14 @@ class Collection(ABC):
         self.name = name
         self.fields = tuple(fields)
         self.strict = strict
+        self.language: Language = ENGLISH
         self._passages: tuple[int, int] | None = None  # words, and words of overlap
         self._warned: set[str] = set()
         self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
 
     def in_passages(self, words: int, overlap: int) -> Self:
         """This collection with its documents cut into passages of `words` words, with the document's title before each.
+        Of a language without spaces, a character counts as a word.
 
         Their ids are `document#0`, `document#1`, …; a document that is no longer than a passage is `document#0`. A run
         of passages is folded to documents (core.trec.fold_passages), each with the score of its best passage (MaxP in
@@ -111,7 +113,7 @@ class Collection(ABC):
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: "
                     "change the id, or search without passages"
                 )
-            for number, passage in enumerate(passages(text, *self._passages)):
+            for number, passage in enumerate(passages(text, *self._passages, self.language)):
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage)
 
     def contents_of(self, record: Record) -> str:
@@ -215,7 +217,9 @@ class Collection(ABC):
             return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
 
         found = of(self._fingerprint(component))
-        return of([found, *self._passages]) if self._passages and component == "documents" else found
+        if self._passages is None or component != "documents":
+            return found
+        return of([found, *self._passages, *["characters"] * (self.language in UNSPACED)])
 
     @property
     def size(self) -> int | None:

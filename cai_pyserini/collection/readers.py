@@ -17,6 +17,7 @@ def load_collection(spec: str) -> Collection:
 def open_collection(config: IndexConfig) -> Collection:
     """The collection that an index config names, in passages if it says so."""
     collection = _open(config)
+    collection.language = config.language
     return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
 
 

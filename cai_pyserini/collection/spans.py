@@ -1,8 +1,14 @@
-"""Parts of texts and streams: passages to search, random spans that stand in for queries, and random samples."""
+"""Parts of texts and streams: passages to search, random spans that stand in for queries, and random samples.
+
+Passages and spans are measured in words, which are what is between spaces; in languages that write none, characters.
+"""
 
 import random
 
+from cai_pyserini.core.config import ENGLISH, Language
+
 SHORTEST, LONGEST = 5, 12  # the least and largest number of words in a random span
+UNSPACED = frozenset({"ja", "th", "zh"})  # languages that write no spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document is no query
 
 
@@ -13,24 +19,30 @@ def passage_starts(words: int, size: int, step: int) -> list[int]:
     return [*range(0, last, step), last]
 
 
-def passages(text: str, size: int, overlap: int) -> list[str]:
+def passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[str]:
     """The passages of a text, `size` words each, of which consecutive ones share `overlap` or, the last two, more.
 
     A text that is no longer than a passage stays as it is.
     """
-    words = text.split()
+    words, gap = _words(text, language)
     starts = passage_starts(len(words), size, size - overlap)
-    return [" ".join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
+    return [gap.join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
 
 
-def random_span(text: str, draw: random.Random) -> str | None:
+def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:
     """5 to 12 consecutive words of a text, at most a third of it; None if it has fewer than 3 words."""
-    words = text.split()
+    words, gap = _words(text, language)
     length = min(draw.randint(SHORTEST, LONGEST), len(words) // SHARE)
     if not length:
         return None
     start = draw.randrange(len(words) - length + 1)
-    return " ".join(words[start : start + length])
+    return gap.join(words[start : start + length])
+
+
+def _words(text: str, language: Language) -> tuple[list[str], str]:
+    """The words of a text, and what is between them."""
+    words = text.split()
+    return (list(" ".join(words)), "") if language in UNSPACED else (words, " ")
 
 
 class Reservoir[T]:

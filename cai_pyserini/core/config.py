@@ -19,6 +19,11 @@ PASSAGE = "#"  # between the id of a document and the number of a passage, as fo
 WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
 JOINT_BITS = 7  # more of them changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
+Language = Literal[  # those of Anserini's -language
+    "ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "ha", "hi", "hu", "id", "it", "ja", "ko", "nl", "no",
+    "pl", "pt", "ru", "so", "sv", "sw", "te", "th", "tr", "uk", "yo", "zh",
+]  # fmt: skip
+ENGLISH: Language = "en"
 logger = logging.getLogger(__name__)
 # Keys of an encoder.yaml whose paths are relative to it.
 LOCATED = ("checkpoint", "query_checkpoint", "query_weights", "idf", "projection")
@@ -50,6 +55,7 @@ class Joint(Settings):
     k1: float
     b: float
     expanded: bool = False  # with words near the documents
+    language: Language = Field(default=ENGLISH, exclude_if=lambda language: language == ENGLISH)  # of the words
 
 
 class EncoderConfig(Settings):
@@ -141,6 +147,7 @@ class IndexConfig(Settings):
     columns: ColumnNames = Field(default_factory=dict)  # what they are called in the files of the documents
     query_columns: ColumnNames = Field(default_factory=dict)  # and in the file of the queries
     strict: bool = False  # refuse judgments of documents that are not there, and empty queries
+    language: Language = ENGLISH  # what BM25's words are made with: Anserini's analyzer of this language
     passages: int | None = Field(default=None, ge=1)  # words; longer documents are searched as passages of that length
     passage_overlap: int = Field(default=0, ge=0)  # words
     k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
@@ -189,6 +196,11 @@ def is_checkpoint(spec: str) -> bool:
 def _encoder_file(spec: str) -> Path | None:
     own = as_path(spec) / "encoder.yaml"
     return _find("encoders", spec) or (own if own.is_file() else None)
+
+
+def unless_english(language: Language) -> Language | None:
+    """The language in a recipe: None, which recipes leave out, for English."""
+    return None if language == ENGLISH else language
 
 
 def load_index_config(spec: str) -> IndexConfig:

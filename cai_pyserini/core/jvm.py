@@ -29,6 +29,7 @@ MOST_TERMS = 1 << 20  # of a query; Lucene's default of 1,024 is too few for lon
 REMEDIES = {  # part of Java's message -> ours
     "No space left on device": "no space left on the device; free some and start again",
     "maxClauseCount": f"the query has more than {MOST_TERMS:,} different terms; shorten it",
+    "Thai segmentation": "the bundled Java cannot split Thai: install a whole one, and name its folder in JAVA_HOME",
     "Java heap space": "the Java heap is too small; enlarge it in the environment, as in JAVA_TOOL_OPTIONS=-Xmx1g",
 }
 
@@ -144,6 +145,11 @@ def _started() -> Any:
     return jnius
 
 
+def remedied(message: str) -> str:
+    """Our words for a message of Java, where there are any."""
+    return next((said for part, said in REMEDIES.items() if part in message), message)
+
+
 @contextmanager
 def using_java(action: str) -> Iterator[None]:
     """Let only this thread call Java, and turn a Java exception into a CaiError that says which action failed.
@@ -157,9 +163,7 @@ def using_java(action: str) -> Iterator[None]:
         try:
             yield
         except jnius.JavaException as error:
-            message = str(error.innermessage or error)
-            remedies = (said for part, said in REMEDIES.items() if part in message)
-            raise CaiError(f"{action}: {next(remedies, message)}") from None
+            raise CaiError(f"{action}: {remedied(str(error.innermessage or error))}") from None
 
 
 class _Attached:

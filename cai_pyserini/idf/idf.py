@@ -1,5 +1,6 @@
 """Compute the IDF of a collection, see models.idf."""
 
+import logging
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,15 +13,28 @@ from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
 
+logger = logging.getLogger(__name__)
+
 
 def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
-    """Write the IDF of a collection under a checkpoint's tokenizer to a folder."""
+    """Write the IDF of a collection under a checkpoint's tokenizer to a folder.
+
+    Warns of a vocabulary for other languages: one that lacks words of most documents.
+    """
     tokenizer = checkpoint_digest(checkpoint, tokenizer_only=True)
     recipe = artifact.recipe("idf", {"documents": collection.fingerprint("documents"), "tokenizer": tokenizer})
 
     def write(folder: Path) -> artifact.Stats:
         documents = progress(collection.documents(), collection.size, "idf")
-        idf = Idf.of((document.contents for document in documents), Tokenizer(checkpoint))
+        reader = Tokenizer(checkpoint)
+        idf = Idf.of((document.contents for document in documents), reader)
+        lacking = 0 if reader.unknown_id is None else int(idf.frequencies[reader.unknown_id])
+        if 2 * lacking > idf.documents:
+            logger.warning(
+                "%s of %s documents have words or characters that the vocabulary of %s lacks: to the encoder, they are "
+                "all one token, [UNK]; take an encoder for the language of the collection",
+                *(f"{lacking:,}", f"{idf.documents:,}", checkpoint),
+            )
         np.savez(folder / "idf.npz", allow_pickle=False, **asdict(idf))
         return {"documents": idf.documents, "tokens": int((idf.frequencies > 0).sum())}
 

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import jsonl
+from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
@@ -41,6 +42,10 @@ class Bm25:
     @cached_property
     def counts(self) -> Vectors:
         return Vectors(self.folder, "words")
+
+    @property
+    def language(self) -> Language:
+        return self.counts.manifest.recipe["settings"].get("language", ENGLISH)
 
     @cached_property
     def near(self) -> Vectors | None:

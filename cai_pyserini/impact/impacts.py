@@ -207,9 +207,9 @@ def write_impacts(
         if bm25:
             alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
             largest = _largest((shard.vectors for shard in bm25.shards()), bm25.folder)
-            used = used.replace(
-                joint=Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, expanded=bm25.near is not None)
-            )
+            expanded, language = bm25.near is not None, bm25.language
+            joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, expanded=expanded, language=language)
+            used = used.replace(joint=joint)
         impacts = replace(impacts, config=used)
         count = processes_for(vectors.shards, LEAST_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact, files, jvm
+from cai_pyserini.core.config import Language, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.shards import shard_settings
@@ -43,7 +44,7 @@ def index_bm25(
     shard_id: int = 0,
     shard_num: int = 1,
 ) -> Path:
-    """Index the text of a collection with Anserini's IndexCollection and its default English analyzer.
+    """Index the text of a collection with Anserini's IndexCollection, and its analyzer of the collection's language.
 
     Positions and document vectors are stored (for RM3), and, with `raw`, the documents. `generated` is a collection of
     generated queries, which are appended to the documents that its qrels assign them to (docT5query, Nogueira & Lin
@@ -55,7 +56,8 @@ def index_bm25(
         "documents": documents,
         "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
     }
-    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **shard_settings(shard_id, shard_num))
+    settings = {"language": unless_english(collection.language), **shard_settings(shard_id, shard_num)}
+    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **settings)
 
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
@@ -65,7 +67,7 @@ def index_bm25(
         files.remove(folder / "generated")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
-        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw)
+        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw, collection.language)
         files.remove(staging)
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
@@ -90,7 +92,7 @@ def _stage_json(
     return count
 
 
-def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool) -> int:
+def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool, language: Language) -> int:
     """Run IndexCollection on `count` documents and return how many it indexed: all but the empty ones."""
     java = jvm.find_java()
     command = [java.command, *jvm.options(java, HEAP), "-cp", str(jvm.anserini_jar())]
@@ -98,6 +100,7 @@ def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool
     command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
     command += ["-input", str(source), "-index", str(index), "-threads", str(threads)]
     command += ["-storePositions", "-storeDocvectors", *["-storeRaw"] * raw, "-memoryBuffer", BUFFER_MB]
+    command += ["-language", language]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, encoding="utf-8"
     )
@@ -106,7 +109,7 @@ def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool
     errors = [line for line in lines if " ERROR " in line]
     if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
         tail = "\n  ".join(errors[:3] + lines[-5:])
-        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {tail}")
+        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.remedied(tail)}")
     return counts["indexed"]
 
 

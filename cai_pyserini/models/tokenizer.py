@@ -50,6 +50,7 @@ class Tokenizer:
             self._backend.post_processor = TemplateProcessing(single="$A")
         self._truncated = loaded.truncation_side
         self.pad_id: int = loaded.pad_token_id or 0
+        self.unknown_id: int | None = loaded.unk_token_id
         self.has_types = "token_type_ids" in loaded.model_input_names
 
     def __len__(self) -> int:

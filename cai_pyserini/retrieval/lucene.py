@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cai_pyserini.core import jvm
+from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
@@ -24,6 +25,7 @@ from cai_pyserini.index.shards import Index, folders, open_reader, require_index
 from cai_pyserini.index.writer import delimited_analyzer, raw_json
 from cai_pyserini.retrieval import batch
 from cai_pyserini.retrieval.batch import MAPPER, QUERY, SEARCHER, STRING, Batch
+from cai_pyserini.words.analyzer import lucene_analyzer
 
 FIELD = "contents"
 HITS = 1 << 16  # the most hits of a batch
@@ -62,6 +64,11 @@ class LuceneIndex:
         self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
         self._reader = open_reader(index)
         self.documents: int = self._reader.getDocCount(FIELD)
+
+    @property
+    def language(self) -> Language:
+        """What the words of an index of text were made with."""
+        return self.manifest.recipe["settings"].get("language", ENGLISH)
 
     @_READING
     def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -141,7 +148,7 @@ class LuceneSearcher(LuceneIndex):
             self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
             builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
             self._queries = java(builder)()
-            self._analyzer = java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
+            self._analyzer = lucene_analyzer(self.language)
             make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
             build = batch.bound(make, 0, self._queries, FIELD, self._analyzer)
         self._whole = Batch(batch.whole_search(self._searcher, build, self._order), self._json)

@@ -85,7 +85,7 @@ def search(
 
 def word_queries(config: EncoderConfig) -> WordQueries | None:
     """The words of queries for a joint index, by its encoder; None for an encoder of another index."""
-    return WordQueries(Analyzer(), config) if config.joint else None
+    return WordQueries(Analyzer(config.joint.language), config) if config.joint else None
 
 
 def queries_for(

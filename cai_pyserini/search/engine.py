@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cai_pyserini.core.config import PASSAGE
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of, scores_by_query
 from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
@@ -43,8 +43,8 @@ class Engine:
 
     The best `depth` documents of each are fused, as in `fusion.fuse_runs`; a whole run has `hits`, which some methods
     need. With `passages`, the documents of the indexes are passages, and a document has the score of its best. `texts`
-    stores the documents where no index of the retrievers does. Threads can share engines like retrievers. Methods raise
-    CaiError for a text that is empty.
+    stores the documents where no index of the retrievers does; their language is `language`. Threads can share engines
+    like retrievers. Methods raise CaiError for a text that is empty.
     """
 
     def __init__(
@@ -57,8 +57,9 @@ class Engine:
         weights: Sequence[float] | None = None,
         passages: bool = False,
         texts: LuceneIndex | None = None,
+        language: Language = ENGLISH,
     ):
-        self.name = name
+        self.name, self.language = name, language
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages

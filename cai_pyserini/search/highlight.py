@@ -1,13 +1,15 @@
 """Mark the words of a text that make up its score, and choose a snippet with most of them."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import regex
+
 from cai_pyserini.search.explanation import Explanation
 
-SPLIT = re.compile(r"(\w{1,64})")  # a word has at most 64 characters: text without spaces is split
-GAP = re.compile(r"\W{64,}")  # is left out of a snippet
+# A word has at most 64 characters: text without spaces is split. In Japanese, hiragana end a word: mostly particles.
+SPLIT = regex.compile(r"([^\W\p{Hiragana}]{1,64}\p{Hiragana}{0,64}|\p{Hiragana}{1,64})")
+GAP = regex.compile(r"\W{64,}")  # is left out of a snippet
 WIDTH = 240  # the most characters of a snippet
 
 TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the terms that the word is to the system

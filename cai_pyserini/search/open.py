@@ -26,7 +26,8 @@ def open_index(
     `encoder`, by default that of the index, encodes queries; a dense index needs one.
     """
     name = folders(index)[0].resolve().name
-    return Engine(name, {name: Retriever(index, encoder, query, device)})
+    retriever = Retriever(index, encoder, query, device)
+    return Engine(name, {name: retriever}, language=retriever.language)
 
 
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
@@ -84,11 +85,11 @@ class OpenRun:
         parts = _searched(system)
         retrievers = {part.name: self._retriever(part) for part in parts}
         texts = self._texts if all(part.kind == "dense" for part in parts) else None
-        passages = experiment.collection.passages is not None
+        passages, language = experiment.collection.passages is not None, experiment.collection.language
         depth, hits = experiment.depth, experiment.collection.hits
         if system.kind != "hybrid":
-            return Engine(name, retrievers, hits=hits, passages=passages, texts=texts)
-        return Engine(name, retrievers, system.fusion, depth, hits, self._weights(system), passages, texts)
+            return Engine(name, retrievers, hits=hits, passages=passages, texts=texts, language=language)
+        return Engine(name, retrievers, system.fusion, depth, hits, self._weights(system), passages, texts, language)
 
     def _missing(self, system: System) -> str | None:
         """The first part of a system that has no index."""

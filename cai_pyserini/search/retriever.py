@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import WORD, EncoderConfig, Joint
+from cai_pyserini.core.config import ENGLISH, WORD, EncoderConfig, Joint, Language
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
@@ -57,9 +57,16 @@ class Retriever:
         self.close = self._searcher.close
         self.terms_of = lru_cache(maxsize=1 << 16)(self._terms_of)
 
+    @property
+    def language(self) -> Language:
+        """What the words of the index were made with; English if it has none."""
+        if self._form.words and (joint := self._form.words.config.joint):
+            return joint.language
+        return ENGLISH if isinstance(self._searcher, FaissSearcher) else self._searcher.language
+
     @cached_property
     def _analyze(self) -> Callable[[str], Sequence[str]]:
-        return self._form.words.analyze if self._form.words else Analyzer()
+        return self._form.words.analyze if self._form.words else Analyzer(self.language)
 
     def search(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[Hits]:
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}

@@ -28,7 +28,8 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
     columns = []
     for name in filter(None, (first, second)):
         described = await service.call(name, lambda engine: engine.describe(query, hits)) if query else []
-        columns.append({"name": name, "hits": [_hit(name, one) for one in described]})
+        hits_of = [_hit(name, one) for one in described]
+        columns.append({"name": name, "language": service.engines[name].language, "hits": hits_of})
     asked = {"query": query, "hits": hits, "first": first, "second": second}
     return TEMPLATE.render(**asked, names=names, columns=columns, longest=LONGEST_QUERY, most=MOST_SHOWN)
 

@@ -1,16 +1,30 @@
-"""Anserini's default English analysis: words are split, stopped and stemmed (Porter)."""
+"""Anserini's analysis of texts: words are split, stopped and stemmed, as is usual in a language."""
 
 import json
+from typing import Any
 
 from cai_pyserini.core import jvm
+from cai_pyserini.core.config import ENGLISH, Language
+
+UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split, at white space
+
+
+def lucene_analyzer(language: Language) -> Any:
+    """The analyzer that Anserini's IndexCollection takes for -language; of English, its default."""
+    java = jvm.java_class
+    if language == ENGLISH:
+        return java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
+    if language in UNANALYZED:
+        return java("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
+    return java("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(language)
 
 
 class Analyzer:
     """Text -> words, as in an index of BM25. Starts the JVM. Threads can share one, or have their own."""
 
     @jvm.using_java("analyzing")
-    def __init__(self) -> None:
-        self._analyzer = jvm.java_class("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
+    def __init__(self, language: Language = ENGLISH) -> None:
+        self._analyzer = lucene_analyzer(language)
         self._analyze = jvm.java_class("io.anserini.analysis.AnalyzerUtils").analyze
         self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
 

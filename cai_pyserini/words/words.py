@@ -5,6 +5,7 @@ there: they balance BM25 and SPLADE, so they are random, and need neither titles
 expand stage: words are stems, which a dense encoder does not know, so each is listed with a form that occurs in texts.
 """
 
+import logging
 import random
 import re
 import sqlite3
@@ -19,8 +20,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.contract import Collection, Document
-from cai_pyserini.collection.spans import Reservoir, random_span
+from cai_pyserini.collection.spans import UNSPACED, Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
 from cai_pyserini.words.analyzer import Analyzer
@@ -30,16 +32,27 @@ SEED = 42
 LEXICON = 50_000  # words
 FORMS = 500_000  # in memory before they are written to the file
 FORM = re.compile(r"[^\W\d_]{2,}")
+INFLECTED = ("pl", "uk")  # languages whose analyzer gives all base forms that a word may have
+FORMLESS = UNSPACED | {"bn", "hi", "te"}  # languages whose words FORM does not find; vowel signs are no letters to it
+
+logger = logging.getLogger(__name__)
 
 
 def count_words(collection: Collection, output: Path) -> Path:
     """Write a folder with shards of counts (documents, words); words.txt, one word per line, in the order of the
     columns; spans.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …, "form": …}, the words that
     occur in most documents, each in its most frequent form."""
-    recipe = artifact.recipe("words", {"documents": collection.fingerprint("documents")})
+    language, inputs = collection.language, {"documents": collection.fingerprint("documents")}
+    recipe = artifact.recipe("words", inputs, language=unless_english(language))
 
     def write(folder: Path) -> artifact.Stats:
-        analyzer = Analyzer()
+        if language in INFLECTED:
+            logger.warning(
+                "words of the language %s can have several base forms, all of which count in the length of a document "
+                "in a joint index, but not in an index of BM25: its weights are slightly different there",
+                language,
+            )
+        analyzer = Analyzer(language)
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
         spans: Reservoir[str] = Reservoir(SPANS, draw)
@@ -47,8 +60,9 @@ def count_words(collection: Collection, output: Path) -> Path:
 
         def counted(documents: Sequence[Document]) -> Shard:
             for document in documents:
-                forms.add(FORM.findall(document.contents.lower()))
-                if span := random_span(document.contents, draw):
+                contents = document.contents
+                forms.add(analyzer(contents) if language in FORMLESS else FORM.findall(contents.lower()))
+                if span := random_span(contents, draw, language):
                     spans.add(span)
             return Shard([document.id for document in documents], _count(documents, analyzer, columns))
 

@@ -1,17 +1,21 @@
 """Material and the training file that is made of it, with real encoders."""
 
+import json
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cai_pyserini.adapt.adapt import steps
+from cai_pyserini.adapt.choice import balance
 from cai_pyserini.adapt.examples import write_examples
 from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from tests.adapt.conftest import material
-from tests.conftest import json_lines
+from tests.conftest import DATA, json_lines
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +80,17 @@ def test_too_few_documents_for_negatives_are_refused(tiny: Path, tmp_path: Path)
 def test_a_collection_without_queries_is_refused(short: Path, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="collection short makes no training examples"):
         write_examples(material(short, tmp_path / "vectors"), tmp_path / "x.jsonl")
+
+
+def test_questions_are_english_and_queries_are_of_words_between_spaces(tmp_path: Path) -> None:
+    german = material(DATA / "de.yaml", tmp_path / "de", dense=True)
+    assert {query.kind for query in german.pseudo_queries} == {"title", "span", "phrases", "dropped"}
+    japanese = material(DATA / "ja.yaml", tmp_path / "ja", dense=True)
+    assert japanese.pseudo_queries == []
+    weights = json.loads(balance(japanese, tmp_path / "weights.json").read_text())
+    assert weights == {"bm25": 2.0, "splade": 1.0, "dense": 2.0}
+    settings = AdaptSettings(
+        collection=str(DATA / "ja.yaml"), base="splade-tiny", output=tmp_path / "out", device="cpu"
+    )
+    with pytest.raises(CaiError, match=r"collection ja: .* which it cannot do for 'ja', only for ar, da, de, "):
+        steps(settings)

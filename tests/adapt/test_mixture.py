@@ -2,10 +2,12 @@
 
 import bm25s
 import numpy as np
+import pytest
 import Stemmer
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.adapt.mixture import Bm25, Mixture, Products
+from cai_pyserini.adapt.mixture import LANGUAGES, Bm25, Mixture, Products
+from cai_pyserini.core.config import Language
 
 
 def test_scores_are_standardized_and_weighted() -> None:
@@ -47,3 +49,12 @@ def test_bm25_is_that_of_bm25s() -> None:
     np.testing.assert_allclose(scores[0], peer.get_scores(words[1][0]), rtol=1e-5)
     assert scores[0].argmax() == 2 and not scores[1:].any()  # a stop word alone, and one that no document has
     np.testing.assert_array_equal(bm25.weights(documents).toarray(), bm25.documents.toarray())
+
+
+@pytest.mark.parametrize(
+    "language, document, query",
+    [("de", "die großen Häuser", "das Haus"), ("pl", "domy", "domów"), ("ru", "и дома", "дом и")],
+)
+def test_words_are_stemmed_as_in_the_language_of_the_collection(language: Language, document: str, query: str) -> None:
+    assert Bm25([document], language).queries([query]).nnz == 1  # a stop word is none
+    assert language in LANGUAGES

@@ -13,6 +13,7 @@ from cai_pyserini.collection.ir_dataset import IrDataset
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
+from tests.conftest import DATA
 
 LONG = "one  two\nthree four five six seven"
 
@@ -124,3 +125,15 @@ def test_a_fingerprint_of_documents_depends_on_the_settings(tiny: Path) -> None:
     assert passages(tiny, 3, 1, ("text",)).fingerprint("documents") not in made
     for part in ("queries", "test"):
         assert passages(tiny).fingerprint(part) == BeirFolder(tiny, "tiny").fingerprint(part)
+
+
+def test_where_no_spaces_are_written_a_character_counts_as_a_word() -> None:
+    whole = open_collection(IndexConfig(name="ja", source=str(DATA / "ja"), language="ja"))
+    config = IndexConfig(name="ja", source=str(DATA / "ja"), language="ja", passages=20, passage_overlap=5)
+    cut, words = open_collection(config), open_collection(config.replace(language="en"))
+    text = next(whole.records()).text
+    passages = [document.contents for document in cut.documents() if document.id.startswith("gicht#")]
+    assert len(text) == 40 and passages == [f"痛風 {text[start : start + 20]}" for start in (0, 15, 20)]
+    assert len(list(words.documents())) == 60  # a text is one word
+    assert len({each.fingerprint("documents") for each in (whole, cut, words)}) == 3
+    assert whole.fingerprint("documents") == BeirFolder(DATA / "ja", "ja").fingerprint("documents")

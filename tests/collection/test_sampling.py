@@ -51,6 +51,13 @@ def test_a_text_of_less_than_three_words_has_no_span(text: str) -> None:
     assert random_span(text, random.Random(1)) is None
 
 
+def test_a_span_of_a_language_without_spaces_is_of_characters() -> None:
+    text = "痛風では尿酸の結晶が関節にたまる。夜に痛む。" * 2
+    for seed in range(20):
+        span = random_span(text, random.Random(seed), "ja")
+        assert span and span in text and SHORTEST <= len(span) <= LONGEST
+
+
 def test_every_place_is_as_likely() -> None:
     draw = random.Random(1)
     found = Counter(random_span("a b c", draw) for _ in range(3000))

@@ -16,7 +16,7 @@ from cai_pyserini.idf.__main__ import main
 from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
-from tests.conftest import with_other_terms
+from tests.conftest import DATA, with_other_terms
 
 
 def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:
@@ -128,3 +128,12 @@ def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     output = tmp_path / "idf"
     main(["--collection", str(tiny), "--encoder", "splade-tiny", "--output", str(output)])
     assert capsys.readouterr().out == f"{output}: 153 tokens in 12 documents\n"
+
+
+@pytest.mark.parametrize("language, warned", [("de", False), ("ja", True)])
+def test_a_vocabulary_that_lacks_the_words_of_a_collection_is_warned_of(
+    language: str, warned: bool, checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compute(BeirFolder(DATA / language, language), checkpoint, tmp_path / "idf")
+    (message,) = [record.getMessage() for record in caplog.records] or [""]
+    assert message.startswith("60 of 60 documents have words or characters that the vocabulary of ") == warned

@@ -58,10 +58,14 @@ def search(index: Path, *queries: dict[str, int], hits: int = 100) -> list[Hits]
     return [[(hit.docid, hit.score) for hit in searcher.search(json.dumps(query), hits)] for query in queries]
 
 
-def bm25(index: Path, queries: Iterable[str], k1: float = 0.9, b: float = 0.4, hits: int = 100) -> list[Hits]:
+def bm25(
+    index: Path, queries: Iterable[str], k1: float = 0.9, b: float = 0.4, hits: int = 100, language: str | None = None
+) -> list[Hits]:
     """What Pyserini finds for text."""
     from pyserini.search.lucene import LuceneSearcher
 
     searcher = LuceneSearcher(str(index))
     searcher.set_bm25(k1, b)
+    if language:
+        searcher.set_language(language)
     return [[(hit.docid, hit.score) for hit in searcher.search(query, hits)] for query in queries]

@@ -50,3 +50,15 @@ def test_text_without_spaces_or_words_is_cut() -> None:
     shown = text_of(snippet(text, word_strengths(text, [explanation], lambda system, word: list(word))))
     assert len(shown) <= 240 + 4 and "痛" in shown
     assert shown.startswith("… 无") and shown.endswith("无 …")
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("Größere Häuser, e\u0301tude", ["Größere", "Häuser", "e\u0301tude"]),
+        ("春になるとビタミンを飲みます。", ["春になると", "ビタミンを", "飲みます"]),
+        ("भारत की किताबें", ["भारत", "की", "किताबें"]),  # vowel signs belong to words
+    ],
+)
+def test_words_of_other_scripts(text: str, words: list[str]) -> None:
+    assert [*word_strengths(text, [], lambda system, word: [])] == words

@@ -15,7 +15,7 @@ from cai_pyserini.words import words as stage
 from cai_pyserini.words.__main__ import main
 from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words
-from tests.conftest import Command, json_lines
+from tests.conftest import DATA, Command, json_lines
 from tests.index.stock import reader
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -131,3 +131,29 @@ def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     words = (tmp_path / "words" / "words.txt").read_text().splitlines()
     assert capsys.readouterr().out == f"{tmp_path / 'words'}: {len(words)} words in 12 documents\n"
     assert {"phytat", "lozeng"} < set(words)
+
+
+def test_only_another_language_than_english_is_in_a_recipe(tiny: Path, tmp_path: Path) -> None:
+    collection = BeirFolder(tiny, "tiny")
+    before = artifact.require(count_words(collection, tmp_path / "words"), "words")
+    collection.language = "de"
+    after = artifact.require(count_words(collection, tmp_path / "words"), "words")
+    assert before.recipe["settings"] == {} and after.recipe["settings"] == {"language": "de"}
+    assert before.digest != after.digest
+
+
+def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
+    collection = BeirFolder(DATA / "ja", "ja")
+    collection.language = "ja"
+    forms = {line["word"]: line["form"] for line in json_lines(count_words(collection, tmp_path) / "lexicon.jsonl")}
+    assert len(forms) > 50 and forms["花粉"] == "花粉" and forms["入れる"] == "入れる"
+
+
+def test_lengths_of_words_with_several_base_forms_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "Ala ma kota"}\n')
+    collection = BeirFolder(tmp_path, "pl")
+    collection.language = "pl"
+    assert counts(count_words(collection, tmp_path / "words"))["d"].keys() >= {"mieć", "kot"}
+    assert "words of the language pl can have several base forms" in caplog.text

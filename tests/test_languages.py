@@ -1,0 +1,175 @@
+"""Collections in German and Japanese: from the corpus to the page, to Pyserini, and to those who get an index."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from cai_pyserini.analysis.__main__ import main as analysis
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.retrieval.lucene import LuceneSearcher
+from cai_pyserini.retrieval.search import require_same_encoder
+from cai_pyserini.search.open import open_systems
+from cai_pyserini.serve.app import create_app
+from cai_pyserini.serve.service import Service
+from cai_pyserini.ship import registry
+from cai_pyserini.ship.index import ship_index
+from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.words import count_words
+from tests.conftest import DATA, json_lines
+from tests.index.stock import bm25, reader, run_module
+from tests.ship.conftest import cache as cache
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
+SYSTEMS = ["bm25", "splade-doc-idf", "joint-splade-doc-idf"]
+
+
+class Example(NamedTuple):
+    """A query, the words of it, the best document, and what is marked there in the ranking by BM25."""
+
+    query: str
+    words: list[str]
+    best: str
+    marks: list[str]
+
+
+EXAMPLES = {
+    "de": Example("Impfungen gegen Grippe", ["impfung", "gripp"], "grippe", ["Grippe", "Impfung"]),
+    "ja": Example(
+        "春の花粉でくしゃみ", ["春", "花粉", "くしゃみ"], "heuschnupfen", ["花粉が", "春になると", "人がくしゃみに"]
+    ),
+}
+TEXTS = {  # other scripts, and a word of two base forms
+    "zh": ["高血压的治疗方法很多", "治疗糖尿病"],
+    "ru": ["Дома стоят на улицах", "дом на улице"],
+    "hi": ["भारत की किताबें", "किताब"],
+    "sw": ["Nyumba za Mji", "nyumba za mji"],
+}
+
+
+@pytest.fixture(scope="module", params=["de", "ja"])
+def language(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def run(language: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a collection in this language, made by one command."""
+    folder = tmp_path_factory.mktemp(language) / "run"
+    beir([str(DATA / f"{language}.yaml"), "--output", str(folder), "--systems", *SYSTEMS])
+    return folder
+
+
+def written(folder: Path, texts: Sequence[str], language: str) -> BeirFolder:
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": f"d{i}", "text": t}) + "\n" for i, t in enumerate(texts))
+    )
+    collection = BeirFolder(folder, language)
+    collection.language = language  # type: ignore[assignment]
+    return collection
+
+
+def test_an_index_is_anserinis_own(run: Path, language: str, tmp_path: Path) -> None:
+    (tmp_path / "json").mkdir()
+    records = json_lines(DATA / language / "corpus.jsonl")
+    lines = [json.dumps({"id": r["_id"], "contents": f"{r['title']} {r['text']}"}) for r in records]
+    (tmp_path / "json" / "all.jsonl").write_text("\n".join(lines))
+    kind = ["--collection", "JsonCollection", "--generator", "DefaultLuceneDocumentGenerator", "--language", language]
+    paths = ["--input", tmp_path / "json", "--index", tmp_path / "own", "--storeDocvectors", "--storePositions"]
+    run_module("pyserini.index.lucene", *kind, *paths, "--threads", 1, "--optimize")
+    ours = run / "indexes" / "bm25"
+    assert reader(ours).stats() == reader(tmp_path / "own").stats()
+    for id in ("grippe", "gicht"):
+        assert reader(ours).get_document_vector(id) == reader(tmp_path / "own").get_document_vector(id)
+
+
+def test_scores_are_those_of_stock_pyserini_in_that_language(run: Path, language: str) -> None:
+    index, queries = run / "indexes" / "bm25", [r["text"] for r in json_lines(DATA / language / "queries.jsonl")]
+    searcher = LuceneSearcher(index)
+    expected = bm25(index, queries, language=language)
+    assert [searcher.search(query, 100) for query in queries] == [
+        [(id, pytest.approx(score, abs=1e-5)) for id, score in hits] for hits in expected
+    ]
+    assert expected != bm25(index, queries) and any(expected)
+
+
+@pytest.mark.parametrize("code", TEXTS)
+def test_words_and_weights_in_other_scripts_are_lucenes(code: str, tmp_path: Path) -> None:
+    collection = written(tmp_path / "texts", TEXTS[code], code)
+    index, words = index_bm25(collection, tmp_path / "index", 1), Bm25(count_words(collection, tmp_path / "words"))
+    assert words.language == code
+    searcher, (shard,) = LuceneSearcher(index), words.shards()
+    for row, id in enumerate(shard.ids):
+        found = {words.words[column]: shard.vectors[row, column] for column in shard.vectors[row].indices}
+        assert found.keys() == reader(index).get_document_vector(id).keys()
+        assert found == {word: pytest.approx(searcher.bm25_weight(id, word, 0.9, 0.4), abs=1e-5) for word in found}
+    (expected,) = bm25(index, TEXTS[code][1:], language=code)
+    assert searcher.search(TEXTS[code][1], 9) == [(id, pytest.approx(score, abs=1e-5)) for id, score in expected]
+
+
+def test_queries_of_a_joint_index_have_its_words(run: Path, language: str) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    index, (query, words, best, _) = run / "indexes" / "joint-splade-idf", EXAMPLES[language]
+    encoder = CaiQueryEncoder(str(index), query="bow")
+    assert [term for term in encoder.encode(query) if term.startswith("bm25:")] == [f"bm25:{word}" for word in words]
+    hits = LuceneImpactSearcher(str(index), encoder).search(query, 60)
+    ranking = [row.split()[2] for row in (run / "runs" / "joint-splade-doc-idf.trec").read_text().splitlines()]
+    assert hits[0].docid == best and best in ranking
+    joint = encoder.config.joint
+    assert joint and joint.language == language
+    english = encoder.config.replace(joint=joint.replace(language="en"))
+    with pytest.raises(CaiError, match="weight the words of BM25 differently"):
+        require_same_encoder(index, encoder._encoder, english)
+
+
+def test_shipped_indexes_know_their_language(run: Path, language: str, cache: Path, tmp_path: Path) -> None:
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    query, words, *_ = EXAMPLES[language]
+    for name in ("bm25", "joint-splade-idf"):
+        entry = ship_index(run / "indexes" / name, tmp_path / name)
+        (added,) = registry.add(str(next((tmp_path / name).glob("*.*.json"))))
+        folder = registry.fetch(added)
+        if name == "bm25":
+            assert LuceneSearcher(folder).search(query, 9) == LuceneSearcher(run / "indexes" / name).search(query, 9)
+            assert (
+                f"--index {entry.name} --language {language} --topics" in (tmp_path / name / entry.readme).read_text()
+            )
+        else:
+            assert f"bm25:{words[0]}" in CaiQueryEncoder(str(folder), query="bow").encode(query)
+
+
+def test_the_page_marks_the_words(run: Path, language: str) -> None:
+    query, words, best, marks = EXAMPLES[language]
+    with TestClient(create_app(Service(lambda: open_systems([run], SYSTEMS)))) as client:
+        page = client.get("/", params={"q": query, "a": "bm25", "b": "joint-splade-doc-idf", "hits": 1}).text
+    assert page.count(f">{best}</a>") == 2  # both systems find it
+    assert page.count(f'<h2 lang="{language}">') == 2
+    for mark in marks:
+        assert f">{mark}</mark>" in page
+    assert {f">{word}</th>" in page and f">bm25:{word}</th>" in page for word in words} == {True}
+
+
+def test_analyses_split_queries_as_the_index(run: Path, language: str, tmp_path: Path) -> None:
+    analysis(["cost", "--run-folders", str(run), "--output", str(tmp_path)])
+    (costs,) = json.loads((tmp_path / "cost.json").read_text()).values()
+    queries = [r["text"] for r in json_lines(DATA / language / "queries.jsonl")]
+    (of_bm25,) = [cost for cost in costs if cost["system"] == "bm25"]
+    analyze = Analyzer(language)  # type: ignore[arg-type]
+    assert of_bm25["query_nonzeros"]["mean"] == pytest.approx(np.mean([len({*analyze(q)}) for q in queries]))
+    trec, collection = run / "runs" / "bm25.trec", DATA / f"{language}.yaml"
+    analysis(["rsj", "--collection", str(collection), "--runs", str(trec), "--output", str(tmp_path)])
+    tokens = {line.split("\t")[1] for line in (tmp_path / "rsj.tsv").read_text().splitlines()[1:]}
+    assert EXAMPLES[language].words[0] in tokens
