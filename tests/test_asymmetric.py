@@ -31,8 +31,8 @@ from tests.plugin.conftest import scores, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
-SYSTEMS = ["bm25", "splade-doc", "joint-splade-doc", "joint-splade-doc-idf", "hybrid-splade-doc-exact"]
-JOINT, INDEX = "joint-splade-doc-idf", "joint-splade-idf"
+SYSTEMS = ["bm25", "splade-doc", "joint-splade-doc", "hybrid-splade-doc-exact"]
+JOINT, INDEX = "joint-splade-doc", "joint-splade"
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,27 @@ def test_only_systems_without_a_model_are_among_the_usual_ones(
     arguments = [str(tiny), "--encoder", str(model), "--output", str(tmp_path / "run"), "--dry-run", "--systems"]
     beir([*arguments, "all"])
     searched = [line for line in capsys.readouterr().out.splitlines() if "search " in line]
-    assert searched and all("bm25" in line or "splade-doc" in line for line in searched)
+    names = {line.split()[1] for line in searched}
+    assert {"splade-doc", "joint-splade-doc", "joint-splade-doc-smooth"} < names
+    assert all(name == "bm25" or ("splade-doc" in name and "-idf" not in name) for name in names)
     with pytest.raises(CaiError, match=r"no model for queries, only weights of tokens: take bags of words, as in"):
-        beir([*arguments, "splade-idf"])
+        beir([*arguments, "splade"])
+    with pytest.raises(CaiError, match="idf_power 0: splade-doc-idf would be unweighted; set `idf_power: 1` in a YAML"):
+        beir([*arguments, "splade-doc-idf"])
+    weighted = tmp_path / "weighted.yaml"
+    weighted.write_text(f"checkpoint: {model}\nidf_power: 1.0\n")
+    beir(
+        [
+            str(tiny),
+            "--encoder",
+            str(weighted),
+            "--output",
+            str(tmp_path / "run"),
+            "--dry-run",
+            "--systems",
+            "splade-doc-idf",
+        ]
+    )
 
 
 def test_stock_pyserini_finds_what_we_find_in_a_joint_index(run: Path, tiny: Path, tmp_path: Path) -> None:
@@ -143,7 +161,7 @@ def test_it_is_shipped_and_exported_with_its_weights(model: Path, tmp_path: Path
 
 def test_engines_explanations_and_exact_hybrids_have_the_scores_of_runs(run: Path) -> None:
     opened, folder = OpenRun(run, "cpu"), RunFolder(run)
-    for name in (JOINT, "joint-splade-doc"):
+    for name in (JOINT, "splade-doc"):
         case = explain_query(folder, opened, "q2", [name], depth=3)
         found = scores(run / "runs" / f"{name}.trec")
         for explanation in case.systems[name][:3]:

@@ -322,7 +322,10 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
             if experiment.encoder.kind == "dense":
                 raise CaiError(f"encoder {experiment.encoder.name} is dense: use it with --dense")
             if system.idf and experiment.encoder.idf_power == 0:
-                raise CaiError(f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted")
+                raise CaiError(
+                    f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted; set "
+                    "`idf_power: 1` in a YAML file of the encoder, or leave the system out"
+                )
         if system.kind in ("splade", "dense"):
             read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
             run.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet

@@ -149,7 +149,7 @@ def export_encoder(
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
-        if representation == "splade":
+        if representation == "splade" or encoder.token_weights is not None:
             two_steps = {"keep_query_terms", "rescore"} if config.rescore else set()  # which score all terms
             kept = {"query"} | two_steps
             others = {key: value for key, value in config.shaping("queries").items() if key not in kept}

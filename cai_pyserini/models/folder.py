@@ -23,7 +23,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 LENGTH = 512  # tokens that are read at most, unless the encoder says more: longer texts cost more than they gain
 ALL = 1 << 16  # tokens that are read where nothing limits them
 ROLES = {"query": "queries", "document": "documents"}
-UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query"}
+UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
 UNUSUAL |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # by setting
 SPLADE_POOLING = {"pooling_strategy": "max", "activation_function": "relu"}  # the library's defaults
@@ -73,12 +73,14 @@ class Folder:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def described(self, config: EncoderConfig) -> EncoderConfig:
-        """The configuration with the folder's settings where it has none of its own. Raises CaiError for a model of the
-        other kind."""
+        """The configuration with the folder's settings where it has none of its own; documents have no IDF by default
+        where queries have weights of their own. Raises CaiError for a model of the other kind."""
         kind = self.settings.get("kind", config.kind)
         if "kind" in config.model_fields_set and config.kind != kind:
             raise CaiError(f"{self.path} is a {kind} model, not a {config.kind} one")
-        settings = self.settings | ({"query": "bow"} if config.query_weights else {})
+        settings = self.settings
+        if config.query_weights or self.queries.weights:
+            settings = settings | {"query": "bow", "idf_power": 0.0}
         own = {name: value for name, value in settings.items() if name not in config.model_fields_set}
         changed = {name: value for name, value in own.items() if value != getattr(config, name)}
         return config.replace(**changed) if changed else config
@@ -132,9 +134,7 @@ def read_folder(path: Path) -> Folder:
     if kind not in ("splade", "dense") or of_queries not in (kind, f"{kind} without a model"):
         raise CaiError(f"{path}: its documents are {kind}, its queries {of_queries}, which do not go together")
     settings = _settings(path, about, documents) | _lengths(documents[0], queries[0])
-    if of_queries != kind:
-        settings["query"] = "bow"
-    elif kind == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
+    if of_queries == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
     return Folder(path, _side(documents, kind), _side(queries, of_queries), settings)
 

@@ -189,7 +189,8 @@ def weighted(config: EncoderConfig, tmp_path: Path) -> EncoderConfig:
 
 def test_tokens_with_weights_of_their_own_count_once(weighted: EncoderConfig) -> None:
     encoder = Encoder(weighted, "cpu")
-    assert encoder.config.query == "bow"
+    assert encoder.config.query == "bow" and encoder.config.idf_power == 0  # documents are not weighted twice
+    assert Encoder(weighted.replace(idf_power=1.0), "cpu").config.idf_power == 1
     found = Queries(TOPICS, encoder).for_search(100)[0]
     assert found == {"q2": {"bladder": 125, "infection": 700}, "q1": {}, "q3": {}}
     pruned = Queries(TOPICS, Encoder(weighted.replace(keep_query_terms=1), "cpu"))
