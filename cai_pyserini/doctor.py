@@ -43,9 +43,9 @@ def packages() -> Finding:
     found, missing = _installed(PACKAGES)
     if missing:
         return False, f"{found}; missing: {missing}: {install_command()}"
-    if not version("pyserini").startswith("2.3."):
-        reason = "from 2.4 on it reads a registry on GitHub when it is imported, so it cannot be imported offline"
-        return None, f"{found}; tested with pyserini 2.3.0 only, {reason}: {install_command()}"
+    if not version("pyserini").startswith(("2.3.", "2.4.")):
+        remedy = f"{sys.executable} -m pip install 'pyserini>=2.3,<2.5'"
+        return None, f"{found}; tested with pyserini 2.3 and 2.4 only: {remedy}"
     return True, found
 
 

@@ -1,6 +1,7 @@
 """An encoder with its configuration, whose model is loaded when it is first needed."""
 
-from functools import cached_property
+import logging
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import (
+    checkpoint_files,
     checkpoint_folder,
     require_positions,
     require_projection,
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
     from cai_pyserini.models.splade import Splade
 
 Role = Literal["documents", "queries"]
+logger = logging.getLogger(__name__)
+
+
+@cache  # once in a process
+def _warn_of_code(checkpoint: str, revision: str | None) -> None:
+    logger.warning("the code of %s, revision %s, is trusted and will run here", checkpoint, revision or "none")
 
 
 class Encoder:
@@ -41,12 +49,21 @@ class Encoder:
         self._sides: dict[Role, Side] = {"documents": folder.documents, "queries": folder.queries}
         if config.query_checkpoint:
             other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
-            self._sides["queries"] = read_folder(checkpoint_folder(other)).documents
+            of_queries = read_folder(checkpoint_folder(other))
+            self._sides["queries"] = of_queries.documents
+            for name in ("kind", "pooling", "activation", "max_active_dims"):
+                own = getattr(config, name)
+                if (found := of_queries.settings.get(name, own)) != own:
+                    raise CaiError(f"{config.name}: {name} is {own} for documents and {found} for queries")
+        if config.trust_remote_code:
+            _warn_of_code(config.checkpoint, config.revision)
+            if config.query_checkpoint:
+                _warn_of_code(config.query_checkpoint, config.query_revision)
         self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
         self._precision = precision
-        self._models: dict[tuple[Path, Precision], Splade | Dense] = {}
+        self._models: list[tuple[Side, Precision, Splade | Dense]] = []
 
     def require_loadable(self, *roles: Role) -> None:
         """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
@@ -72,6 +89,15 @@ class Encoder:
             )
         return side
 
+    def folder(self, role: Role) -> Path:
+        """The folder of the model for the texts of a role. Raises CaiError for queries without a model."""
+        return self._model_side(role).folder
+
+    @property
+    def has_query_model(self) -> bool:
+        """Whether a model can encode queries; else they are bags of words, with weights of tokens."""
+        return self._sides["queries"].weights is None
+
     @property
     def is_mean(self) -> bool:
         """Whether dense vectors are means of token vectors."""
@@ -85,12 +111,15 @@ class Encoder:
 
     @property
     def digest(self) -> str:
-        """A digest of the checkpoint of documents, and of the projection if there is one."""
+        """A digest of the checkpoint of documents, and of the projection and the code, if there are any."""
         return self._digest("documents")
 
     def _digest(self, role: Role) -> str:
-        digest = self._sides[role].digest
-        return artifact.digest([digest, artifact.file_digest(self.projection)]) if self.projection else digest
+        side = self._sides[role]
+        files = [self.projection] if self.projection else []
+        if self.config.trust_remote_code:
+            files += [path for path in checkpoint_files(side.folder, code=True) if path.suffix == ".py"]
+        return artifact.digest([side.digest, *map(artifact.file_digest, files)]) if files else side.digest
 
     @cached_property
     def token_weights(self) -> np.ndarray | None:
@@ -119,6 +148,13 @@ class Encoder:
             **self._weights_identity(role),
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
+
+    @property
+    def of_queries(self) -> dict[str, Any]:
+        """What of their identity only queries have, such as a checkpoint of their own."""
+        documents = self.identity("documents")
+        own = {name: value for name, value in self.identity("queries").items() if value != documents.get(name)}
+        return {name: value for name, value in own.items() if name != "precision"}
 
     def _weights_identity(self, role: Role) -> dict[str, Any]:
         place = self.config.query_weights
@@ -150,9 +186,22 @@ class Encoder:
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
         one of queries that has another vocabulary than that of documents, and for queries without a model."""
         config, side, precision = self.config, self._model_side(role), self.precision(role)
-        if (key := (side.folder, precision)) not in self._models:
-            self._models[key] = self._load(side, precision)
-        return self._models[key].with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
+        model = next((each for *made, each in self._models if made == [side, precision]), None)
+        if model is None:
+            model = self._load_int8(side) if precision == "int8" else self._load(side, precision)
+            self._models.append((side, precision, model))
+        return model.with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
+
+    def _load_int8(self, side: Side) -> "Splade | Dense":
+        """The model in int8. Raises CaiError if its vectors are not close to those of float32, which depends on the
+        weights: a few large activations leave no room for the others."""
+        from cai_pyserini.models.int8 import PROBES, require_close  # imports torch, which takes seconds
+
+        length = self.max_length("documents")
+        expected = self._load(side, "float32").encode(PROBES, length)
+        model = self._load(side, "int8")
+        require_close(side.folder, model.encode(PROBES, length), expected)
+        return model
 
     def _load(self, side: Side, precision: Precision) -> "Splade | Dense":
         config = self.config
