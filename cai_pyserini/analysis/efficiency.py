@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from cai_pyserini.analysis.output import Report
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
@@ -31,6 +31,7 @@ from cai_pyserini.encode.queries import pruned
 from cai_pyserini.evaluate.measures import mean, measure_run
 from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
 from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.plugin import hook
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
 from cai_pyserini.retrieval.search import search
 
@@ -163,12 +164,12 @@ class Pruned:
 
     def stock(self, hits: int) -> Searcher:
         """The same with Pyserini's own searcher, which takes the ids of encoded queries for queries."""
-        jvm.start()
-        from pyserini.encode import QueryEncoder  # imports the JVM, which has to be running
+        hook.register()
+        from pyserini.encode import QueryEncoder  # starts the JVM
         from pyserini.search.lucene import LuceneImpactSearcher
 
         encoder = QueryEncoder()
-        encoder.embedding = self._queries
+        encoder.encode = self._queries.__getitem__
         opened = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 

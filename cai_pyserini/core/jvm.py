@@ -29,6 +29,7 @@ MOST_TERMS = 1 << 20  # of a query; Lucene's default of 1,024 is too few for lon
 REMEDIES = {  # part of Java's message -> ours
     "No space left on device": "no space left on the device; free some and start again",
     "maxClauseCount": f"the query has more than {MOST_TERMS:,} different terms; shorten it",
+    "Format version is not supported": "made with another Pyserini, probably a later one; upgrade this",
     "Thai segmentation": "the bundled Java cannot split Thai: install a whole one, and name its folder in JAVA_HOME",
     "Java heap space": "the Java heap is too small; enlarge it in the environment, as in JAVA_TOOL_OPTIONS=-Xmx1g",
 }

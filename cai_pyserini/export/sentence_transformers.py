@@ -25,11 +25,13 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
     """Write the folder, and return what it loses."""
     encoder = Encoder(config, "cpu")
     config, checkpoint = encoder.config, str(encoder.checkpoint)
-    if config.query_checkpoint and query == "splade":
-        raise CaiError(f"{config.name} has another model for queries, which this export has no place for")
+    for setting in ("binary_queries", "expand_queries"):
+        if query == "splade" and setting in config.shaping("query vectors"):
+            raise CaiError(f"{config.name} has a setting {setting}, which sentence-transformers has no module for")
     model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
     pooling: Any = config.pooling or "max"
-    documents = [model, SpladePooling(pooling, config.activation)]
+    pooled = SpladePooling(pooling, config.activation)
+    documents = [model, pooled]
     more: dict[str, Any] = {
         "max_active_dims": config.max_active_dims,
         "prompts": {"query": config.query_prompt, "document": config.document_prompt},
@@ -48,18 +50,25 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
                 f"{checkpoint}: the decoder has {width:,} entries, the vocabulary {len(tokenizer):,}; "
                 "sentence-transformers takes bags of words only where they are equal"
             )
-        own, idf = encoder.token_weights, idf_weights(config, encoder.tokenizer.vocabulary)
+        own, idf = (
+            None if config.binary_queries else encoder.token_weights,
+            idf_weights(config, encoder.tokenizer.vocabulary),
+        )
         static = torch.ones(width)
         for weights in (own, idf):
             static = static if weights is None else static * torch.from_numpy(weights).float()
         queries = [SparseStaticEmbedding(tokenizer, static, frozen=True)]
         SparseEncoder(modules=[Router.for_query_document(queries, documents)], **more).save_pretrained(str(folder))
-        if own is None:
+        if own is None and not config.binary_queries:
             loses.append("counts of repeated tokens in queries: a token counts once")
     else:
-        SparseEncoder(modules=documents, **more).save_pretrained(str(folder))
+        modules, reads_more = documents, config.max_query_length != config.max_document_length
+        if (own_model := encoder.folder("queries")) != encoder.checkpoint:
+            other = Transformer(str(own_model), transformer_task="fill-mask", max_seq_length=config.max_query_length)
+            modules, reads_more = [Router.for_query_document([other, pooled], documents)], False
+        SparseEncoder(modules=modules, **more).save_pretrained(str(folder))
         if config.idf and config.idf_power:
             loses.append("the IDF weights of documents: no module of the library holds them; --query bow keeps them")
-        if config.max_query_length != config.max_document_length:
+        if reads_more:
             loses.append(f"the length of queries: up to {config.max_document_length} tokens are read, as of documents")
     return loses

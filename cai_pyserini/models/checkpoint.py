@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from cai_pyserini.core.packages import PIP, pip_path
 
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 TOKENIZER = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")  # names begin so
-SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
 
 
-def checkpoint_folder(config: EncoderConfig) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded if it is on the hub."""
+def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights or without."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
@@ -28,7 +28,7 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in (*SUFFIXES, *[".py"] * config.trust_remote_code)]
+        patterns = [f"*{suffix}" for suffix in (*suffixes(config), *["pytorch_model*.bin"] * pickles)]
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
         return Path(found)
     except (ValueError, OSError) as error:
@@ -37,6 +37,11 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
+
+
+def suffixes(config: EncoderConfig) -> Sequence[str]:
+    """The endings of the files that a model is loaded from."""
+    return (*SUFFIXES, ".py") if config.trust_remote_code else SUFFIXES
 
 
 def load_checkpoint(spec: str) -> Path:
@@ -50,8 +55,9 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
-            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. "
-            "For a hub id, a revision with safetensors (often refs/pr/1) can be set in the encoder's YAML"
+            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "
+            "with `python -m cai_pyserini.convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision "
+            "with safetensors (often refs/pr/1) in the encoder's YAML"
         )
 
 
@@ -124,9 +130,10 @@ def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False
     ]
 
 
-def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False) -> str:
-    """A digest of a checkpoint's configuration, tokenizer and weights, or of its tokenizer alone."""
-    files = checkpoint_files(checkpoint)
+def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False, modules: bool = False) -> str:
+    """A digest of a checkpoint's configuration, tokenizer and weights, with `modules` also in subfolders, or of its
+    tokenizer alone."""
+    files = checkpoint_files(checkpoint, modules)
     if tokenizer_only:
         files = [path for path in files if path.name.startswith(TOKENIZER)]
-    return digest({path.name: file_digest(path) for path in files})
+    return digest({path.relative_to(checkpoint).as_posix(): file_digest(path) for path in files})

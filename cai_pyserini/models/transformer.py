@@ -223,7 +223,7 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
         start += size
 
 
-def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False) -> Any:
+def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
     """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
 
     Raises CaiError, which says that the checkpoint has no `head`, where weights are missing or of another kind.
@@ -242,6 +242,7 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
             trust_remote_code=trust_remote_code,
             dtype=torch.float32,
             output_loading_info=True,
+            **options,
         )
     except SafetensorError as error:
         raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None

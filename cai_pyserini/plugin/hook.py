@@ -1,7 +1,8 @@
 """Let Pyserini load our encoders by name or path, and indexes by their name in our registry, and provide Java.
 
 `register()` patches Pyserini in this process: its encoder classes and LuceneImpactSearcher, when given the name of one
-of our encoders, use ours; prebuilt indexes are first looked for in the user's registry, see cai_pyserini.ship.registry.
+of our encoders, use ours; prebuilt indexes are first looked for in the user's registry, see cai_pyserini.ship.registry;
+and it can be imported without a network, see cai_pyserini.plugin.catalogues.
 `python -m cai_pyserini -m pyserini.…` registers and then runs the module; after `python -m cai_pyserini.plugin enable`,
 every Python of this environment registers at its start. Pyserini's files on disk do not change.
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 OURS = "cai_pyserini.plugin.encoders"
+CATALOGUES = "pyserini.prebuilt_index_info"
 # Of a .pth file, which Python runs at every start; it must do nothing after the package is uninstalled.
 LINE = (
     """import sys; exec("try:\\n import cai_pyserini.plugin.hook as h\\n h.register()\\nexcept ImportError: pass")\n"""
@@ -42,7 +44,7 @@ class PyseriniFinder:
             from cai_pyserini.core import jvm
 
             jvm.set_environment() if name == "pyserini" else jvm.start()
-        if name not in REGISTRATIONS:
+        if name != CATALOGUES and name not in REGISTRATIONS:
             return None
         from importlib.machinery import PathFinder
 
@@ -51,8 +53,13 @@ class PyseriniFinder:
             execute = spec.loader.exec_module
 
             def execute_and_register(module: Any) -> None:
-                execute(module)
-                REGISTRATIONS[name](module)
+                if name == CATALOGUES:
+                    from cai_pyserini.plugin import catalogues
+
+                    catalogues.define(module, execute)
+                else:
+                    execute(module)
+                    REGISTRATIONS[name](module)
 
             spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
@@ -119,18 +126,40 @@ def _register_indexes(util: Any) -> None:
     stock = util.download_prebuilt_index
 
     def download_prebuilt_index(index_name: str, *args: Any, **kwargs: Any) -> str:
+        from cai_pyserini.plugin import catalogues
         from cai_pyserini.ship import registry
 
         entry = registry.entries().get(index_name)
-        return str(registry.fetch(entry)) if entry else stock(index_name, *args, **kwargs)
+        return str(registry.fetch(entry)) if entry else catalogues.download(stock, index_name, *args, **kwargs)
 
     for name, module in list(sys.modules.items()):  # those that have imported it already, and its own
         if name.startswith("pyserini.") and getattr(module, "download_prebuilt_index", None) is stock:
             module.download_prebuilt_index = download_prebuilt_index  # type: ignore[attr-defined]
 
 
+def _register_validation(module: Any) -> None:
+    """Let Pyserini check an index by the entry of its name, unless that is in our registry, with a SHA-256."""
+    stock = module.LuceneIndexReader.validate
+
+    def validate(self: Any, prebuilt_index_name: str, verbose: bool = False) -> bool:
+        from cai_pyserini.ship import registry
+
+        return prebuilt_index_name in registry.entries() or stock(self, prebuilt_index_name, verbose)
+
+    module.LuceneIndexReader.validate = validate
+
+
+def _register_topics(module: Any) -> None:
+    """Names of topics and qrels are looked up with a timeout, and an error that says what cannot be reached."""
+    from cai_pyserini.plugin import catalogues
+
+    module.urlopen = catalogues.read
+
+
 REGISTRATIONS = {  # modules of Pyserini, and what patches them once they are imported
     "pyserini.encode": _register_encoders,
+    "pyserini.index.lucene._base": _register_validation,
+    "pyserini.search._base": _register_topics,
     "pyserini.search.lucene._impact_searcher": _register_searcher,
     "pyserini.util": _register_indexes,
 }

@@ -10,7 +10,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
 from cai_pyserini.models.folder import read_folder
 from cai_pyserini.models.idf import idf_digest
@@ -32,7 +32,10 @@ def ship_encoder(
     config = load_encoder(spec)
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
-    Encoder(config, "cpu").require_loadable("documents", "queries")
+    encoder = Encoder(config, "cpu")
+    config = encoder.config
+    read: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
+    encoder.require_loadable(*read)
     folder = Path(spec) if Path(spec).is_dir() else None
     found = scores.of_encoder(folder) if folder else None
     made = _adaptation(folder) if folder else None
@@ -65,7 +68,8 @@ def ship_encoder(
         (folder / "README.md").write_text(card, encoding="utf-8")
 
     inputs = {
-        "checkpoint": Encoder(config).digest,
+        "checkpoint": encoder.digest,
+        "queries": encoder.of_queries,
         "idf": idf_digest(config.idf_folder),
         "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
         "adaptation": made and made.digest,
@@ -100,7 +104,9 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
         copies["query_checkpoint"] = str(_copy_folder(other, target / "queries"))
         copies["query_revision"] = None
     if config.query_weights:
-        copies["query_weights"] = str(shutil.copyfile(config.query_weights, target / "query_weights.json"))
+        (target / "query_weights").mkdir()  # not among the files that name the checkpoint
+        copy = target / "query_weights" / "weights.json"
+        copies["query_weights"] = str(shutil.copyfile(config.query_weights, copy))
     if config.idf_folder:
         artifact.require(config.idf_folder, "idf")
         copies["idf"] = str(shutil.copytree(config.idf_folder, target / "idf"))

@@ -148,9 +148,9 @@ def pyserini(texts: str, checkpoint: str, length: int, batch: int, output: str) 
 
     from scipy.sparse import csr_matrix, save_npz
 
-    from cai_pyserini.core import jvm
+    from cai_pyserini.plugin import hook
 
-    jvm.start()
+    hook.register()
     from pyserini.encode import SpladeDocumentEncoder
 
     model = SpladeDocumentEncoder(checkpoint, device=DEVICE)

@@ -229,9 +229,9 @@ def write_queries(collection: str, encoder: str, limit: int | None, output: str)
 
 def import_stock() -> tuple[Any, Any]:
     """Pyserini's own searcher and query encoder, in a running JVM."""
-    from cai_pyserini.core import jvm
+    from cai_pyserini.plugin import hook
 
-    jvm.start()
+    hook.register()
     from pyserini.encode import QueryEncoder
     from pyserini.search.lucene import LuceneImpactSearcher
 
@@ -242,7 +242,7 @@ def open_stock(index: str, queries: dict[str, Impacts]) -> Any:
     """Pyserini's own searcher; as queries it takes the ids of these pre-encoded ones."""
     searcher, query_encoder = import_stock()
     encoder = query_encoder()
-    encoder.embedding = queries
+    encoder.encode = queries.__getitem__
     return searcher(index, encoder, min_idf=-1)  # 0, the default, drops terms that are in every document
 
 

@@ -68,9 +68,9 @@ def stock(folder: str, output: str) -> harness.Result:
     import ir_measures
     import pandas as pd
 
-    from cai_pyserini.core import jvm
+    from cai_pyserini.plugin import hook
 
-    jvm.start()
+    hook.register()
     from pyserini.fusion import normalize
     from pyserini.trectools import TrecRun
 

@@ -16,7 +16,8 @@ from cai_pyserini.plugin.export import export_encoder, export_topics
 from tests.conftest import damaged, json_lines
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
-STOCK = "import sys, runpy; from cai_pyserini.core import jvm; jvm.start(); sys.argv = sys.argv[1:]; "
+STOCK = "import sys, runpy; from cai_pyserini.plugin import hook; hook.REGISTRATIONS.clear(); hook.register(); "
+STOCK += "sys.argv = sys.argv[1:]; "
 STOCK += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 
 

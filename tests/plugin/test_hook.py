@@ -8,18 +8,11 @@ import pytest
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
-from cai_pyserini.plugin import hook
 from tests.conftest import json_lines
 from tests.index.stock import run_module
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registered")]
-
-
-@pytest.fixture(scope="module")
-def registered(java: None) -> None:
-    """Our encoders are known to Pyserini in this process."""
-    hook.register()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
 @pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,15 @@ def test_an_index_that_cannot_be_opened_is_named(run_folder: Path, tmp_path: Pat
     segments.write_bytes(bytes(segments.stat().st_size))
     with pytest.raises(CaiError, match=f"opening {broken}: "):
         LuceneSearcher(broken)
+
+
+def test_an_index_of_a_later_pyserini(run_folder: Path, tmp_path: Path) -> None:
+    """Whose Lucene writes another version of the format: the number after the name of a file's format."""
+    later = Path(shutil.copytree(run_folder / "indexes" / "bm25", tmp_path / "later"))
+    for path in later.glob("*.dvm"):
+        path.write_bytes(re.sub(rb"(?<=DocValuesMetadata)....", b"\0\0\0\t", path.read_bytes(), flags=re.DOTALL))
+    with pytest.raises(CaiError, match=f"opening {later}: made with another Pyserini, probably a later one; upgrade "):
+        LuceneSearcher(later)
 
 
 ENDLESS = """

@@ -1,0 +1,189 @@
+"""Pyserini's names, where its lists cannot be reached, and where a server on this machine has them."""
+
+import json
+import shutil
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from hashlib import md5
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.plugin import catalogues
+from cai_pyserini.plugin.__main__ import main
+from tests.conftest import Command
+from tests.index.stock import bm25, reader, run_module
+
+pytestmark = pytest.mark.slow
+in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")
+QUERIES = ["bladder infection", "cancer of the colon"]
+IMPORT = "from cai_pyserini.plugin import hook; hook.register(); import pyserini.search.lucene, pyserini.search.faiss"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server of the files in tmp_path."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+@pytest.fixture
+def lists(java: None, monkeypatch: pytest.MonkeyPatch, server: str, tmp_path: Path) -> Path:
+    """The file that stands for all catalogues of indexes; the caches are empty."""
+    from pyserini import prebuilt_index_info
+
+    for catalogue in vars(prebuilt_index_info).values():
+        for name, value in {"_urls": [f"{server}/list.json"], "_url": f"{server}/dict.json", "_info": None}.items():
+            if name in getattr(catalogue, "__dict__", ()):
+                monkeypatch.setattr(catalogue, name, value)
+    monkeypatch.setattr(catalogues, "_unreachable", None)
+    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "dict.json").write_text("{}")
+    return tmp_path / "list.json"
+
+
+def serve_index(index: Path, folder: Path, server: str) -> dict[str, object]:
+    """Put an index into the server's folder, as an archive. Returns its entry in a catalogue."""
+    archive = Path(shutil.make_archive(str(folder / index.name), "gztar", index.parent, index.name))
+    checks = {"md5": md5(archive.read_bytes()).hexdigest(), "size": archive.stat().st_size}
+    place = {"filename": archive.name, "urls": [f"{server}/{archive.name}"]}
+    return {"description": "", **place, **checks, **reader(index).stats()}
+
+
+@in_network
+def test_an_import_asks_no_network(command: Command) -> None:
+    """Where a firewall drops packets, it would wait for minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = command("timeit", "-n1", "-r1", IMPORT, https_proxy=proxy, http_proxy=proxy)
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert done.returncode == 0, done.stderr
+
+
+@in_network
+@pytest.mark.parametrize(
+    "index, topics, expected",
+    [
+        ("beir-v1.0.0-scifact.flat", "", "your registry has no index beir-v1.0.0-scifact.flat, and Pyserini looks "),
+        ("robust04", "", "your registry has no index robust04, and Pyserini looks names up at "),  # an alias
+        ("", "robust04", "^Pyserini looks names up at https://.*/topics.json, which cannot be reached: .*Errno"),
+    ],
+)
+def test_a_name_that_cannot_be_looked_up(
+    index: str,
+    topics: str,
+    expected: str,
+    run_folder: Path,
+    lists: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for scheme in ("http", "https"):
+        monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:1")
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it would keep the proxies that it was made with
+    (tmp_path / "topics.tsv").write_text("1\tbladder infection\n")
+    flags = ["--index", index or run_folder / "indexes" / "bm25", "--topics", topics or tmp_path / "topics.tsv"]
+    with pytest.raises(CaiError, match=expected):
+        run_module("pyserini.search.lucene", *flags, "--output", tmp_path / "run.trec")
+
+
+@in_network
+def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder: Path, tmp_path: Path) -> None:
+    from pyserini.search.lucene import LuceneSearcher
+    from pyserini.util import download_prebuilt_index
+
+    index = run_folder / "indexes" / "bm25"
+    entry = serve_index(index, tmp_path, server)
+    lists.write_text(
+        json.dumps([{"name": "beir-v1.0.0-tiny.flat", **entry}, {"name": "msmarco-v1-passage.unicoil", **entry}])
+    )
+    found = LuceneSearcher.from_prebuilt_index("beir-v1.0.0-tiny.flat")
+    folder = Path(download_prebuilt_index("msmarco-passage-unicoil-d2q"))
+    assert folder == tmp_path / "cache" / "indexes" / f"bm25.{entry['md5']}"
+    assert found.num_docs == 12 and bm25(folder, QUERIES) == bm25(index, QUERIES)
+
+
+@in_network
+def test_a_collection_by_name(
+    lists: Path, server: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an index that Pyserini makes as BEIR's .flat indexes are made."""
+    from pyserini.search import _base
+
+    (tmp_path / "corpus").mkdir()
+    shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus")
+    index = ["--collection", "BeirFlatCollection", "--input", tmp_path / "corpus", "--index", tmp_path / "flat"]
+    run_module("pyserini.index.lucene", *index, "--generator", "DefaultLuceneDocumentGenerator", "--storeRaw")
+    lists.write_text(
+        json.dumps([{"name": "beir-v1.0.0-tiny.flat", **serve_index(tmp_path / "flat", tmp_path, server)}])
+    )
+    collection = BeirFolder(tiny, "tiny")
+    queries, qrels = collection.topics("test"), collection.qrels("test")
+    (tmp_path / "topics.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in queries.items()))
+    judged = [f"{id} 0 {document} {grade}\n" for id, grades in qrels.items() for document, grade in grades.items()]
+    (tmp_path / "qrels.txt").write_text("".join(judged))
+    topics = {"path": "topics.tsv", "reader_class": "io.anserini.search.topicreader.TsvStringTopicReader"}
+    (tmp_path / "topics.json").write_text(json.dumps({"tiny-test": topics}))
+    (tmp_path / "qrels.json").write_text(json.dumps({"tiny-test": "qrels.txt"}))
+    for name in ("topics", "qrels"):
+        (tmp_path / f"{name}-aliases.json").write_text("{}")
+        monkeypatch.setattr(_base, f"_{name}_mapping", None)
+        monkeypatch.setattr(_base, f"{name.upper()}_BASE_URL", f"{server}/")
+    monkeypatch.setattr(_base, "EVAL_BASE_URL", f"{server}/")
+
+    def written(output: str) -> Path:
+        flags = ["--topics", "tiny-test", "--output", str(tmp_path / output)]
+        assert main(["import-collection", "beir-v1.0.0-tiny.flat", *flags]) == 0
+        return tmp_path / output
+
+    ours = BeirFolder(written("tiny"), "tiny")
+    assert {*ours.documents()} == {*collection.documents()}
+    assert (ours.topics("test"), ours.qrels("test")) == (queries, qrels)
+
+    for name in ("topics.tsv", "qrels.txt"):
+        path = tmp_path / "cache" / name.partition(".")[0] / name
+        path.write_text(path.read_text().replace("q1", "007"))
+    with pytest.raises(CaiError, match="tiny-test: Pyserini's qrels judge a query 007, which its topics do not have"):
+        written("other")
+
+
+@in_network
+def test_only_what_cannot_be_reached_is_empty(
+    lists: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyserini.prebuilt_index_info import IMPACT_INDEX_INFO, TF_INDEX_INFO_BEIR, TF_INDEX_INFO_OTHER
+    from pyserini.util import download_prebuilt_index
+
+    with pytest.raises(HTTPError, match="404"):
+        len(TF_INDEX_INFO_BEIR)
+    lists.write_text("<html>")
+    with pytest.raises(json.JSONDecodeError):
+        len(TF_INDEX_INFO_BEIR)
+    with monkeypatch.context() as patch:
+        patch.setattr(TF_INDEX_INFO_OTHER, "_urls", ["http://127.0.0.1:1/"])
+        assert not len(TF_INDEX_INFO_OTHER) and "unknown" not in IMPACT_INDEX_INFO
+        (warning,) = caplog.messages
+        assert warning.startswith("Pyserini's catalogues of prebuilt indexes cannot be reached")
+    lists.write_text("[]")
+    with pytest.raises(ValueError, match="Unrecognized index name unknown"):  # asked by name, it tries again
+        download_prebuilt_index("unknown")
+
+
+def test_an_unknown_name_is_left_to_pyserini(lists: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    lists.write_text("[]")
+    assert LuceneImpactSearcher.from_prebuilt_index("no-such-index", "splade-tiny") is None
+    assert "Unrecognized index name no-such-index" in capsys.readouterr().out
