@@ -27,7 +27,7 @@ STAGES = {
     "evaluate": "measures and significance of runs",
 }
 OTHERS = {
-    "convert": "PubMed, S2ORC and BioASQ in BEIR's format",
+    "convert": "PubMed, S2ORC and BioASQ in BEIR's format, and pickles in safetensors",
     "adapt": "adapt a retriever to a collection",
     "trainer": "train retrievers, and make the files to train with",
     "gpl": "generative pseudo labelling",
@@ -36,7 +36,7 @@ OTHERS = {
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",
     "export": "impacts and encoders for other systems",
-    "doctor": "check this machine",
+    "doctor": "check this machine, or an encoder",
 }
 COMMANDS = STAGES | OTHERS
 

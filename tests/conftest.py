@@ -275,6 +275,21 @@ def stored_vectors(
     return Vectors(artifact.make(folder, made, write, resumable=True), stage)
 
 
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vectors:
+    """2,000 dense vectors about 50 topics, of different lengths, d0, d1, …: enough for approximate indexes."""
+    from cai_pyserini.index import dense
+    from cai_pyserini.smooth import neighbours
+
+    for module in (dense, neighbours):
+        monkeypatch.setattr(module, "EXACT", 1000)
+    draw = np.random.default_rng(0)
+    topics = draw.normal(size=(50, 32)).astype(np.float32)
+    rows = topics[draw.integers(0, 50, 2000)] + draw.normal(scale=0.3, size=(2000, 32)).astype(np.float32)
+    ids = [[f"d{number}" for number in range(start, start + 1000)] for start in (0, 1000)]
+    return stored_vectors(tmp_path / "many", rows[:1000], rows[1000:], ids=ids, kind="dense")
+
+
 def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabulary: str = "made by hand") -> Path:
     """An IDF as the idf stage leaves it."""
 

@@ -169,7 +169,7 @@ def test_the_reference_of_yaml_files_has_every_key(page: str, kinds: list[type[S
         assert documented.keys() == kind.model_fields.keys()
         for key, field in kind.model_fields.items():
             if isinstance(field.default, bool | int | float | str):
-                assert str(field.default) in re.split(", ", documented[key].strip("`").replace("false", "False"))
+                assert (str(field.default).lower() or "none") in re.split(", ", documented[key].strip("`"))
 
 
 def test_the_reference_has_a_table_of_fusions() -> None:

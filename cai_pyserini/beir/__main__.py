@@ -47,8 +47,12 @@ class BeirSettings(Settings):
         "documents decide for hybrid-<SPLADE>-<dense>-zscore)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
+    dense_index: flags.DenseMethod = flags.DENSE_METHOD
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
+    )
+    rerank_minutes: float | None = flag(
+        None, "lower the depth of the system cross-encoder to what takes no longer than this, as measured first", gt=0
     )
     generated: str | None = flag(None, "for the system doct5query: folder written by `trainer generate`")
     adapt: bool = flag(
@@ -86,13 +90,13 @@ def main(argv: Argv = None) -> None:
         load_index_config(settings.collection).replace(**changes),
         described(load_encoder(settings.encoder)),
     )
-    shared = {"device", "precision", "batch_size", "threads", "depth", "alpha", "weights", "cross_encoder", "generated"}
+    shared = Experiment.model_fields.keys() & BeirSettings.model_fields.keys() - {"collection", "encoder", "dense"}
     experiment = Experiment(
         collection=config,
         encoder=encoder,
         dense=described(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None,
         raw=not settings.no_raw,
-        **settings.model_dump(include=shared),
+        **settings.model_dump(include={*shared}),
     )
     run = RunFolder(settings.output or Path("runs") / config.name / encoder.name, experiment)
     adaptation = None

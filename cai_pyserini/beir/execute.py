@@ -61,6 +61,8 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float])
     splade = [system for system in needed if system.kind == "splade"]
     adaptation = artifact.read_manifest(run.adapted) if any(system.adapted for system in needed) else None
     weights = artifact.read_manifest(run.weights) if any(map(experiment.balances, needed)) else None
+    reranked = [artifact.read_manifest(run.run(s)) for s in needed if s.kind == "cross-encoder"]
+    decided = [manifest for manifest in (weights, adaptation, *reranked) if manifest]
     raw = None
     if splade:
         first = min(splade, key=lambda system: system.adapted)
@@ -82,7 +84,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float])
             if system.joint
         },
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
-        decision=[line for manifest in (weights, adaptation) if manifest for line in manifest.stats["decision"]],
+        decision=[line for manifest in decided for line in manifest.stats["decision"]],
         nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
         counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
         settings=experiment.record(),

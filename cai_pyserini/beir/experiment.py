@@ -7,6 +7,7 @@ from pydantic import Field
 
 from cai_pyserini.beir.systems import System
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
+from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.settings import Settings
 from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.device import Precision
@@ -28,7 +29,9 @@ class Experiment(Settings):
     alpha: float | None = None  # weight of BM25 in joint systems; None: estimated
     weights: list[float] = Field(default_factory=list)  # of the parts of hybrids that have as many
     dense: EncoderConfig | None = None  # of the dense systems, and to find near documents with
+    dense_index: DenseMethod = "flat"
     cross_encoder: str | None = None  # a checkpoint
+    rerank_minutes: float | None = None  # lowers the depth of reranking
     generated: str | None = None  # folder of generated queries, for doct5query
     raw: bool = True  # Lucene indexes store the documents
 

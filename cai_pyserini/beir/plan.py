@@ -171,7 +171,8 @@ class Plan:
             return self._add(name, output, of_impacts, impacts)
         if system.kind == "dense":
             vectors = self.documents(system)
-            return self._add(name, output, lambda: index_dense(Vectors(vectors), output), vectors)
+            how = experiment.dense_index, experiment.threads
+            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, *how), vectors)
 
         def of_text() -> Path:
             generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
@@ -212,8 +213,9 @@ class Plan:
         def call() -> Path:
             checkpoint = load_checkpoint(experiment.cross_encoder or "")
             precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
-            depth, device = experiment.depth, experiment.device
-            return rerank(first, run.topics, run.collection, checkpoint, output, depth, device, precision, system.name)
+            depth, device, minutes = experiment.depth, experiment.device, experiment.rerank_minutes
+            texts = run.topics, run.collection
+            return rerank(first, *texts, checkpoint, output, depth, device, precision, system.name, minutes)
 
         return self._add(f"rerank {system.name}", output, call, first)
 
@@ -322,7 +324,10 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
             if experiment.encoder.kind == "dense":
                 raise CaiError(f"encoder {experiment.encoder.name} is dense: use it with --dense")
             if system.idf and experiment.encoder.idf_power == 0:
-                raise CaiError(f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted")
+                raise CaiError(
+                    f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted; set "
+                    "`idf_power: 1` in a YAML file of the encoder, or leave the system out"
+                )
         if system.kind in ("splade", "dense"):
             read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
             run.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet

@@ -1,8 +1,11 @@
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import OUTPUT_FOLDER
+from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
-DESCRIPTION = "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."
+DESCRIPTION = (
+    "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format, or the pickles "
+    "of a checkpoint to safetensors."
+)
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all articles with a title or an abstract"
 
 
@@ -37,11 +40,50 @@ class BioasqSettings(ConvertSettings):
     min_words: int = flag(0, MIN_WORDS, ge=0)
 
 
-COMMANDS = {"pubmed": PubmedSettings, "s2orc": S2orcSettings, "bioasq": BioasqSettings}
+class CheckpointSettings(Settings):
+    """Convert a checkpoint whose weights are pickles (pytorch_model.bin) to safetensors.
+
+    A pickle can run code when it is read; no other command reads one. This one reads it in a process of its own, with
+    bounded memory, and takes nothing but tensors: a file with anything else is refused. The pickles of a Hugging Face
+    model id are downloaded. The output has all that the model is loaded from: use it as --encoder, or as `checkpoint`
+    in an encoder's YAML.
+    """
+
+    example = (
+        "python -m cai_pyserini.convert checkpoint naver/efficient-splade-V-large-doc --output models/splade-v-doc"
+    )
+    checkpoint: str = flag(help=ENCODER_TEXT, positional=True)
+    output: AnyPath = OUTPUT_FOLDER
+
+
+COMMANDS: dict[str, type[Settings]] = {
+    "pubmed": PubmedSettings,
+    "s2orc": S2orcSettings,
+    "bioasq": BioasqSettings,
+    "checkpoint": CheckpointSettings,
+}
 
 
 def main(argv: Argv = None) -> None:
     given = parse(COMMANDS, argv, "python -m cai_pyserini.convert", DESCRIPTION)
+    if isinstance(given, CheckpointSettings):
+        _convert_checkpoint(given)
+    else:
+        _convert_articles(given)
+    print(f"\n{given.output}")
+
+
+def _convert_checkpoint(given: CheckpointSettings) -> None:
+    from cai_pyserini.convert.checkpoint import convert_checkpoint
+    from cai_pyserini.core import artifact
+
+    convert_checkpoint(given.checkpoint, given.output)
+    print("converted from pickles to safetensors:")
+    for name, counts in artifact.require(given.output, "convert checkpoint").stats["written"].items():
+        print(f"{name}: {counts['tensors']:,} tensors, {counts['bytes'] / 1e6:,.1f} MB")
+
+
+def _convert_articles(given: ConvertSettings) -> None:
     source = next(name for name, kind in COMMANDS.items() if type(given) is kind)
     questions = given.questions if isinstance(given, BioasqSettings) else []
 
@@ -64,7 +106,6 @@ def main(argv: Argv = None) -> None:
             f"\n{counts['kept']:,} of {counts['read']:,} questions with {counts['judgments']:,} judgments; left out: "
             f"{counts['judgments_left_out']:,} judgments of articles that are not in the corpus"
         )
-    print(f"\n{given.output}")
 
 
 if __name__ == "__main__":

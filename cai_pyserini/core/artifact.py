@@ -392,6 +392,11 @@ def dry_run() -> Iterator[None]:
         _dry_run.reset(token)
 
 
+def in_dry_run() -> bool:
+    """Whether `make` makes nothing."""
+    return _dry_run.get()
+
+
 def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, in_place: bool = False) -> None:
     """Raise CaiError if an artifact cannot be written, or would replace files that are not ours, or another process is
     writing it.

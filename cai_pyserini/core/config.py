@@ -35,7 +35,7 @@ BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
 # Settings that the folder of a checkpoint may say, and an encoder may say otherwise.
 DESCRIBED = {
     *("kind", "max_document_length", "max_query_length", "query", "pooling", "activation", "max_active_dims"),
-    *("document_prompt", "query_prompt", "dimensions", "similarity"),
+    *("document_prompt", "query_prompt", "dimensions", "similarity", "idf_power"),
 }
 
 
@@ -91,7 +91,7 @@ class EncoderConfig(Settings):
     keep_terms: int | None = shapes("impacts", None, ge=1)  # static pruning: the largest impacts of a document
     keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that have this share of their sum
     query_scale: int = shapes("impacts", 100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
-    keep_query_terms: int | None = shapes("queries", None, ge=1)  # the largest weights of a SPLADE query
+    keep_query_terms: int | None = shapes("queries", None, ge=1)  # the largest weights of a query; not counts
     rescore: int | None = shapes("queries", None, ge=1)  # find so many documents with these terms; score them with all
     joint: Joint | None = shapes("impacts", None)  # the index has BM25's words too; written by the impact stage
     source: str | None = None  # where the checkpoint comes from; informative only
@@ -103,13 +103,16 @@ class EncoderConfig(Settings):
             raise ValueError(f"overlap: {self.overlap} should be less than {room} (max_document_length - 2)")
         if self.rescore and not self.keep_query_terms:
             raise ValueError("rescore: takes keep_query_terms, the number of terms with which documents are found")
+        if self.keep_query_terms and self.binary_queries:
+            raise ValueError("keep_query_terms: all terms of binary queries weigh the same, so none are the largest")
         if self.projection and self.kind != "dense":
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         if self.pooling not in (None, *(("max", "sum") if self.kind == "splade" else POOLING)):
             raise ValueError(f"pooling: {self.pooling!r} is not one of a {self.kind} encoder")
-        is_hub = not self.checkpoint.startswith((PIP, ".", "/")) and not Path(self.checkpoint).exists()
-        if self.trust_remote_code and is_hub and not self.revision:
-            raise ValueError("trust_remote_code: name the revision whose code you have read")
+        for each, revision in ((self.checkpoint, self.revision), (self.query_checkpoint, self.query_revision)):
+            is_hub = each and not each.startswith((PIP, ".", "/")) and not Path(each).exists()
+            if self.trust_remote_code and is_hub and not revision:
+                raise ValueError(f"trust_remote_code: name the revision of {each} whose code you have read")
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:

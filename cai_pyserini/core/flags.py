@@ -1,6 +1,6 @@
 """Flags that several commands share."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -8,7 +8,8 @@ from cai_pyserini.core.settings import Settings, flag
 
 COLLECTION_TEXT = "a name in index_configs/, a YAML file, a folder in BEIR's layout, or a file of documents"
 COLLECTION = flag(help=COLLECTION_TEXT)
-ENCODER = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id")
+ENCODER_TEXT = "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
+ENCODER = flag(help=ENCODER_TEXT)
 SPLIT = flag(None, "split of the queries and qrels to use (default: the collection's, usually test)")
 STRICT = flag(
     None, "refuse judgments of documents that the collection lacks, and queries without text (default: leave them out)"
@@ -39,6 +40,13 @@ REMOVE_QUERY = flag(
     None,
     "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
     "(default: the collection's, usually auto)",
+)
+DenseMethod = Literal["flat", "flat16", "hnsw", "ivfpq", "lucene"]
+DENSE_METHOD: DenseMethod = flag(
+    "flat",
+    "flat: exact search; flat16: the same in float16, half the size; the others are approximate, for millions of "
+    "vectors: hnsw, a graph, the fastest; ivfpq: clusters of compressed vectors, the smallest; lucene: a graph in a "
+    "Lucene index, of vectors of length 1. What an approximate search finds is measured, and printed as recall",
 )
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")

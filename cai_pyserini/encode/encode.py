@@ -18,6 +18,7 @@ from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
+from cai_pyserini.encode.queries import as_queries
 from cai_pyserini.models.tokenizer import Done
 from cai_pyserini.vectors.shards import (
     NAMES,
@@ -104,6 +105,8 @@ def encode_shard(
             write_shard(unfinished, Shard(ids, vectors), own, seconds + now - start, batches)
             last_save = now
     vectors = model.finish(model.assemble(windows, pieces), windows)
+    if role == "queries":
+        vectors = as_queries(encoder, vectors, contents, encoder.max_length(role))
     write_shard(path, Shard(ids, vectors), digest, seconds + time.perf_counter() - start, batches)
     unfinished.unlink(missing_ok=True)
 

@@ -1,6 +1,7 @@
 """An encoder with its configuration, whose model is loaded when it is first needed."""
 
-from functools import cached_property
+import logging
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import (
+    checkpoint_files,
     checkpoint_folder,
     require_positions,
     require_projection,
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
     from cai_pyserini.models.splade import Splade
 
 Role = Literal["documents", "queries"]
+logger = logging.getLogger(__name__)
+
+
+@cache  # once in a process
+def _warn_of_code(checkpoint: str, revision: str | None) -> None:
+    logger.warning("the code of %s, revision %s, is trusted and will run here", checkpoint, revision or "none")
 
 
 class Encoder:
@@ -42,6 +50,10 @@ class Encoder:
         if config.query_checkpoint:
             other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
             self._sides["queries"] = read_folder(checkpoint_folder(other)).documents
+        if config.trust_remote_code:
+            _warn_of_code(config.checkpoint, config.revision)
+            if config.query_checkpoint:
+                _warn_of_code(config.query_checkpoint, config.query_revision)
         self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
@@ -73,6 +85,11 @@ class Encoder:
         return side
 
     @property
+    def has_query_model(self) -> bool:
+        """Whether a model can encode queries; else they are bags of words, with weights of tokens."""
+        return self._sides["queries"].weights is None
+
+    @property
     def is_mean(self) -> bool:
         """Whether dense vectors are means of token vectors."""
         pooling = self.config.pooling
@@ -85,12 +102,15 @@ class Encoder:
 
     @property
     def digest(self) -> str:
-        """A digest of the checkpoint of documents, and of the projection if there is one."""
+        """A digest of the checkpoint of documents, and of the projection and the code, if there are any."""
         return self._digest("documents")
 
     def _digest(self, role: Role) -> str:
-        digest = self._sides[role].digest
-        return artifact.digest([digest, artifact.file_digest(self.projection)]) if self.projection else digest
+        side = self._sides[role]
+        files = [self.projection] if self.projection else []
+        if self.config.trust_remote_code:
+            files += [path for path in checkpoint_files(side.folder, code=True) if path.suffix == ".py"]
+        return artifact.digest([side.digest, *map(artifact.file_digest, files)]) if files else side.digest
 
     @cached_property
     def token_weights(self) -> np.ndarray | None:
@@ -119,6 +139,13 @@ class Encoder:
             **self._weights_identity(role),
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
+
+    @property
+    def of_queries(self) -> dict[str, Any]:
+        """What of their identity only queries have, such as a checkpoint of their own."""
+        documents = self.identity("documents")
+        own = {name: value for name, value in self.identity("queries").items() if value != documents.get(name)}
+        return {name: value for name, value in own.items() if name != "precision"}
 
     def _weights_identity(self, role: Role) -> dict[str, Any]:
         place = self.config.query_weights
@@ -151,8 +178,19 @@ class Encoder:
         one of queries that has another vocabulary than that of documents, and for queries without a model."""
         config, side, precision = self.config, self._model_side(role), self.precision(role)
         if (key := (side.folder, precision)) not in self._models:
-            self._models[key] = self._load(side, precision)
+            self._models[key] = self._load_int8(side) if precision == "int8" else self._load(side, precision)
         return self._models[key].with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
+
+    def _load_int8(self, side: Side) -> "Splade | Dense":
+        """The model in int8. Raises CaiError if its vectors are not close to those of float32, which depends on the
+        weights: a few large activations leave no room for the others."""
+        from cai_pyserini.models.int8 import PROBES, require_close  # imports torch, which takes seconds
+
+        length = self.max_length("documents")
+        expected = self._load(side, "float32").encode(PROBES, length)
+        model = self._load(side, "int8")
+        require_close(side.folder, model.encode(PROBES, length), expected)
+        return model
 
     def _load(self, side: Side, precision: Precision) -> "Splade | Dense":
         config = self.config

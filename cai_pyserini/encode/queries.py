@@ -39,10 +39,7 @@ def encode_queries(
     """
     config, length = encoder.config, max_length or encoder.config.max_query_length
     if config.kind == "dense" or (query or config.query) == "splade":
-        vectors = encoder.load("queries").encode(texts, length)
-        if not config.expand_queries and isinstance(vectors, csr_matrix):
-            vectors = vectors.multiply(encoder.tokenizer.bag_of_words(texts, length) > 0).tocsr()
-        return _binary(vectors) if config.binary_queries and isinstance(vectors, csr_matrix) else vectors
+        return as_queries(encoder, encoder.load("queries").encode(texts, length), texts, length)
     if (weights := encoder.token_weights) is not None:
         texts = [config.query_prompt + text for text in texts]
     counts = encoder.tokenizer.bag_of_words(texts, length)
@@ -53,6 +50,15 @@ def encode_queries(
     bags = _with(counts, weights[counts.indices])
     bags.eliminate_zeros()
     return bags
+
+
+def as_queries(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:
+    """A model's vectors of texts, of `length` tokens at most, with the terms and weights that its queries have."""
+    if not isinstance(vectors, csr_matrix):
+        return vectors
+    if not encoder.config.expand_queries:
+        vectors = vectors.multiply(encoder.tokenizer.bag_of_words(texts, length) > 0).tocsr()
+    return _binary(vectors) if encoder.config.binary_queries else vectors
 
 
 def _binary(vectors: csr_matrix) -> csr_matrix:
@@ -115,18 +121,23 @@ def for_index(
 ) -> list[Query]:
     """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
 
-    The encoder's keep_query_terms prunes weights of a model, but not bags of words. With its `rescore`, queries stay
-    whole, see TwoStep.
+    The encoder's keep_query_terms prunes weights, but not counts. With its `rescore`, queries stay whole, see TwoStep.
     """
     if encoder.config.kind == "dense":
         return list(vectors)
+    query = query or encoder.config.query
     terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
-    keep = encoder.config.keep_query_terms
-    if keep and not encoder.config.rescore and (query or encoder.config.query) == "splade":
+    if (keep := _kept_terms(encoder, query)) and not encoder.config.rescore:
         terms = [pruned(of_model, keep) for of_model in terms]
     if words is None:
         return list(terms)
     return [of_model | words.impacts(text, query) for of_model, text in zip(terms, texts, strict=True)]
+
+
+def _kept_terms(encoder: Encoder, query: Representation) -> int | None:
+    """The number of terms that a query keeps; None for all of them."""
+    are_counts = query == "bow" and encoder.token_weights is None
+    return None if are_counts else encoder.config.keep_query_terms
 
 
 class TwoStep(NamedTuple):
@@ -174,10 +185,10 @@ class Queries:
     @property
     def two_step(self) -> TwoStep | None:
         """The steps of the search, if it has two."""
-        config = self.encoder and self.encoder.config
-        if not (config and config.keep_query_terms and config.rescore) or (self.query or config.query) == "bow":
+        if self.encoder is None or not (documents := self.encoder.config.rescore):
             return None
-        return TwoStep(config.keep_query_terms, config.rescore)
+        terms = _kept_terms(self.encoder, self.query or self.encoder.config.query)
+        return TwoStep(terms, documents) if terms else None
 
     @cached_property
     def encoded(self) -> Encoded:

@@ -25,8 +25,10 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
     """Write the folder, and return what it loses."""
     encoder = Encoder(config, "cpu")
     config, checkpoint = encoder.config, str(encoder.checkpoint)
-    if config.query_checkpoint and query == "splade":
-        raise CaiError(f"{config.name} has another model for queries, which this export has no place for")
+    if query == "splade" and (config.query_checkpoint or config.binary_queries or not config.expand_queries):
+        raise CaiError(
+            f"{config.name} has another model for queries, or binary or unexpanded ones, which the format cannot have"
+        )
     model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
     pooling: Any = config.pooling or "max"
     documents = [model, SpladePooling(pooling, config.activation)]
@@ -48,13 +50,16 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
                 f"{checkpoint}: the decoder has {width:,} entries, the vocabulary {len(tokenizer):,}; "
                 "sentence-transformers takes bags of words only where they are equal"
             )
-        own, idf = encoder.token_weights, idf_weights(config, encoder.tokenizer.vocabulary)
+        own, idf = (
+            None if config.binary_queries else encoder.token_weights,
+            idf_weights(config, encoder.tokenizer.vocabulary),
+        )
         static = torch.ones(width)
         for weights in (own, idf):
             static = static if weights is None else static * torch.from_numpy(weights).float()
         queries = [SparseStaticEmbedding(tokenizer, static, frozen=True)]
         SparseEncoder(modules=[Router.for_query_document(queries, documents)], **more).save_pretrained(str(folder))
-        if own is None:
+        if own is None and not config.binary_queries:
             loses.append("counts of repeated tokens in queries: a token counts once")
     else:
         SparseEncoder(modules=documents, **more).save_pretrained(str(folder))

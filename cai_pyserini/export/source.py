@@ -11,12 +11,11 @@ from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
 from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.retrieval.search import word_queries
 
@@ -136,19 +135,21 @@ def export_encoder(
             "Export the impacts with their queries (milvus, opensearch, …), or the queries with "
             "`python -m cai_pyserini.plugin export-topics`"
         )
-    checkpoint = model_folder(config)
-    Encoder(config, "cpu").require_loadable("documents", "queries")
+    encoder = Encoder(config, "cpu")
+    config = encoder.config
     representation = query or config.query
+    read: list[Role] = ["documents", "queries"] if representation == "splade" else ["documents"]
+    encoder.require_loadable(*read)
     inputs = {
-        "checkpoint": checkpoint_digest(checkpoint),
+        "checkpoint": checkpoint_digest(encoder.checkpoint),
         "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
         "idf": idf_digest(config.idf_folder),
     }
-    recipe = artifact.recipe("export", inputs, format=format, query=representation)
+    recipe = artifact.recipe("export", inputs, format=format, query=representation, queries=encoder.of_queries)
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
-        if representation == "splade":
+        if representation == "splade" or encoder.token_weights is not None:
             two_steps = {"keep_query_terms", "rescore"} if config.rescore else set()  # which score all terms
             kept = {"query"} | two_steps
             others = {key: value for key, value in config.shaping("queries").items() if key not in kept}

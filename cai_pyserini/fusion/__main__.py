@@ -33,6 +33,9 @@ class Rerank(Settings):
     output: AnyPath = OUTPUT_RUN
     split: str | None = SPLIT
     depth: int = flag(DEPTH, "rerank this many best documents per query", ge=1)
+    minutes: float | None = flag(
+        None, "lower the depth to what takes no longer than this on this machine, as measured first", gt=0
+    )
     device: str = DEVICE
 
 
@@ -56,9 +59,12 @@ def main(argv: Argv = None) -> None:
         collection = open_collection(config)
         checkpoint = load_checkpoint(settings.cross_encoder)
         topics = collection.topics(settings.split or config.split)
-        rerank(settings.run, topics, collection, checkpoint, settings.output, settings.depth, settings.device)
+        output, depth, device, minutes = settings.output, settings.depth, settings.device, settings.minutes
+        rerank(settings.run, topics, collection, checkpoint, output, depth, device, minutes=minutes)
     manifest = artifact.read_manifest(settings.output)
     print(f"{settings.output}: {manifest.stats['queries'] if manifest else 0:,} queries")
+    for line in manifest.stats.get("decision", ()) if manifest else ():
+        print(line)
 
 
 if __name__ == "__main__":

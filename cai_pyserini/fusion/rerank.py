@@ -1,7 +1,12 @@
 """Rerank the best documents of a run with a cross-encoder, which scores pairs of query and document."""
 
 import time
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
@@ -11,6 +16,17 @@ from cai_pyserini.core.trec import add_latency, read_run, run_digest, sorted_run
 from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.device import Precision
+
+if TYPE_CHECKING:  # imports torch, which takes seconds
+    from cai_pyserini.models.cross_encoder import CrossEncoder
+
+
+class Work(NamedTuple):
+    """What there is to rerank."""
+
+    hits: pd.DataFrame  # a run, with the texts in the columns `query` and `document`
+    model: "CrossEncoder"
+    seconds: float  # that the model takes per pair
 
 
 def rerank(
@@ -23,29 +39,72 @@ def rerank(
     device: str = "auto",
     precision: Precision = "auto",
     tag: str = "cross-encoder",
+    minutes: float | None = None,
 ) -> Path:
     """Write the best `depth` documents per query of a run, scored by the cross-encoder.
 
-    Raises CaiError for a query that is not among the topics, and for a document that is not in the collection.
+    `minutes` lowers the depth to what takes no longer on this machine, as measured first. The recipe has the depth that
+    is used, so that the run can be made again anywhere; a run made with this limit stays up to date.
+
+    Raises CaiError for a query that is not among the topics, for a document that is not in the collection, and where
+    one document per query takes longer than `minutes`.
     """
-    inputs = {"run": run_digest(run), "topics": artifact.digest(topics), "checkpoint": checkpoint_digest(checkpoint)}
-    recipe = artifact.recipe("fusion rerank", inputs, depth=depth)
+    digests = {"run": run_digest(run), "topics": artifact.digest(topics)}
+    digests["checkpoint"] = checkpoint_digest(checkpoint, modules=True)
 
-    def write(path: Path) -> artifact.Stats:
-        from cai_pyserini.models.cross_encoder import CrossEncoder  # imports torch, which takes seconds
+    def recipe(depth: int) -> artifact.Recipe:
+        return artifact.recipe("fusion rerank", digests, depth=depth)
 
-        candidates = top(read_run(run), depth)
-        queries, documents = (candidates[column].astype(object) for column in ("query_id", "doc_id"))
+    limit = {"depth": depth, "minutes": minutes} if minutes else None
+    made = artifact.read_manifest(output)
+    if limit and made and made.stats.get("limit") == limit and made.recipe == recipe(made.stats["depth"]):
+        return output
+
+    @cache
+    def work() -> Work:
+        from cai_pyserini.models.cross_encoder import CrossEncoder
+
+        hits = top(read_run(run), depth)
+        queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
         if unknown := sorted(set(queries) - topics.keys()):
             raise CaiError(f"{run} has results of query {unknown[0]!r}, which is not among the topics")
         contents = collection.contents(set(documents), str(run))
+        hits = hits.assign(query=queries.map(topics), document=documents.map(contents))
         model = CrossEncoder(checkpoint, device, precision)
-        texts = [topics[query] for query in queries], [contents[document] for document in documents]
-        start = time.perf_counter()
-        with progress(range(0), len(candidates), "rerank", "pair") as bar:
-            scores = model.score(*texts, bar.update, [*documents])
-        ms = 1000 * (time.perf_counter() - start) / len(topics)
-        write_run(sorted_run(candidates.assign(score=scores.astype(float))), path, tag)
-        return {"queries": len(topics), "ms_per_query": add_latency(ms, [run])}
+        return Work(hits, model, model.seconds_per_pair(*_columns(hits)))
 
-    return artifact.make(output, recipe, write, folder=False)
+    used = depth
+    if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):
+        used = _affordable(work(), depth, minutes)
+
+    def write(path: Path) -> artifact.Stats:
+        from cai_pyserini.models.cross_encoder import announce
+
+        hits, model, seconds = work()
+        hits = top(hits, used)
+        announce(len(hits), seconds)
+        start = time.perf_counter()
+        with progress(range(0), len(hits), "rerank", "pair") as bar:
+            queries, documents, names = _columns(hits)
+            scores = model.score(queries, documents, bar.update, names)
+        ms = 1000 * (time.perf_counter() - start) / len(topics)
+        write_run(sorted_run(hits.assign(score=scores.astype(float))), path, tag)
+        stats = {"queries": len(topics), "ms_per_query": add_latency(ms, [run]), "limit": limit, "depth": used}
+        lowered = f"{tag} reranks the best {used} of {depth} documents: more would take over {minutes or 0:g} minutes"
+        return stats | {"decision": [lowered] * (used < depth)}
+
+    return artifact.make(output, recipe(used), write, folder=False)
+
+
+def _columns(hits: pd.DataFrame) -> list[list[str]]:
+    """Queries, documents, and the documents' ids."""
+    return [hits[column].tolist() for column in ("query", "document", "doc_id")]
+
+
+def _affordable(work: Work, depth: int, minutes: float) -> int:
+    """The largest depth whose pairs take at most these minutes. Raises CaiError if there is none."""
+    hits = work.hits["query_id"].value_counts().to_numpy()
+    times = [work.seconds * np.minimum(hits, n).sum() / 60 for n in range(1, depth + 1)]
+    if times[0] > minutes:
+        raise CaiError(f"one document per query takes about {times[0]:.1f} minutes, more than {minutes:g}")
+    return int(np.searchsorted(times, minutes, "right"))

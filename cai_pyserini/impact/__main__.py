@@ -1,4 +1,5 @@
 from cai_pyserini.core import terminal
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
@@ -58,11 +59,14 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.impact.bm25 import Bm25
     from cai_pyserini.impact.impacts import write_impacts
     from cai_pyserini.impact.quantization import loss_text
+    from cai_pyserini.models.folder import described
     from cai_pyserini.vectors.shards import Vectors
 
     changes = settings.model_dump(include=CHANGES, exclude_none=True)
     bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha, settings.expansion) if settings.words else None
-    config = load_encoder(settings.encoder).replace(**changes)
+    config = described(load_encoder(settings.encoder)).replace(**changes)
+    if settings.idf and settings.idf_power is None and config.idf_power == 0:
+        raise CaiError(f"--idf {settings.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")
     write_impacts(Vectors(settings.vectors), config, settings.output, bm25, threads=settings.threads)
     stats = artifact.require(settings.output, "impact").stats
     print(

@@ -193,7 +193,9 @@ def write_impacts(
         "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }
-    words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha} if bm25 else {}
+    words: dict[str, Any] = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha} if bm25 else {}
+    if bm25 and bm25.alpha is None:
+        words["queries"] = (encoder or Encoder(config)).of_queries  # which alpha is estimated with
     recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
 
     def write(folder: Path) -> artifact.Stats:
@@ -248,12 +250,12 @@ def _largest(vectors: Iterable[csr_matrix], folder: Path) -> float:
 def estimate_alpha(
     vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
 ) -> dict[Representation, float]:
-    """Alpha for both representations of queries, from raw vectors and their IDF `weights` (vocabulary,).
+    """Alpha for each representation of queries, from raw vectors and their IDF `weights` (vocabulary,).
 
     Raises CaiError if documents are too short to have spans, or too few.
     """
     spans = [(text, words) for text, words in bm25.spans if words]
-    kinds: list[Representation] = ["splade", "bow"]
+    kinds: list[Representation] = ["splade", "bow"] if encoder.has_query_model else ["bow"]
     if bm25.alpha is not None:
         return dict.fromkeys(kinds, bm25.alpha)
     if not spans:

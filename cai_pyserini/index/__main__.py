@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION, NO_RAW, OR_URL, THREADS, VECTORS, Sharded
+from cai_pyserini.core.flags import COLLECTION, DENSE_METHOD, NO_RAW, OR_URL, THREADS, VECTORS, DenseMethod, Sharded
 from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
 
 OUTPUT = flag(help=f"output folder, the index, {OR_URL}")
@@ -41,11 +41,17 @@ class Bm25Index(Sharded):
 
 
 class DenseIndex(Settings):
-    """Index dense vectors with Faiss."""
+    """Index dense vectors with Faiss or Lucene.
 
-    example = "python -m cai_pyserini.index dense --vectors vectors --output index"
+    Several threads link a graph in another order each time, and so does Lucene; with --threads 1, Faiss makes the same
+    index of the same vectors.
+    """
+
+    example = "python -m cai_pyserini.index dense --vectors vectors --method hnsw --output index"
     vectors: PathOrUrl = VECTORS
     output: PathOrUrl = OUTPUT
+    method: DenseMethod = DENSE_METHOD
+    threads: int = THREADS
 
 
 def main(argv: Argv = None) -> None:
@@ -67,7 +73,7 @@ def main(argv: Argv = None) -> None:
         from cai_pyserini.index.dense import index_dense
         from cai_pyserini.vectors.shards import Vectors
 
-        index_dense(Vectors(settings.vectors), settings.output)
+        index_dense(Vectors(settings.vectors), settings.output, settings.method, settings.threads)
     else:
         from cai_pyserini.index.bm25 import index_bm25
 
@@ -77,7 +83,8 @@ def main(argv: Argv = None) -> None:
         index_bm25(collection, settings.output, settings.threads, generated, not settings.no_raw, *shard)
     stats = artifact.require(settings.output, "index").stats
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
-    print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s")
+    recalls = "".join(f", {name} {value:.3f}" for name, value in stats.items() if name.startswith("recall"))
+    print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s{recalls}")
 
 
 if __name__ == "__main__":

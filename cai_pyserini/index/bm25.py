@@ -1,18 +1,17 @@
 """Index text for BM25 with Anserini."""
 
 import os
-import re
 import sqlite3
-import subprocess
 from collections.abc import Callable
 from itertools import batched, islice
 from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.core import artifact, files, jvm
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import Language, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.index.anserini import run_indexer
 from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import raw_json
 
@@ -94,23 +93,10 @@ def _stage_json(
 
 def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool, language: Language) -> int:
     """Run IndexCollection on `count` documents and return how many it indexed: all but the empty ones."""
-    java = jvm.find_java()
-    command = [java.command, *jvm.options(java, HEAP), "-cp", str(jvm.anserini_jar())]
-    command += ["io.anserini.index.IndexCollection"]
-    command += ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-optimize"]
-    command += ["-input", str(source), "-index", str(index), "-threads", str(threads)]
-    command += ["-storePositions", "-storeDocvectors", *["-storeRaw"] * raw, "-memoryBuffer", BUFFER_MB]
-    command += ["-language", language]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, encoding="utf-8"
-    )
-    counts = {key: int(n.replace(",", "")) for key, n in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
-    lines = done.stdout.strip().splitlines()
-    errors = [line for line in lines if " ERROR " in line]
-    if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
-        tail = "\n  ".join(errors[:3] + lines[-5:])
-        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.remedied(tail)}")
-    return counts["indexed"]
+    arguments = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
+    arguments += ["-input", str(source), "-index", str(index), "-threads", str(threads), "-language", language]
+    arguments += ["-storePositions", "-storeDocvectors", *["-storeRaw"] * raw, "-memoryBuffer", BUFFER_MB]
+    return run_indexer("IndexCollection", count, HEAP, *arguments)
 
 
 def queries_of_documents(collection: Collection, path: Path) -> Callable[[str], list[str]]:

@@ -1,38 +1,58 @@
-"""Index dense vectors with Faiss, for exact search by dot product."""
+"""Index dense vectors, for search by inner product: exactly or approximately, with Faiss or Lucene."""
 
+import os
 import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, get_args
 
 import faiss
+import numpy as np
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.index.hnsw import graph, index_hnsw
+from cai_pyserini.smooth.neighbours import EXACT, Positions, build_index, recall
+from cai_pyserini.vectors.shards import Matrix, Vectors
 
-COUNT = struct.Struct("<Q")  # of floats: the last field of the header
+COUNT = struct.Struct("<Q")  # of the numbers that follow: the last field of the header
+CUTOFFS = (10, 100)  # hits whose recall is measured
 
 
-def index_dense(vectors: Vectors, output: Path) -> Path:
-    """Index dense vectors in the format of Pyserini's FaissSearcher: a file `index` and a file `docid`.
+def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", threads: int = 0) -> Path:
+    """Index dense vectors in a format of Pyserini's: for its FaissSearcher, a file `index` and a file `docid`, or a
+    Lucene index for its LuceneHnswDenseSearcher.
 
-    The vectors go to the file shard by shard. Raises CaiError for sparse vectors.
+    Flat indexes are written shard by shard; graphs and clusters are made in memory, by at most `threads` threads. What
+    is found by a method other than flat is compared with exact search. Raises CaiError for sparse vectors, and for
+    those that the method cannot index.
     """
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
+    if method == "ivfpq" and len(vectors) <= EXACT:
+        raise CaiError(
+            f"{vectors.folder} has {len(vectors):,} vectors, too few to train ivfpq, which takes more than {EXACT:,}: "
+            "choose hnsw or flat"
+        )
+
+    def rows(label: str) -> Iterator[np.ndarray]:
+        return (shard.vectors for shard in progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
 
     def write(folder: Path) -> artifact.Stats:
-        empty = faiss.IndexFlatIP(width := vectors.width)
-        empty.ntotal = len(vectors)
-        header = faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(len(vectors) * width)
-        with (folder / "docid").open("w", encoding="utf-8") as ids, (folder / "index").open("wb") as file:
-            file.write(header)
-            for shard in progress(vectors, vectors.shards, f"index {output.name}", "shard"):
-                file.write(shard.vectors.astype("<f4").tobytes())
-                ids.writelines(f"{id}\n" for id in shard.ids)
-            if file.tell() != len(header) + 4 * len(vectors) * width:
-                raise CaiError(f"{vectors.folder} has not the {len(vectors):,} vectors of its manifest: encode again")
-        return {
+        others = max(1, len(vectors) - 1)
+        with faiss_threads(threads):
+            if method == "lucene":
+                index: Any = index_hnsw(vectors, folder, f"index {output.name}", threads)
+            else:
+                _write_faiss(method, vectors, folder / "index", rows)
+                with (folder / "docid").open("w", encoding="utf-8") as ids:
+                    ids.writelines(f"{id}\n" for shard in vectors for id in shard.ids)
+                index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
+            found = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
+        return found | {
             "kind": "dense",
             "raw": False,
             "documents": len(vectors),
@@ -41,5 +61,65 @@ def index_dense(vectors: Vectors, output: Path) -> Path:
             "idf": vectors.encoder["idf"],
         }
 
-    recipe = artifact.recipe("index", {"vectors": vectors.manifest.digest}, kind="dense")
+    recipe = artifact.recipe(
+        "index",
+        {"vectors": vectors.manifest.digest},
+        kind="dense",
+        method=None if method == "flat" else method,  # indexes that name no method are flat
+    )
     return artifact.make(output, recipe, write)
+
+
+def method_of(index: Path) -> DenseMethod:
+    """The method by which an index of dense vectors was made. Raises CaiError for one that is not known."""
+    method = artifact.require(index, "index").recipe["settings"].get("method", "flat")
+    if method not in get_args(DenseMethod):
+        raise CaiError(
+            f"{index} was made by method {method!r}, which this version cannot search: index again by one of "
+            + ", ".join(get_args(DenseMethod))
+        )
+    return method
+
+
+@contextmanager
+def faiss_threads(threads: int) -> Iterator[None]:
+    """Let Faiss use so many threads (0: one per processor)."""
+    others = faiss.omp_get_max_threads()  # of everything in this process, PyTorch too
+    faiss.omp_set_num_threads(threads or os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(others)
+
+
+def _write_faiss(method: DenseMethod, vectors: Vectors, path: Path, rows: Positions) -> None:
+    width = vectors.width
+    index: Any
+    if method == "hnsw":
+        links, construction, search = graph(len(vectors))
+        index = faiss.IndexHNSWFlat(width, links, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction, index.hnsw.efSearch = construction, search
+        for matrix in rows("index"):
+            index.add(matrix)
+    elif method == "ivfpq":
+        index = build_index(rows, width, len(vectors))
+    else:
+        return _write_flat(vectors, path, rows("index"), half=method == "flat16")
+    faiss.write_index(index, str(path))
+
+
+def _write_flat(vectors: Vectors, path: Path, matrices: Iterable[Matrix], half: bool) -> None:
+    """Write what Faiss writes, without a copy of all vectors in memory: a header, and the vectors one after another."""
+    width = vectors.width
+    halves = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    empty = halves if half else faiss.IndexFlatIP(width)
+    empty.ntotal = len(vectors)
+    count = len(vectors) * width * (2 if half else 1)  # of bytes, or of float32
+    with path.open("wb") as file:
+        file.write(faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(count))
+        for matrix in matrices:
+            with np.errstate(over="ignore"):
+                stored = matrix.astype("<f2" if half else "<f4")
+            if half and not np.isfinite(stored).all():
+                raise CaiError(f"{vectors.folder} has values that float16 cannot hold: choose flat")
+            file.write(stored.tobytes())

@@ -1,6 +1,9 @@
 """Checkpoint folders: where they are, what they need to have, and digests of their contents."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,12 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP, pip_path
 
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
-SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+TOKENIZER = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")  # names begin so
+SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
 
 
-def checkpoint_folder(config: EncoderConfig) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded if it is on the hub."""
+def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights or without."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
@@ -24,7 +28,7 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in (*SUFFIXES, *[".py"] * config.trust_remote_code)]
+        patterns = [f"*{suffix}" for suffix in (*suffixes(config), *["pytorch_model*.bin"] * pickles)]
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
         return Path(found)
     except (ValueError, OSError) as error:
@@ -33,6 +37,11 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
+
+
+def suffixes(config: EncoderConfig) -> Sequence[str]:
+    """The endings of the files that a model is loaded from."""
+    return (*SUFFIXES, ".py") if config.trust_remote_code else SUFFIXES
 
 
 def load_checkpoint(spec: str) -> Path:
@@ -46,9 +55,31 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
-            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. "
-            "For a hub id, a revision with safetensors (often refs/pr/1) can be set in the encoder's YAML"
+            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "
+            "with `python -m cai_pyserini.convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision "
+            "with safetensors (often refs/pr/1) in the encoder's YAML"
         )
+
+
+def untrusted(checkpoint: Path) -> CaiError:
+    """The error for a checkpoint with code that was not run."""
+    return CaiError(
+        f"{checkpoint} has code of its own (auto_map in its JSON files), which was not run: read it, and set "
+        "`trust_remote_code: true` in the encoder's YAML"
+    )
+
+
+def require_own_code(checkpoint: Path) -> None:
+    """Raise CaiError for a checkpoint whose code is in another repository, where it may change at any time."""
+    for name in ("config.json", "tokenizer_config.json"):
+        path = checkpoint / name
+        with suppress(OSError, ValueError):  # what loads the file reports it
+            named = json.dumps(json.loads(path.read_text(encoding="utf-8")).get("auto_map"))
+            if others := re.findall(r'"([^"]+)--', named):
+                raise CaiError(
+                    f"{path}: its code is in another repository, {others[0]}, of which no revision is named: copy the "
+                    f"checkpoint to a folder, the code beside it, and remove `{others[0]}--` from auto_map"
+                )
 
 
 def require_projection(path: Path) -> Path:
@@ -88,19 +119,21 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
             raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")
 
 
-def checkpoint_files(checkpoint: Path, modules: bool = False) -> list[Path]:
-    """The files of a checkpoint's configuration, tokenizer and weights, also those of `modules` in subfolders."""
+def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False) -> list[Path]:
+    """The files of a checkpoint's configuration, tokenizer and weights, also those of `modules` in subfolders and of
+    its `code`."""
     is_nested = modules and (checkpoint / "modules.json").is_file()
     return [
         path
         for path in sorted(checkpoint.rglob("*") if is_nested else checkpoint.iterdir())
-        if path.suffix in SUFFIXES and path.name not in ("manifest.json", "log.json", "report.json")
+        if path.suffix in (*SUFFIXES, *[".py"] * code) and path.name not in ("manifest.json", "log.json", "report.json")
     ]
 
 
-def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False) -> str:
-    """A digest of a checkpoint's configuration, tokenizer and weights, or of its tokenizer alone."""
-    files = checkpoint_files(checkpoint)
+def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False, modules: bool = False) -> str:
+    """A digest of a checkpoint's configuration, tokenizer and weights, with `modules` also in subfolders, or of its
+    tokenizer alone."""
+    files = checkpoint_files(checkpoint, modules)
     if tokenizer_only:
-        files = [path for path in files if path.name.startswith(("tokenizer", "vocab", "merges", "added", "special"))]
-    return digest({path.name: file_digest(path) for path in files})
+        files = [path for path in files if path.name.startswith(TOKENIZER)]
+    return digest({path.relative_to(checkpoint).as_posix(): file_digest(path) for path in files})

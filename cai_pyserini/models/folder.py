@@ -23,7 +23,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 LENGTH = 512  # tokens that are read at most, unless the encoder says more: longer texts cost more than they gain
 ALL = 1 << 16  # tokens that are read where nothing limits them
 ROLES = {"query": "queries", "document": "documents"}
-UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query"}
+UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
 UNUSUAL |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # by setting
 POOLED = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")  # modules of dense models
@@ -67,12 +67,15 @@ class Folder:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def described(self, config: EncoderConfig) -> EncoderConfig:
-        """The configuration with the folder's settings where it has none of its own. Raises CaiError for a model of the
-        other kind."""
+        """The configuration with the folder's settings where it has none of its own; documents have no IDF by default
+        where queries have weights of their own. Raises CaiError for a model of the other kind."""
         kind = self.settings.get("kind", config.kind)
         if "kind" in config.model_fields_set and config.kind != kind:
             raise CaiError(f"{self.path} is a {kind} model, not a {config.kind} one")
-        own = {name: value for name, value in self.settings.items() if name not in config.model_fields_set}
+        settings = self.settings
+        if config.query_weights or self.queries.weights:
+            settings = settings | {"query": "bow", "idf_power": 0.0}
+        own = {name: value for name, value in settings.items() if name not in config.model_fields_set}
         changed = {name: value for name, value in own.items() if value != getattr(config, name)}
         return config.replace(**changed) if changed else config
 
@@ -121,9 +124,7 @@ def read_folder(path: Path) -> Folder:
         documents = queries = modules
     settings = _settings(path, about, documents)
     of_documents, of_queries = (_side(each, settings["kind"]) for each in (documents, queries))
-    if of_queries.weights:
-        settings["query"] = "bow"
-    elif settings["kind"] == "splade" and _configs(queries[1:]) != _configs(documents[1:]):
+    if settings["kind"] == "splade" and not of_queries.weights and _configs(queries[1:]) != _configs(documents[1:]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
     return Folder(path, of_documents, of_queries, settings)
 
@@ -141,13 +142,20 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
             raise CaiError(f"{place}: the tokens of queries are not those of documents")
         if not (path := place / str(_json(place / "config.json").get("path"))).is_file():
             require_safetensors(place)
-            return load_file(place / "model.safetensors")["weight"].astype(np.float32)
+            return _positive(load_file(place / "model.safetensors")["weight"].astype(np.float32), place)
         place = path
     weights, found = np.zeros(len(tokenizer), np.float32), _json(place)
     known = [token for token in found if token in tokenizer.ids]
     if not known:
         raise CaiError(f"{place}: no weight of a token of the vocabulary")
     weights[[tokenizer.ids[token] for token in known]] = [found[token] for token in known]
+    return _positive(weights, place)
+
+
+def _positive(weights: np.ndarray, place: Path) -> np.ndarray:
+    """The weights. Raises CaiError if some are negative or not finite."""
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise CaiError(f"{place}: some tokens have weights below 0, or no numbers, which a query of Lucene cannot have")
     return weights
 
 

@@ -9,20 +9,37 @@ products everything is float32, except attention, which is bfloat16 where the ha
 
 A layer of BERT, RoBERTa or DistilBERT is replaced as a whole, by one of few and large operations. Elsewhere, each
 linear layer is replaced alone.
+
+How much is lost depends on the weights more than on the architecture: PROBES are encoded when a model is loaded.
 """
 
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from scipy.sparse import issparse
 from torch import nn
 from transformers.activations import GELUActivation
+
+from cai_pyserini.core.errors import CaiError
 
 ROUND = 1.5 * 2**23  # a float32 of this size has no fraction; its last bits are an integer
 CENTRE = 128  # the integer that stands for 0
 AFTER_GELU = 32  # its values are greater than -0.17
 BLOCK = 1024  # logits of the vocabulary at a time; with TOKENS, they fit the cache
 TOKENS = 512
+LEAST = 0.98  # cosine of a vector and that of float32
+PROBES = (
+    "Fever",
+    "what lowers high blood pressure?",
+    "Recurrent infections of the bladder in 37 women were treated with nitrofurantoin (100 mg/day) for 6 weeks.",
+    "The court held that the agreement of 12 May 2004 was void, because neither party had signed its annex.",
+    "def mean(values: list[float]) -> float:\n    return sum(values) / len(values)  # raises ZeroDivisionError",
+    "Die Pflegeversicherung übernimmt einen Teil der Kosten. 東京は日本の首都です。 Où est la gare ?",
+    "Rice, wheat and maize feed most of the world; droughts, pests and poor soils limit their yields. " * 8,
+)
 BERT = {
     "heads": "attention.self.num_attention_heads",
     "query": "attention.self.query",
@@ -173,6 +190,7 @@ def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dt
         paths = LAYERS.get(type(child).__name__)
         if (
             paths
+            and type(child).__module__.startswith("transformers.")  # the code of a checkpoint may have the same names
             and not getattr(child, "is_decoder", False)
             and isinstance(attrgetter(paths["activation"])(child), GELUActivation)
         ):
@@ -181,3 +199,15 @@ def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dt
             setattr(model, name, Int8Linear(child.weight, child.bias))
         else:
             replace_linears(child, exclude, dtype)
+
+
+def require_close(checkpoint: Path, found: Any, expected: Any) -> None:
+    """Raise CaiError if a vector (texts, width), sparse or dense, has a cosine below LEAST with that of float32."""
+    mine, theirs = (each.toarray() if issparse(each) else each for each in (found, expected))
+    norms = np.linalg.norm(mine, axis=1) * np.linalg.norm(theirs, axis=1)
+    cosines = (mine * theirs).sum(1)[theirs.any(1)] / norms[theirs.any(1)].clip(1e-20)
+    if cosines.min(initial=1) < LEAST:
+        raise CaiError(
+            f"{checkpoint}: precision int8 does not hold its quality (a cosine of {cosines.min():.3f} with a vector in "
+            f"float32, where {LEAST} is the least): choose bfloat16 or float32"
+        )

@@ -31,6 +31,7 @@ from cai_pyserini.models.int8 import Int8Head
 from cai_pyserini.models.tokenizer import Done, Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
+REMEDY = "choose a checkpoint whose masked-language-model head ends in one, or `kind: dense`"
 POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/experiments/long-documents.md)
 
 
@@ -126,15 +127,17 @@ def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[A
     model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head", trust_remote_code)
     decoder = model.get_output_embeddings()
     if not isinstance(decoder, torch.nn.Linear):
-        raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder")
+        raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder: {REMEDY}")
     probe = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():
         logits = model(input_ids=probe).logits
         bypass_decoder(model)
         hidden = model(input_ids=probe).logits
-        expected = torch.nn.functional.linear(hidden, decoder.weight, decoder.bias)
-    if hidden.shape[-1] != decoder.in_features or not torch.allclose(expected, logits, atol=1e-3, rtol=1e-3):
-        raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does more than a linear decoder at its end")
+        fits = hidden.shape[-1] == decoder.in_features and logits.shape[-1] == decoder.out_features
+        expected = torch.nn.functional.linear(hidden, decoder.weight, decoder.bias) if fits else logits
+    if not fits or not torch.allclose(expected, logits, atol=1e-3, rtol=1e-3):
+        name = type(model).__name__
+        raise CaiError(f"{checkpoint}: the head of {name} does more than a linear decoder at its end: {REMEDY}")
     return model, decoder
 
 

@@ -17,9 +17,11 @@ from tokenizers.processors import TemplateProcessing
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import require_own_code, untrusted
 
 NAME = 200  # characters of a name in error messages
 TOKENIZED = 256  # texts that are tokenized at a time
+PYTHON = "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
 Done = Callable[[int], object]  # called with the number of texts that have been processed
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -32,28 +34,40 @@ class Tokenizer:
     """
 
     def __init__(self, checkpoint: Path, trust_remote_code: bool = False, special: bool = True):
-        if not any((checkpoint / name).is_file() for name in ("tokenizer.json", "vocab.txt", "tokenizer.model")):
-            raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+        files = {path.name for path in checkpoint.glob("*")}
+        missing = CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+        if not any(name in ("tokenizer.json", "vocab.txt", "merges.txt") or name.endswith(".model") for name in files):
+            raise missing
+        if trust_remote_code:
+            require_own_code(checkpoint)
         from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
         try:
             is_alone = not (checkpoint / "config.json").is_file()  # as where token vectors take the place of a model
             kind = PreTrainedTokenizerFast if is_alone else AutoTokenizer
             loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
+        except ImportError as error:
+            raise CaiError(f"{checkpoint}: {PYTHON} ({str(error).splitlines()[0]})") from None
         except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
+            if "trust_remote_code" in str(error):
+                raise untrusted(checkpoint) from None
             raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
         if not loaded.is_fast:
-            raise CaiError(f"{checkpoint}: its tokenizer has no fast version (tokenizer.json)")
+            raise CaiError(f"{checkpoint}: {PYTHON}")
+        if not files & {"tokenizer.json"} and not {*loaded.vocab_files_names.values()} - {"tokenizer.json"} <= files:
+            raise missing  # the library takes special tokens alone for a vocabulary
         self._backend = loaded.backend_tokenizer
         self._backend.no_padding()
+        self._cut = loaded.truncation_side
         if not special:
             self._backend.post_processor = TemplateProcessing(single="$A")
+        self._size = max(self.ids.values()) + 1  # some numbers may have no token
         self.pad_id: int = loaded.pad_token_id or 0
         self.unknown_id: int | None = loaded.unk_token_id
         self.has_types = "token_type_ids" in loaded.model_input_names
 
     def __len__(self) -> int:
-        return self._backend.get_vocab_size(with_added_tokens=True)
+        return self._size
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -113,7 +127,7 @@ class Tokenizer:
         if max_length is None:
             self._backend.no_truncation()
         else:
-            self._backend.enable_truncation(max_length)
+            self._backend.enable_truncation(max_length, direction=self._cut)
         for part in batched(texts, TOKENIZED):  # the encodings are large
             yield from self._backend.encode_batch_fast(list(part), add_special_tokens=special)
 

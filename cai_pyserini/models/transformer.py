@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.finite import first_not_finite
-from cai_pyserini.models.checkpoint import max_positions, require_safetensors
+from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
 from cai_pyserini.models.tokenizer import NAME, Done, Tokenizer, Windows
@@ -223,14 +223,17 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
         start += size
 
 
-def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False) -> Any:
+def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
     """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
 
     Raises CaiError, which says that the checkpoint has no `head`, where weights are missing or of another kind.
     """
     require_safetensors(checkpoint)
+    if trust_remote_code:
+        require_own_code(checkpoint)
     logging.disable_progress_bar()
     verbosity = logging.get_verbosity()
+    failures = (Exception,) if trust_remote_code else (ValueError, KeyError, OSError)
     logging.set_verbosity_error()  # missing weights are reported below
     try:
         model, report = getattr(transformers, kind).from_pretrained(
@@ -239,11 +242,15 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
             trust_remote_code=trust_remote_code,
             dtype=torch.float32,
             output_loading_info=True,
+            **options,
         )
     except SafetensorError as error:
         raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
-    except (ValueError, KeyError, OSError) as error:
-        raise CaiError(f"{checkpoint} has no {head}: {str(error).splitlines()[0][:200]}") from None
+    except failures as error:
+        if "trust_remote_code" in str(error):
+            raise untrusted(checkpoint) from None
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise CaiError(f"{checkpoint} has no {head}: {reason}. Use a checkpoint saved from {kind}") from None
     finally:
         logging.set_verbosity(verbosity)
     # The pooler is never used here, and masked language models come without one.
@@ -252,4 +259,7 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
             f"{checkpoint} has no {head}: its weights lack {', '.join(missing[:3])}"
             f"{' …' if len(missing) > 3 else ''}. Use a checkpoint saved from {kind}"
         )
+    if model.is_custom_code():  # transformers leaves its buffers that are not weights with arbitrary numbers
+        for name, buffer in type(model)(model.config).named_non_persistent_buffers():
+            model.get_buffer(name).copy_(buffer)
     return model.eval()

@@ -42,9 +42,9 @@ class CaiQueryEncoder(QueryEncoder):
 
     def __init__(self, encoder: str | EncoderConfig, query: Representation | None = None, device: str = "auto"):
         super().__init__()
-        self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
+        self._encoder = Encoder(load_encoder(encoder) if isinstance(encoder, str) else encoder, device)
+        self.config = self._encoder.config
         self.query = query or self.config.query
-        self._encoder = Encoder(self.config, device)
         self._words = word_queries(self.config)
         if self.query == "splade" or self.config.kind == "dense":
             self._encoder.load("queries")
@@ -68,13 +68,13 @@ class CaiDocumentEncoder(DocumentEncoder):
     """
 
     def __init__(self, encoder: str | EncoderConfig, device: str = "auto", precision: Precision = "auto"):
-        self.config = load_encoder(encoder) if isinstance(encoder, str) else encoder
+        self._encoder = Encoder(load_encoder(encoder) if isinstance(encoder, str) else encoder, device, precision)
+        self.config = self._encoder.config
         if self.config.joint:
             raise CaiError(
                 f"{self.config.name} is the encoder of a joint index: a document's BM25 weights depend on the whole "
                 "collection; build the index again with the new documents"
             )
-        self._encoder = Encoder(self.config, device, precision)
         self._model = self._encoder.load("documents")
         if self.config.kind == "splade":
             self._weights = idf_weights(self.config, self._encoder.tokenizer.vocabulary)

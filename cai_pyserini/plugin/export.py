@@ -52,7 +52,8 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
 
 
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
-    """Write topics.json, Pyserini's topics; and splade.jsonl and splade-doc.jsonl, the same pre-encoded."""
+    """Write topics.json, Pyserini's topics; and the same pre-encoded: splade-doc.jsonl, and splade.jsonl if there is a
+    model for queries."""
     encoder = Encoder(config, device)
     words = word_queries(config)
 
@@ -60,6 +61,8 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
         titles = {id: {"title": text} for id, text in topics.items()}
         (folder / "topics.json").write_text(json.dumps(titles, indent=1), encoding="utf-8")
         for name, query in TOPICS.items():
+            if query == "splade" and not encoder.has_query_model:
+                continue
             encoded, _ = Queries(topics, encoder, query, words=words).for_search(config.query_scale)
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())
             jsonl.write(folder / name, records)

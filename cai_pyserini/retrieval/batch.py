@@ -16,13 +16,14 @@ LUCENE = "org.apache.lucene.search."
 QUERY, SEARCHER, TOP_DOCS, SORT = LUCENE + "Query", LUCENE + "IndexSearcher", LUCENE + "TopDocs", LUCENE + "Sort"
 MAPPER = "com.fasterxml.jackson.databind.ObjectMapper"
 OBJECT, STRING, CLASS, LIST = "java.lang.Object", "java.lang.String", "java.lang.Class", "java.util.List"
+INTEGER = "java.lang.Integer"
 STREAM, BASE_STREAM = "java.util.stream.Stream", "java.util.stream.BaseStream"
 FUNCTION, INVOKE = "java.util.function.Function", "java.lang.invoke."
 PRIMITIVES = {"int": "Integer", "double": "Double", "void": "Void"}
 
 
 def whole_search(searcher: Any, build: Any, order: Any) -> Any:
-    """A handle (query, hits, hits) -> the best documents in this order; `build` makes queries of strings."""
+    """A handle (query, hits, hits) -> the best documents in this order; `build` makes a query of its strings."""
     # Lucene's search without a manager would score the first 1,000 documents in any case, and every hit a second time.
     managers = LUCENE + "TopFieldCollectorManager"
     manager = _lookup().findConstructor(_class(managers), _type("void", SORT, "int", LUCENE + "FieldDoc", "int"))
@@ -89,9 +90,14 @@ def _each(function: Any, *of_stream: Any) -> Any:
 
 def _of_strings(handle: Any, build: Any) -> Any:
     """A handle that takes strings where this one takes queries or integers."""
-    readers = {QUERY: build, "int": static("java.lang.Integer", "parseInt", "int", STRING)}
-    for place, taken in enumerate(handle.type().parameterList().toArray()):
-        handle = _handles().filterArguments(handle, place, readers[taken.getName()])
+    integers = {"int": "parseInt", INTEGER: "valueOf"}
+    readers = {kind: static(INTEGER, name, kind, STRING) for kind, name in integers.items()} | {QUERY: build}
+    place = 0
+    while place < handle.type().parameterCount():
+        if reader := readers.get(handle.type().parameterList().get(place).getName()):
+            handle = _fed(handle, place, reader)
+        else:
+            place += 1
     return handle
 
 

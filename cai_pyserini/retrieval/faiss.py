@@ -1,4 +1,4 @@
-"""Search dense indexes with Faiss, exactly."""
+"""Search dense indexes with Faiss."""
 
 from collections.abc import Iterator, Sequence
 from itertools import batched
@@ -10,6 +10,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
+from cai_pyserini.index.dense import faiss_threads
 
 BATCH = 512  # queries at a time
 
@@ -27,17 +28,18 @@ class FaissSearcher:
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
         """Yield the best documents for many queries, vectors (width,), by query id, in the order of the ids."""
-        others = faiss.omp_get_max_threads()  # of everything in this process, PyTorch too
         found: dict[str, list[np.ndarray]] = {}  # rows and scores
         for batch in batched(queries.items(), BATCH):  # in their order: the last bits of a score depend on its batch
             vectors = np.array([vector for _, vector in batch], np.float32)
-            faiss.omp_set_num_threads(threads)
-            scores, rows = self._index.search(vectors, min(hits, len(self._ids)))
-            faiss.omp_set_num_threads(others)
+            with faiss_threads(threads):
+                scores, rows = self._index.search(vectors, min(hits, len(self._ids)))
             found |= {id: best for (id, _), *best in zip(batch, rows, scores, strict=True)}
         for ids in batched(sorted(found), BATCH):
             best = {id: [values.tolist() for values in found[id]] for id in ids}
-            yield {id: [(self._ids[row], score) for row, score in zip(*best[id], strict=True)] for id in ids}
+            yield {
+                id: [(self._ids[row], score) for row, score in zip(*best[id], strict=True) if row >= 0]  # -1: no more
+                for id in ids
+            }
 
     def scores(self, query: np.ndarray, ids: Sequence[str]) -> dict[str, float]:
         """The products of a query and these documents; those that the index does not have are left out."""

@@ -3,7 +3,8 @@
 Queries, similarities and the order of hits are Anserini's, with one difference: the ids of hits come from doc values,
 by which equal scores are ordered anyway, instead of stored fields, which would be read and kept whole for every hit.
 Impact scores are divided by the scales of documents and queries, so that they are the scores of the paper's equations,
-up to quantization; BM25's are rounded as Anserini rounds them.
+up to quantization; BM25's are rounded as Anserini rounds them. Scores of dense vectors are inner products x, of which
+Lucene's are (1 + x) / 2.
 """
 
 import json
@@ -20,14 +21,16 @@ from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
+from cai_pyserini.index.hnsw import graph
 from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.shards import Index, folders, open_reader, require_index
 from cai_pyserini.index.writer import delimited_analyzer, raw_json
 from cai_pyserini.retrieval import batch
-from cai_pyserini.retrieval.batch import MAPPER, QUERY, SEARCHER, STRING, Batch
+from cai_pyserini.retrieval.batch import INTEGER, MAPPER, QUERY, SEARCHER, STRING, Batch
 from cai_pyserini.words.analyzer import lucene_analyzer
 
-FIELD = "contents"
+FIELD, VECTOR = "contents", "vector"
+KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
 HITS = 1 << 16  # the most hits of a batch
 CHARACTERS = 1 << 23  # the most characters of queries given to Java at a time, which holds several copies
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
@@ -117,7 +120,7 @@ class LuceneIndex:
 
 
 class LuceneSearcher(LuceneIndex):
-    """An open index that is searched with queries: text for BM25, {term: impact} for impacts.
+    """An open index that is searched with queries: text for BM25, {term: impact} for impacts, vectors for vectors.
 
     `k1` and `b` are parameters of BM25, and have no effect on impacts. With `two_step`, impacts are searched in two
     steps; scores are exact, but a document that the first step ranks too low is missing. If the first step finds fewer
@@ -131,7 +134,7 @@ class LuceneSearcher(LuceneIndex):
         java = jvm.java_class
         self._name, *_ = folders(index)
         self._two_step = two_step
-        self._impacts = self.manifest.stats["kind"] != "bm25"
+        self._kind: str = self.manifest.stats["kind"]
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)
         self.document_scale: float = self.manifest.stats.get("document_scale", 1)
         self._most = max(1, self._reader.maxDoc())  # hits
@@ -139,7 +142,12 @@ class LuceneSearcher(LuceneIndex):
         by, kind = java("org.apache.lucene.search.SortField"), java("org.apache.lucene.search.SortField$Type")
         self._order = java("org.apache.lucene.search.Sort")(by.FIELD_SCORE, by("id", kind.STRING_VAL))  # as Anserini's
         self._json = java(MAPPER)()
-        if self._impacts:
+        *_, self._candidates = graph(self._most)  # of a search for vectors
+        if self._kind == "dense":
+            builder = "io.anserini.search.query.VectorQueryGenerator"
+            make = batch.virtual(builder, "buildQuery", KNN, STRING, STRING, INTEGER)
+            build = batch.bound(make, 0, java(builder)(), VECTOR)
+        elif self._kind == "impact":
             self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
             builder = "org.apache.lucene.util.QueryBuilder"
             make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
@@ -164,26 +172,34 @@ class LuceneSearcher(LuceneIndex):
         for ids in batched(sorted(queries), max(1, HITS // hits)):
             yield dict(zip(ids, self._search([queries[id] for id in ids], hits, threads), strict=True))
 
-    def scores(self, query: str, ids: Sequence[str]) -> dict[str, float]:
-        """BM25 scores of these documents for a query; 0 where no word matches. Unlike in a ranking, ties stay ties."""
+    def scores(self, query: Query, ids: Sequence[str]) -> dict[str, float]:
+        """BM25 scores of these documents for a text; 0 where no word matches. Unlike in a ranking, ties stay ties. Or
+        the products of their vectors with one; documents that the index does not have are left out."""
         java = jvm.java_class
         with jvm.using_java("scoring"):
             terms = java("java.util.ArrayList")()
             for id in ids:
                 terms.add(self._bytes(id.encode()))
-            occur = java("org.apache.lucene.search.BooleanClause$Occur")
-            both = java("org.apache.lucene.search.BooleanQuery$Builder")()
-            both.add(self._queries.buildQuery(FIELD, self._analyzer, query), occur.MUST)
-            both.add(java("org.apache.lucene.search.TermInSetQuery")("id", terms), occur.FILTER)
+            these = java("org.apache.lucene.search.TermInSetQuery")("id", terms)
             count = min(len(ids), self._most)
+            if isinstance(query, np.ndarray):  # with no more documents than hits, Lucene compares them all
+                both = java(KNN)(VECTOR, query.tolist(), count, these)
+            else:
+                occur = java("org.apache.lucene.search.BooleanClause$Occur")
+                clauses = java("org.apache.lucene.search.BooleanQuery$Builder")()
+                clauses.add(self._queries.buildQuery(FIELD, self._analyzer, query), occur.MUST)
+                clauses.add(these, occur.FILTER)
+                both = clauses.build()
             manager = java("org.apache.lucene.search.TopFieldCollectorManager")(self._order, count, None, count)
-            found = self._json.writeValueAsString(self._searcher.search(both.build(), manager))
+            found = self._json.writeValueAsString(self._searcher.search(both, manager))
         matching, scores = self._read(found, count)
+        if isinstance(query, np.ndarray):
+            return dict(zip(matching, _products(scores), strict=True))
         return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
         hits = min(hits, self._most)
-        found: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if not query}
+        found: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if not len(query)}
         if self._two_step:
             steps = {
                 number: parts
@@ -193,7 +209,8 @@ class LuceneSearcher(LuceneIndex):
             best = self._run(self._two_steps, list(steps.values()), hits, threads)
             found |= {number: of_query for number, of_query in zip(steps, best, strict=True) if len(of_query) == hits}
         rest = [number for number in range(len(queries)) if number not in found]
-        whole = [(_text(queries[number]), str(hits), str(hits)) for number in rest]
+        candidates = [str(max(hits, self._candidates))] if self._kind == "dense" else []
+        whole = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
         found |= zip(rest, self._run(self._whole, whole, hits, threads), strict=True)
         return [found[number] for number in range(len(queries))]
 
@@ -206,15 +223,22 @@ class LuceneSearcher(LuceneIndex):
 
     def _run(self, search: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
         found: list[Hits] = []
-        scale = self.document_scale * self.query_scale
         ends = accumulate(sum(map(len, strings)) for strings in arguments)
         for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
             with jvm.using_java("searching"):
                 results = search([strings for _, strings in part], threads)
             for ids, scores in (self._read(best, hits) for best in results):
-                scores = [score / scale for score in scores] if self._impacts else _without_ties(scores)
-                found.append(list(zip(ids, scores, strict=True)))
+                found.append(list(zip(ids, self._scaled(scores), strict=True)))
         return found
+
+    def _scaled(self, scores: list[float]) -> list[float]:
+        """Scores, best first, from Lucene's."""
+        if self._kind == "dense":
+            return _products(scores)
+        if self._kind == "bm25":
+            return _without_ties(scores)
+        scale = self.document_scale * self.query_scale
+        return [score / scale for score in scores]
 
     def _read(self, best: str, hits: int) -> tuple[list[str], list[float]]:
         """Ids and scores of the best `hits` documents, TopDocs as JSON. Raises CaiError where any cannot be read."""
@@ -232,8 +256,13 @@ class LuceneSearcher(LuceneIndex):
 def _text(query: Query) -> str:
     if isinstance(query, str):
         return query
-    assert isinstance(query, dict)  # vectors are for FaissSearcher
+    if isinstance(query, np.ndarray):
+        return json.dumps(query.tolist())
     return " ".join([f"{term}{DELIMITER}{weight}" for term, weight in query.items()])
+
+
+def _products(scores: Sequence[float]) -> list[float]:
+    return [2 * score - 1 for score in scores]
 
 
 def _rounded(scores: Sequence[float]) -> np.ndarray:

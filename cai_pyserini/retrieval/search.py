@@ -16,6 +16,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import fold_passages, run_of, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep, WordQueries
+from cai_pyserini.index.dense import method_of
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneSearcher
@@ -30,8 +31,9 @@ logger = logging.getLogger(__name__)
 
 def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None) -> Searcher:
     """Open an index of the index stage, or all shards of one, see LuceneSearcher."""
-    if require_index(index).stats["kind"] == "dense":
-        return FaissSearcher(folders(index)[0])
+    first, *_ = folders(index)
+    if require_index(index).stats["kind"] == "dense" and method_of(first) != "lucene":
+        return FaissSearcher(first)
     return LuceneSearcher(index, k1, b, two_step)
 
 

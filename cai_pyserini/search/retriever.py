@@ -79,9 +79,9 @@ class Retriever:
         """The scores of documents for a text, and their terms, the largest contribution first; those of a dense index
         have no terms. Documents that the index does not have are left out."""
         (query,) = self._encode([text])
-        if isinstance(self._searcher, FaissSearcher):
-            assert isinstance(query, np.ndarray)
+        if isinstance(query, np.ndarray):
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
+        assert isinstance(self._searcher, LuceneSearcher)
         if isinstance(query, dict):
             joint = self._form.words.config.joint if self._form.words else None
             terms = _impact_terms(self._searcher, query, documents, joint)
@@ -98,10 +98,10 @@ class Retriever:
 
     def _terms_of(self, word: str) -> list[str]:
         """The terms that a word of a text is to the index; none to a dense one."""
-        if isinstance(self._searcher, FaissSearcher):
-            return []
         if self._form.encoder is None:
             return list(self._analyze(word))
+        if self._form.encoder.config.kind == "dense":
+            return []
         words = [WORD + stem for stem in self._analyze(word)] if self._form.words else []
         return self._form.encoder.tokenizer.pieces(word) + words
 

@@ -10,7 +10,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
 from cai_pyserini.models.folder import read_folder
 from cai_pyserini.models.idf import idf_digest
@@ -32,7 +32,9 @@ def ship_encoder(
     config = load_encoder(spec)
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
-    Encoder(config, "cpu").require_loadable("documents", "queries")
+    encoder = Encoder(config, "cpu")
+    read: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
+    encoder.require_loadable(*read)
     folder = Path(spec) if Path(spec).is_dir() else None
     found = scores.of_encoder(folder) if folder else None
     made = _adaptation(folder) if folder else None
@@ -65,7 +67,8 @@ def ship_encoder(
         (folder / "README.md").write_text(card, encoding="utf-8")
 
     inputs = {
-        "checkpoint": Encoder(config).digest,
+        "checkpoint": encoder.digest,
+        "queries": encoder.of_queries,
         "idf": idf_digest(config.idf_folder),
         "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
         "adaptation": made and made.digest,
@@ -85,18 +88,19 @@ def _adaptation(folder: Path) -> artifact.Manifest | None:
 def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) -> None:
     """Write an encoder.yaml to `folder`, and copies of its checkpoint, IDF and projection to the folder `place` in it.
 
-    Without `checkpoint`, the encoder.yaml names the checkpoint as `config` does. Raises CaiError for a checkpoint or an
+    Without `checkpoint`, the encoder.yaml names the checkpoint as `config` does. Whether code of the checkpoint may run
+    is for whoever gets the folder to say. Raises CaiError for a checkpoint or an
     IDF that does not exist.
     """
     target = folder / place
     target.mkdir(parents=True, exist_ok=True)
     copies: dict[str, str | None] = {}
     if checkpoint:
-        _copy_folder(checkpoint_folder(config), target)
+        _copy_folder(config, target)
         copies |= {"checkpoint": str(target), "revision": None}
     if checkpoint and config.query_checkpoint:
         other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
-        copies["query_checkpoint"] = str(_copy_folder(checkpoint_folder(other), target / "queries"))
+        copies["query_checkpoint"] = str(_copy_folder(other, target / "queries"))
         copies["query_revision"] = None
     if config.query_weights:
         copies["query_weights"] = str(shutil.copyfile(config.query_weights, target / "query_weights.json"))
@@ -106,13 +110,14 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
     if config.projection:  # not beside the checkpoint's own safetensors
         (target / "projection").mkdir()
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
-    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
+    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(trust_remote_code=False, **copies), folder))
 
 
-def _copy_folder(source: Path, target: Path) -> Path:
-    """Copy a checkpoint with its modules, if it has any."""
+def _copy_folder(config: EncoderConfig, target: Path) -> Path:
+    """Copy a checkpoint with its modules and, if that is trusted, its code."""
+    source = checkpoint_folder(config)
     require_safetensors(read_folder(source).documents.folder, config=False)
-    for path in checkpoint_files(source, modules=True):
+    for path in checkpoint_files(source, modules=True, code=config.trust_remote_code):
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)

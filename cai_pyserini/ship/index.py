@@ -15,16 +15,17 @@ from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.index.dense import method_of
 from cai_pyserini.retrieval.search import require_same_encoder
 from cai_pyserini.ship import hub, scores
 from cai_pyserini.ship.encoder import bundle, require_outside
 from cai_pyserini.ship.registry import SUFFIX, Entry, parse_entries, to_json
 
 README = Path(__file__).with_name("index.md.jinja")
-PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "dense": "faiss-flat"}  # Pyserini's
+PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "lucene": "lucene-hnsw"}  # Pyserini's
 LEVEL = 6  # of gzip's compression; 9 takes twice the time and saves 1 %
 LEFT_OUT = (artifact.UNFINISHED, "write.lock")  # Lucene's lock belongs to a process, not to an index
-TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "dense": "Faiss flat index"}
+TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "lucene": "Lucene HNSW index"}
 
 
 def ship_index(
@@ -38,15 +39,18 @@ def ship_index(
     changed since.
     """
     manifest = artifact.require(index, "index")
-    kind = manifest.stats["kind"]
+    kind = method_of(index) if manifest.stats["kind"] == "dense" else manifest.stats["kind"]
+    title = TITLES.get(kind, f"Faiss {kind} index")
     config = load_encoder(str(index)) if (index / "encoder.yaml").is_file() else None
     require_outside(output, index)
     if with_encoder and not config:
-        raise CaiError(f"{index} is a {TITLES[kind]} that names no encoder: leave --with-encoder out")
+        raise CaiError(f"{index} is a {title} that names no encoder: leave --with-encoder out")
     found = scores.of_index(index)
     parts = [found.collection, *([found.encoder] if config else [])] if found else []  # of a run folder
     name = name or re.sub(r"[^\w.+-]+", "-", ".".join([*parts, index.resolve().name])).lstrip(".+-")
-    stem = f"{PREFIXES[kind]}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
+    stem = (
+        f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
+    )
     filename = f"{stem}{SUFFIX}"
     url = hub.file_url(repository, filename, "dataset") if repository else filename
     is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
@@ -65,7 +69,7 @@ def ship_index(
             md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         entry = Entry(
             name=name,
-            description=f"{TITLES[kind]} {name}, made by cai_pyserini.",
+            description=f"{title} {name}, made by cai_pyserini.",
             filename=filename,
             readme=f"{stem}.README.md",
             urls=[url],
@@ -74,10 +78,10 @@ def ship_index(
             size=archive.stat().st_size,
             unpacked_size=size,
             documents=manifest.stats["documents"],
-            **({} if kind == "dense" else _terms(index)),
+            **(_terms(index) if kind in ("impact", "bm25") else {}),
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
-        facts = {"entry": entry, "kind": kind, "title": TITLES[kind], "manifest": manifest, "scores": found}
+        facts = {"entry": entry, "kind": kind, "title": title, "manifest": manifest, "scores": found}
         readme = template(README).render(**facts, encoder=config, settings=settings, inside=inside)
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 

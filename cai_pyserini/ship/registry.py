@@ -25,7 +25,7 @@ from urllib3.exceptions import HTTPError
 from cai_pyserini.core import files
 from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import Settings
+from cai_pyserini.core.settings import Settings, read_yaml
 from cai_pyserini.core.terminal import progress
 
 SUFFIX = ".tar.gz"
@@ -163,8 +163,8 @@ def _open(url: str) -> Any:
 def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     """Unpack an archive of one folder `name` into `output`, and return that folder.
 
-    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, or has anything but folders
-    and regular files inside `name`. What is in `output` must not be used then.
+    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, has anything but folders and
+    regular files inside `name`, or has an encoder whose code would run. What is in `output` must not be used then.
     """
     try:
         with gzip.open(archive) as unzipped, tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|") as tar:
@@ -178,6 +178,9 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
         raise CaiError(f"{archive} cannot be unpacked ({error}); if it is broken or truncated, get it again") from None
     if not (output / name).is_dir():
         raise CaiError(f"{archive}: refused, as it has no folder {name}")
+    for path in (output / name).rglob("*"):
+        if path.name.lower() == "encoder.yaml" and read_yaml(path).get("trust_remote_code", False) is not False:
+            raise CaiError(f"{archive}: refused, as its {path.name} would run code (trust_remote_code)")
     return output / name
 
 

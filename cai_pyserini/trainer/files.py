@@ -10,7 +10,7 @@ relevant. `msmarco` takes both from files that sentence-transformers distributes
 A query of MS MARCO comes with its first positive and `per_query` negatives, drawn from all systems: one for every epoch
 of the paper. `score` adds the margins of a cross-encoder, which Margin-MSE distils (Hofstätter et al. 2020):
 
-    margin = S(query, positive) - S(query, negative),    S the cross-encoder's score
+    margin = S(query, positive) - S(query, negative),    S the cross-encoder's logit
 """
 
 import random
@@ -29,7 +29,7 @@ from cai_pyserini.core.files import remove
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import read_run, scores_by_query, top
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
-from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.models.cross_encoder import CrossEncoder, announce
 from cai_pyserini.trainer.examples import Example, count, read
 from cai_pyserini.trainer.generate import in_batches
 from cai_pyserini.trainer.settings import MineSettings, MsmarcoSettings, ScoreSettings, recorded
@@ -160,17 +160,21 @@ def score(settings: ScoreSettings) -> Path:
     """Write the training file with margins. Interim results are kept in `.<output>.batches`."""
     checkpoint = load_checkpoint(settings.cross_encoder)
     batches = settings.output.with_name(f".{settings.output.name}.batches")
-    inputs = {"data": artifact.file_digest(settings.data), "checkpoint": checkpoint_digest(checkpoint)}
+    inputs = {"data": artifact.file_digest(settings.data), "checkpoint": checkpoint_digest(checkpoint, modules=True)}
     recipe = artifact.recipe("trainer score", inputs)
 
     def write(path: Path) -> artifact.Stats:
-        count(settings.data, margins=False, negatives=1)  # before hours of scoring
-        load = cache(lambda: CrossEncoder(checkpoint, settings.device))  # when it is first needed
+        total = count(settings.data, margins=False, negatives=1)  # before hours of scoring
+        load = cache(lambda: CrossEncoder(checkpoint, settings.device, activated=False))  # when it is first needed
         bar = progress(range(0), None, "score", "pair")
 
         def records(number: int, lines: Sequence[Example]) -> Iterator[Example]:
             pairs = [(line["query"], text) for line in lines for text in (line["positive"], *line["negatives"])]
-            scores = iter(load().score([query for query, _ in pairs], [text for _, text in pairs], bar.update).tolist())
+            texts = [query for query, _ in pairs], [text for _, text in pairs]
+            if not load.cache_info().currsize:
+                remaining = (total - number * KEPT) * len(pairs) // len(lines)
+                announce(remaining, load().seconds_per_pair(*texts))
+            scores = iter(load().score(*texts, bar.update).tolist())
             for line in lines:
                 positive = next(scores)
                 yield line | {"margins": [round(positive - next(scores), 4) for _ in line["negatives"]]}

@@ -1,9 +1,9 @@
 """Query generation (docT5query, Nogueira & Lin 2019; GPL, Wang et al. 2022): queries that a document could answer.
 
-A sequence-to-sequence model reads a document and writes queries, sampled with top-k and nucleus sampling (the paper's
-settings: k 25, p 0.95, three per document, at most a million documents). The result is a BEIR folder with the
-documents, `queries.jsonl` and `qrels/train.tsv`: a collection like any other, to search, to mine, or to expand
-documents with.
+A sequence-to-sequence model reads a document, or a causal one a prompt with it, and writes queries, sampled with top-k
+and nucleus sampling (the paper's settings: k 25, p 0.95, three per document, at most a million documents). The result
+is a BEIR folder with the documents, `queries.jsonl` and `qrels/train.tsv`: a collection like any other, to search, to
+mine, or to expand documents with.
 """
 
 import random
@@ -15,19 +15,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, max_positions, require_positions
 from cai_pyserini.models.device import resolve_device
+from cai_pyserini.models.tokenizer import Done
+from cai_pyserini.models.transformer import batches as by_length
 from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
 STAGE = "trainer generate"
+DOCUMENT = "{document}"  # in a prompt
 KEPT = 512  # documents per file of interim results; an interruption loses at most one file
 
 
@@ -41,22 +44,57 @@ class Generator:
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:
-        device = resolve_device(self.settings.device)
-        model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
-        return model.to(device), AutoTokenizer.from_pretrained(str(self.checkpoint)), device
+        settings, device = self.settings, resolve_device(self.settings.device)
+        tokenizer = AutoTokenizer.from_pretrained(str(self.checkpoint), trust_remote_code=False)
+        if self._is_causal:
+            if DOCUMENT not in settings.prompt:
+                raise CaiError(f"{self.checkpoint} continues a text: say with --prompt which, with {DOCUMENT} in it")
+            model = load_pretrained("AutoModelForCausalLM", self.checkpoint, "language-model head")
+            tokenizer.padding_side = "left"
+            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+        else:
+            model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
+        return model.to(device), tokenizer, device
 
-    def queries(self, documents: Sequence[Document]) -> list[list[str]]:
-        """Different queries that are not blank for each document of a batch, at most `per_document`."""
+    @cached_property
+    def _is_causal(self) -> bool:
+        config = AutoConfig.from_pretrained(str(self.checkpoint), trust_remote_code=False)
+        return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.architectures or ())
+
+    def queries(self, documents: Sequence[Document], done: Done = lambda count: None) -> list[list[str]]:
+        """Different queries that are not blank for each document, at most `per_document`.
+
+        Documents of about equal length are a batch, with as many tokens as `batch_size` documents of full length.
+        """
+        ids = self._read([document.contents for document in documents])
+        size = self.settings.batch_size
+        found: list[list[str]] = [[]] * len(ids)
+        for group in by_length([len(each) for each in ids], size * self.settings.max_document_length, 8 * size):
+            for place, queries in zip(group, self._written([ids[place] for place in group]), strict=True):
+                found[place] = queries
+            done(len(group))
+        return found
+
+    def _read(self, texts: list[str]) -> list[list[int]]:
+        """The tokens that the model reads for each document."""
+        model, tokenizer, _ = self._model
+        settings = self.settings
+        cut = {"truncation": True, "max_length": settings.max_document_length}
+        if not settings.prompt:
+            return tokenizer(texts, **cut).input_ids
+        texts = tokenizer.batch_decode(tokenizer(texts, add_special_tokens=False, **cut).input_ids)
+        ids = tokenizer([settings.prompt.replace(DOCUMENT, text) for text in texts]).input_ids
+        room, longest = max_positions(model), max(map(len, ids)) + settings.max_query_length * self._is_causal
+        if room is not None and longest > room:
+            raise CaiError(
+                f"{self.checkpoint} has {room} positions, too few for {longest}: lower --max-document-length"
+            )
+        return ids
+
+    def _written(self, ids: list[list[int]]) -> list[list[str]]:
         model, tokenizer, device = self._model
         settings = self.settings
-        inputs = tokenizer(
-            [document.contents for document in documents],
-            truncation=True,
-            max_length=settings.max_document_length,
-            padding=True,
-            return_tensors="pt",
-            return_token_type_ids=False,
-        ).to(device)
+        inputs = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(device)
         written = model.generate(
             **inputs,
             do_sample=True,
@@ -64,9 +102,13 @@ class Generator:
             top_p=settings.top_p,
             num_return_sequences=settings.per_document,
             max_new_tokens=settings.max_query_length,
+            pad_token_id=tokenizer.pad_token_id,
         )
-        texts = [" ".join(text.split()) for text in tokenizer.batch_decode(written, skip_special_tokens=True)]
-        return [[text for text in dict.fromkeys(own) if text] for own in batched(texts, settings.per_document)]
+        if self._is_causal:
+            written = written[:, inputs["input_ids"].shape[1] :]
+        texts = tokenizer.batch_decode(written, skip_special_tokens=True)
+        lines = [" ".join(text.strip().partition("\n")[0].split()) for text in texts]
+        return [[text for text in dict.fromkeys(own) if text] for own in batched(lines, settings.per_document)]
 
 
 def generate(settings: GenerateSettings) -> Path:
@@ -83,10 +125,8 @@ def generate(settings: GenerateSettings) -> Path:
 
         def process(number: int, part: Sequence[Document]) -> Iterator[dict[str, Any]]:
             torch.manual_seed(settings.seed + number)  # a batch has the same queries whatever was generated before it
-            for batch in batched(part, settings.batch_size):
-                for document, queries in zip(batch, generator.queries(batch), strict=True):
-                    yield {"id": document.id, "queries": queries}
-                bar.update(len(batch))
+            for document, queries in zip(part, generator.queries(part, bar.update), strict=True):
+                yield {"id": document.id, "queries": queries}
 
         def queries() -> Iterator[tuple[str, str, str]]:  # with their ids and those of their documents
             records = in_batches(compress(with_text(), chosen), KEPT, batches, recipe, process)

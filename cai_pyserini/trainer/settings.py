@@ -148,7 +148,7 @@ class DenseSettings(PairSettings):
 
 
 class GenerateSettings(Settings):
-    """Generate queries for the documents of a collection with a sequence-to-sequence model.
+    """Generate queries for the documents of a collection with a sequence-to-sequence or causal language model.
 
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
@@ -160,13 +160,18 @@ class GenerateSettings(Settings):
     collection: str = COLLECTION
     generator: str = flag(help="checkpoint folder or Hugging Face id, such as BeIR/query-gen-msmarco-t5-base-v1")
     output: AnyPath = flag(help="output folder, in BEIR's format")
+    prompt: str = flag(
+        "",
+        "what the model reads, with {document} where the document goes, such as 'Document: {document} Query:'; needed "
+        "for causal language models, whose query ends with the line (default: the document)",
+    )
     per_document: int = flag(3, "queries per document", ge=1)
     documents: int = flag(1_000_000, "if there are more documents, use a random sample of this many", ge=1)
     max_document_length: int = flag(350, "tokens read of each document", ge=3)
     max_query_length: int = flag(64, "maximum length of a query in tokens", ge=1)
     top_k: int = flag(25, "sample from this many most likely tokens (top-k sampling)", ge=1)
     top_p: float = flag(0.95, "sample from the most likely tokens with this total probability (nucleus)", gt=0, le=1)
-    batch_size: int = flag(16, "documents per batch", ge=1)
+    batch_size: int = flag(16, "documents of full length per batch; of shorter ones, there are more", ge=1)
     seed: int = SEED
     device: str = DEVICE
 

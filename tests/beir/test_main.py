@@ -25,6 +25,7 @@ from cai_pyserini.core.trec import read_run, scores_by_query, top
 from cai_pyserini.fusion.fuse import fuse_runs
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.impact.quantization import weighted
+from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.search.open import OpenRun
 from tests.beir.test_systems import DEFAULTS
@@ -265,7 +266,11 @@ def test_alpha_is_the_weight_of_bm25(tiny: Path, copied: Path, run_folder: Path)
 
 @slow
 def test_depth_reaches_fusion_reranking_and_the_table(
-    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Path,
+    copied: Path,
+    cross_encoder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ["hybrid-splade-idf", "hybrid-splade-idf-exact", "cross-encoder"]
     models = ["--cross-encoder", str(cross_encoder)]
@@ -282,6 +287,17 @@ def test_depth_reaches_fusion_reranking_and_the_table(
         assert {query: set(hits) for query, hits in run_of_system(copied, name).items()} == unions
     expected = {query: set(hits) for query, hits in scores_by_query(top(bm25, 2)).items()}
     assert {query: set(hits) for query, hits in run_of_system(copied, "cross-encoder").items()} == expected
+
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 60.0)
+    minutes = str(len(scores_by_query(bm25)))  # a document for each query
+    fits = [*models, "--systems", "cross-encoder", "--depth", "3", "--rerank-minutes", minutes]
+    main([str(tiny), "--output", str(copied), *fits])
+    assert set(map(len, run_of_system(copied, "cross-encoder").values())) == {1}
+    assert "\n- cross-encoder reranks the best 1 of 3 documents: " in (copied / "report.md").read_text()
+    capsys.readouterr()
+    main([str(tiny), "--output", str(copied), *fits, "--dry-run"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "rerank cross-encoder" in line]
+    assert "up to date" in line
 
 
 def commands(output: Path, *systems: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Queries as text, as bags of word pieces, as impacts and as vectors."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +9,20 @@ import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, Joint
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Queries, TwoStep, WordQueries, as_terms, encode_queries, pruned
+from cai_pyserini.encode.queries import (
+    Queries,
+    TwoStep,
+    WordQueries,
+    as_terms,
+    encode_queries,
+    pruned,
+    quantize_queries,
+)
 from cai_pyserini.models.splade import Splade
+from tests.conftest import damaged
 
 TOPICS = {"q2": "bladder infection, infection", "q1": "", "q3": "what lowers high blood pressure?"}
 
@@ -166,3 +177,66 @@ def test_an_identity_tells_queries_apart(splade: Encoder) -> None:
     ]
     assert all(identities.count(identity) == 1 for identity in identities)
     assert Queries(TOPICS, splade, "splade").identity == Queries(TOPICS, splade).identity
+
+
+@pytest.fixture
+def weighted(config: EncoderConfig, tmp_path: Path) -> EncoderConfig:
+    """An encoder with weights of tokens for queries."""
+    path = tmp_path / "weights.json"
+    path.write_text(json.dumps({"bladder": 1.25, "infection": 7.0, "colon": 2.0, "not a token": 9.0}))
+    return config.replace(query_weights=str(path))
+
+
+def test_tokens_with_weights_of_their_own_count_once(weighted: EncoderConfig) -> None:
+    encoder = Encoder(weighted, "cpu")
+    assert encoder.config.query == "bow" and encoder.config.idf_power == 0  # documents are not weighted twice
+    assert Encoder(weighted.replace(idf_power=1.0), "cpu").config.idf_power == 1
+    found = Queries(TOPICS, encoder).for_search(100)[0]
+    assert found == {"q2": {"bladder": 125, "infection": 700}, "q1": {}, "q3": {}}
+    pruned = Queries(TOPICS, Encoder(weighted.replace(keep_query_terms=1), "cpu"))
+    assert pruned.for_search(100)[0]["q2"] == {"infection": 700} and pruned.two_step is None
+    two_step = Queries(TOPICS, Encoder(weighted.replace(keep_query_terms=1, rescore=9), "cpu"))
+    assert two_step.for_search(100)[0] == found and two_step.two_step == TwoStep(1, 9)
+
+
+def test_weights_of_tokens_are_part_of_what_queries_are(weighted: EncoderConfig) -> None:
+    before = Encoder(weighted, "cpu")
+    documents, queries = before.identity("documents"), before.identity("queries")
+    assert before.of_queries.keys() == {"weights"}
+    Path(weighted.query_weights or "").write_text('{"bladder": 2.0}')
+    after = Encoder(weighted, "cpu")
+    assert after.identity("documents") == documents and after.identity("queries") != queries
+
+
+@pytest.mark.parametrize("weight", ["-0.5", "NaN", "Infinity"])
+def test_weights_that_no_query_can_have_are_refused(weight: str, weighted: EncoderConfig) -> None:
+    Path(weighted.query_weights or "").write_text(f'{{"bladder": 1.0, "colon": {weight}}}')
+    with pytest.raises(CaiError, match=r"weights.json: some tokens have weights below 0, or no numbers"):
+        encode_queries(Encoder(weighted, "cpu"), ["bladder"])
+
+
+@pytest.mark.parametrize("kind", ["expand_queries", "binary_queries", "keep_query_terms"])
+def test_queries_of_a_second_checkpoint(
+    kind: str, config: EncoderConfig, checkpoint: Path, tiny: Path, tmp_path: Path
+) -> None:
+    """Stored or not, they are its vectors, without expansion, binary, or cut."""
+    second = damaged(checkpoint, tmp_path / "second", "position_embeddings.weight", 1, 0.5)
+    value = {"expand_queries": False, "binary_queries": True, "keep_query_terms": 3}[kind]
+    encoder = Encoder(config.replace(query_checkpoint=str(second), **{kind: value}), "cpu", "float32")
+    assert encoder.of_queries.keys() == {"checkpoint", kind} - {"keep_query_terms"}
+    topics = BeirFolder(tiny, "tiny").topics("test")
+    vectors, terms = Splade(second, "cpu", "float32").encode([*topics.values()], 256), encoder.tokenizer.terms
+    expected = as_terms(quantize_queries(vectors, 100), terms)
+    if kind == "expand_queries":
+        own = [{terms[id] for id in ids} for ids in encoder.tokenizer.encode([*topics.values()], 256, special=False)]
+        expected = [
+            {term: weight for term, weight in query.items() if term in of_text}
+            for query, of_text in zip(expected, own, strict=True)
+        ]
+    elif kind == "binary_queries":
+        expected = [dict.fromkeys((terms[i] for i in row.indices), 100) for row in vectors]
+    else:
+        expected = [pruned(query, 3) for query in expected]
+    stored = encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors", "queries")
+    for queries in (Queries(topics, encoder), Queries(topics, encoder, stored=stored)):
+        assert [*queries.for_search(100)[0].values()] == expected

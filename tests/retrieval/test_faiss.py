@@ -1,5 +1,6 @@
-"""Dense search: exact, and the same as Pyserini's."""
+"""Dense search: exact or nearly so, and the same as Pyserini's."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
@@ -16,6 +19,7 @@ from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.retrieval import faiss as searching
 from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.search import Searcher, open_searcher
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 from tests.index.stock import run_module
@@ -30,7 +34,7 @@ def searcher(tmp_path: Path) -> FaissSearcher:
     return FaissSearcher(index_dense(vectors, tmp_path / "index"))
 
 
-def found(searcher: FaissSearcher, queries: dict[str, list[float]], hits: int) -> dict:
+def found(searcher: Searcher, queries: dict[str, list[float]], hits: int) -> dict:
     batches = searcher.search_many({id: np.array(query, np.float32) for id, query in queries.items()}, hits, 1)
     return {id: list(hits) for batch in batches for id, hits in batch.items()}
 
@@ -60,6 +64,61 @@ def test_the_threads_of_others_stay_as_they_are(searcher: FaissSearcher) -> None
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what is mapped")
 def test_the_vectors_are_mapped_into_memory(searcher: FaissSearcher, tmp_path: Path) -> None:
     assert str(tmp_path / "index" / "index") in Path("/proc/self/maps").read_text()
+
+
+def exact(vectors: Vectors, queries: np.ndarray, hits: int) -> list[dict[str, float]]:
+    """The best documents by their products with queries (queries, width)."""
+    ids, rows = [id for shard in vectors for id in shard.ids], np.vstack([shard.vectors for shard in vectors])
+    products = queries @ rows.T
+    best = np.argsort(-products, axis=1)[:, :hits]
+    return [{ids[row]: products[number, row] for row in rows} for number, rows in enumerate(best)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method, error", [("flat16", 0.01), ("hnsw", 1e-4), ("ivfpq", 0.3), ("lucene", 2e-6)])
+def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
+    java: None, many: Vectors, tmp_path: Path, method: DenseMethod, error: float
+) -> None:
+    """With vectors of different lengths, by their products, except for Lucene's, which compares those of length 1."""
+    if method == "lucene":
+        units = [shard.vectors / np.linalg.norm(shard.vectors, axis=1, keepdims=True) for shard in many]
+        many = stored_vectors(tmp_path / "units", *units, ids=[shard.ids for shard in many], kind="dense")
+    index = index_dense(many, tmp_path / "index", method, threads=2)
+    stats = artifact.require(index, "index").stats
+    queries = many.shard(1).vectors[:40]
+    searcher, expected = open_searcher(index), exact(many, queries, 100)
+    hits = list(found(searcher, {f"{number:02}": query for number, query in enumerate(queries)}, 128).values())
+    best = [{id for id, _ in of_query[:100]} for of_query in hits]
+    recall = np.mean([len(of_query & ids.keys()) / 100 for of_query, ids in zip(best, expected, strict=True)])
+    assert recall > 0.8 and stats["recall@10"] > 0.9 and stats["recall@100"] == pytest.approx(recall, abs=0.05)
+    for of_query, products in zip(hits, exact(many, queries, len(many)), strict=True):
+        assert [score for _, score in of_query] == pytest.approx([products[id] for id, _ in of_query], abs=error)
+    some = ["d7", "d1999", "missing"]
+    scores = searcher.scores(queries[0], some)
+    assert scores == {id: pytest.approx(exact(many, queries, 2000)[0][id], abs=error) for id in some[:2]}
+    (deep,) = found(searcher, {"q": queries[0]}, 2000).values()
+    assert 128 < len(deep) == len({id for id, _ in deep}) <= 2000  # no place without a document
+    searcher.close()
+
+    if method == "lucene":
+        from pyserini.search.lucene import LuceneHnswDenseSearcher
+
+        theirs = LuceneHnswDenseSearcher(str(index), ef_search=128).search(json.dumps(queries[0].tolist()), 128)
+        stock = [(hit.docid, 2 * hit.score - 1) for hit in theirs]
+    else:
+        from pyserini.search.faiss import FaissSearcher as Stock
+
+        stock = [(hit.docid, hit.score) for hit in Stock(str(index), None).search(queries[:1], 128)]
+    assert hits[0] == [(id, pytest.approx(score, abs=1e-5)) for id, score in stock]
+
+
+def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -> None:
+    index = index_dense(many, tmp_path / "index")
+    manifest = json.loads((index / "manifest.json").read_text())
+    manifest["recipe"]["settings"]["method"] = "diskann"
+    (index / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CaiError, match="was made by method 'diskann', which this version cannot search: index again"):
+        open_searcher(index)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.retrieval.lucene import Stored
@@ -102,6 +103,24 @@ def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:
     assert bow == run.open("joint-splade-doc-idf").search(["bladder"]) != of_run.search(["bladder"])
     dense = open_index(folder / "indexes" / "dense", encoder="splade-tiny")
     assert dense.document("d1") is None  # a Faiss index has no texts, and nothing is beside it
+
+
+@pytest.mark.parametrize("method", ["hnsw", "lucene"])
+def test_the_dense_index_of_a_run_can_be_approximate(
+    folder: Path, run: OpenRun, tiny: Path, tmp_path: Path, method: str
+) -> None:
+    """In a collection as small as this one, it finds the same."""
+    flags = "--dense", "splade-tiny", "--dense-index", method, "--systems", "dense"
+    beir([str(tiny), "--output", str(shutil.copytree(folder, tmp_path / "run")), *flags])
+    assert artifact.require(tmp_path / "run" / "indexes" / "dense", "index").stats["recall@100"] == 1
+    other, exact = OpenRun(tmp_path / "run").open("dense"), run.open("dense")
+    for text in QUERIES.values():
+        ours, (expected,) = other.search([text], hits=100)[0], exact.search([text], hits=100)
+        assert {hit.id: pytest.approx(hit.score, abs=1e-5) for hit in ours} == {hit.id: hit.score for hit in expected}
+        scores = [
+            {id: each.score for id, each in engine.explain(text, ["d1", "no"]).items()} for engine in (other, exact)
+        ]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5) and scores[0].keys() == {"d1"}
 
 
 def test_what_cannot_be_opened_is_named(run: OpenRun, folder: Path, tmp_path: Path) -> None:

@@ -6,17 +6,20 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DenseMethod
+from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.ship import registry
 from cai_pyserini.ship.__main__ import main
 from cai_pyserini.ship.index import ship_index
 from cai_pyserini.ship.registry import Entry
-from tests.conftest import Command
+from tests.conftest import Command, stored_vectors
 from tests.index.stock import reader
 from tests.plugin.conftest import ranking, search_arguments
 
@@ -109,6 +112,18 @@ def test_a_dense_index(adapted_run: Path, tmp_path: Path) -> None:
     ours, theirs = (search(FaissSearcher(str(folder), encoder))[0] for folder in (index, registry.fetch(entry)))
     assert [id for id, _ in theirs] == [id for id, _ in ours] and len(ours) == 10
     assert [score for _, score in theirs] == pytest.approx([score for _, score in ours], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "method, prefix, command",
+    [("hnsw", "faiss-hnsw", "pyserini.search.faiss"), ("lucene", "lucene-hnsw", "cai_pyserini.search")],
+)
+def test_an_approximate_dense_index(tmp_path: Path, method: DenseMethod, prefix: str, command: str) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", np.eye(5, dtype=np.float32), kind="dense")
+    entry = ship_index(index_dense(vectors, tmp_path / "index", method), tmp_path / "shipped")
+    assert entry.filename.startswith(f"{prefix}.index.") and entry.unique_terms is None
+    readme = (tmp_path / "shipped" / entry.readme).read_text()
+    assert f"{command} " in readme and "LuceneImpactSearcher" not in readme
 
 
 def test_the_same_index_gives_the_same_archive(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:

@@ -184,6 +184,16 @@ def test_an_archive_without_an_index_is_refused(cache: Path, tmp_path: Path) -> 
     assert list((cache / "indexes").iterdir()) == []
 
 
+def test_an_archive_whose_encoder_would_run_code_is_refused(index: Path, cache: Path, tmp_path: Path) -> None:
+    """Otherwise who packed it would have agreed to that, in place of who opens it."""
+    settings = {"checkpoint": "org/own", "revision": "1", "trust_remote_code": True}
+    (index / "encoder.yaml").write_text(json.dumps(settings))
+    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index)))
+    with pytest.raises(CaiError, match=r"refused, as its encoder\.yaml would run code \(trust_remote_code\)$"):
+        registry.fetch(entry)
+    assert list((cache / "indexes").iterdir()) == []
+
+
 class Redirecting(SimpleHTTPRequestHandler):
     """Files, and redirections of /to/URL."""
 

@@ -3,8 +3,11 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.collection.beir_folder import BeirFolder
@@ -52,11 +55,11 @@ def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
     expected = (whole / "queries.jsonl").read_text()
     write, calls = generate.Generator.queries, []
 
-    def interrupted(self: generate.Generator, documents: Sequence[Document]) -> list[list[str]]:
+    def interrupted(self: generate.Generator, documents: Sequence[Document], *done: Any) -> list[list[str]]:
         calls.append(len(documents))
         if len(calls) == 3:
             raise InterruptedError
-        return write(self, documents)
+        return write(self, documents, *done)
 
     monkeypatch.setattr(generate.Generator, "queries", interrupted)
     with pytest.raises(InterruptedError):
@@ -67,6 +70,40 @@ def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
     assert (resumed / "queries.jsonl").read_text() == expected
     assert len(json_lines(resumed / "corpus.jsonl")) == 10
     assert sorted(path.name for path in tmp_path.iterdir()) == ["resumed", "whole"]
+
+
+def test_batches_by_length_keep_documents_and_queries_together(tiny: Path, generator: Path, tmp_path: Path) -> None:
+    """The most likely query of a document is the same whatever is beside it."""
+    most_likely = settings(tiny, generator, tmp_path, top_k=1, per_document=1, batch_size=1, max_document_length=40)
+    write = generate.Generator(most_likely).queries
+    documents = [Document(str(n), f"fever and cough in {n} of ten patients " * (1 + 7 * n % 5)) for n in range(8)]
+    alone = [write([document])[0] for document in documents]
+    done: list[int] = []
+    assert write(documents, done.append) == alone and len({query for (query,) in alone}) > 2
+    assert sum(done) == 8 > len(done) > 1
+
+
+def test_a_causal_language_model_continues_its_prompt(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
+    """The most likely text after the prompt, as transformers writes it for one document without padding."""
+    folder, tokenizer = tmp_path / "x", AutoTokenizer.from_pretrained(str(checkpoint))
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=32, n_layer=1, n_head=2, eos_token_id=102)
+    model = GPT2LMHeadModel(config).eval()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    given = {"top_k": 1, "per_document": 1, "prompt": "text: {document} query:"}
+    documents = [Document(str(n), "fever and cough " * (3 + n)) for n in range(4)]
+    found = generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12, **given)).queries(documents)
+    for document, (query,) in zip(documents, found, strict=True):
+        cut = " ".join(document.contents.split()[:12])
+        ids = tokenizer(f"text: {cut} query:", return_tensors="pt").input_ids
+        written = model.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
+        assert query == tokenizer.decode(written, skip_special_tokens=True)
+    with pytest.raises(CaiError, match="continues a text: say with --prompt which"):
+        generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12)).queries(documents)
+    with pytest.raises(CaiError, match=r"has 64 positions, too few for 7[0-9]: lower --max-document-length"):
+        long = settings(tiny, folder, tmp_path, max_document_length=60, **given)
+        generate.Generator(long).queries([Document("long", "fever " * 70)])
 
 
 def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:

@@ -1,0 +1,279 @@
+"""What an encoder is, whether its vectors are those of the library that made it, and what it costs on this machine.
+
+The library is sentence-transformers, which opens its own folders itself. A bare checkpoint does not say how its tokens
+are pooled, so the library gets modules with the encoder's settings, and transformers runs the model.
+"""
+
+import json
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import cycle, islice
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.tables import Rows
+from cai_pyserini.encode.encoder import Encoder, Role
+from cai_pyserini.encode.queries import encode_queries
+from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.device import Precision
+from cai_pyserini.models.folder import read_folder
+from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.vectors.shards import Matrix
+
+MOST_DIFFERENCE = 1e-4  # of equal vectors, relative to their largest weight if that is more than 1
+LEAST_SECONDS = 2.5  # of the encoding that is measured; all of it takes about twice as long
+TOKENS = 100  # of each document
+SIZES = (10_000, 100_000, 1_000_000)  # of collections
+WIDTH = 70  # of a value in the table
+SHOWN = ("kind", "document_prompt", "query_prompt", "max_document_length", "max_query_length")
+TEXTS: tuple[str, ...] = (
+    "short fingers",
+    "How long does a fever of 39.5 °C last?",
+    "An impact index stores a weight for each term of a document; the score of a document is a sum of products.",
+    "The liver's role in cholesterol metabolism (HMG-CoA reductase, LDL receptors) is well established.",
+    "Naïve Bayes vs. k-NN: a comparison",
+    "Die Straße ist wegen Überschwemmung gesperrt; bitte fahren Sie über die Brücke.",
+    "東京都の人口は約1400万人です。",
+    "COVID-19 vaccines, mRNA-1273 & BNT162b2, elicited neutralizing antibodies in 94.1% of participants!",
+    "Under the agreement, the lessee shall return the premises in the condition in which they were received.",
+    "A text that is longer than the model reads is cut at the end. " * 60,
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found about an encoder. Differences from the library's vectors are the largest ones, in float32."""
+
+    encoder: str
+    kind: str
+    folder: str
+    model: str
+    parameters: int
+    modules: list[str]
+    vocabulary: int
+    document_prompt: str
+    query_prompt: str
+    max_document_length: int
+    max_query_length: int
+    positions: int | None  # None: any number
+    queries: str  # by a model, or bags of words
+    similarity: str
+    settings: dict[str, Any]  # others that shape vectors and queries
+    library: str
+    documents_differ_by: float
+    queries_differ_by: float | None  # None: bags of words, which the library does not make
+    equal: bool
+    precision: str
+    deviation: float  # of documents' vectors in this precision from float32, relative to their length
+    int8: float | str  # the same in int8, or why that cannot be used
+    documents_per_second: float
+    seconds: dict[int, float]  # by the number of documents
+
+    @property
+    def rows(self) -> Rows:
+        """What was found as a table."""
+        rows: dict[str, str] = {
+            "kind": self.kind,
+            "model": self.model,
+            "parameters": f"{self.parameters:,}",
+            "vocabulary": f"{self.vocabulary:,}",
+            "modules": ", ".join(self.modules),
+            "other settings": ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "none",
+            "before documents": json.dumps(self.document_prompt, ensure_ascii=False),
+            "before queries": json.dumps(self.query_prompt, ensure_ascii=False),
+            "tokens read of documents": f"{self.max_document_length:,} of {self.positions or 'any number'}",
+            "tokens read of queries": f"{self.max_query_length:,}",
+            "queries": self.queries,
+            "similarity": self.similarity,
+            "documents differ by": f"{self.documents_differ_by:.1e}",
+            "queries differ by": "not compared" if self.queries_differ_by is None else f"{self.queries_differ_by:.1e}",
+            f"{self.precision} differs from float32 by": f"{self.deviation:.1%}",
+            "int8 by": "not possible" if isinstance(self.int8, str) else f"{self.int8:.1%}",
+            f"documents per second, {self.precision}": f"{self.documents_per_second:,.1f}",
+            **{f"{size:,} documents": _duration(seconds) for size, seconds in self.seconds.items()},
+        }
+        return [["encoder", self.encoder], *([name, shorten(value, WIDTH)] for name, value in rows.items())]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the vectors are those of the library, in a sentence."""
+        texts, most = f"The vectors of {len(TEXTS)} texts", f"{MOST_DIFFERENCE:.4f}, in float32"
+        if self.equal:
+            return f"{texts} are those of {self.library}: they differ by at most {most}."
+        return (
+            f"{texts} are NOT those of {self.library}: they differ by more than {most}. Does the encoder's YAML file "
+            "say something else than the folder?"
+        )
+
+
+def check(given: EncoderConfig, device: str = "auto", precision: Precision = "auto") -> Check:
+    """Check an encoder, as load_encoder returns it. Raises CaiError for one that cannot be loaded."""
+    # Without what is done to the vectors of a model, which its library does not know.
+    plain = given.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
+    measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
+    exact.require_loadable("documents")
+    config, documents = exact.config, _documents(exact)
+    queries = encode_queries(exact, TEXTS) if _library_has_queries(config) else None
+    vocabulary, positions = len(exact.tokenizer), exact.load("documents").transformer.max_length
+    del exact  # one model at a time
+
+    library = open_library(config)
+    documents_differ_by = _difference(documents, _reference(library, plain, measured, "documents"))
+    route = library[0].sub_modules["document"] if hasattr(library[0], "sub_modules") else library
+    about = {
+        "model": type(getattr(route[0], "model", route[0])).__name__,
+        "parameters": sum(parameter.numel() for parameter in library.parameters()),
+        "modules": [_said(module) for module in route],
+    }
+    if config.query_checkpoint:
+        library = open_library(config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision))
+    queries_differ_by = None
+    if queries is not None:
+        queries_differ_by = _difference(queries, _reference(library, plain, measured, "queries"))
+    del library, route
+
+    shown = {name: getattr(config, name) for name in SHOWN}
+    shaping = config.shaping("vectors", "query vectors", "queries")
+    rate = documents_per_second(measured)
+    return Check(
+        encoder=config.name,
+        folder=str(checkpoint_folder(given)),
+        vocabulary=vocabulary,
+        positions=None if positions == sys.maxsize else positions,
+        queries="bags of words" if config.kind == "splade" and config.query == "bow" else "model",
+        similarity="dot" if config.kind == "splade" else config.similarity,
+        settings={name: value for name, value in shaping.items() if name not in shown},
+        library=f"sentence-transformers {version('sentence-transformers')}",
+        documents_differ_by=documents_differ_by,
+        queries_differ_by=queries_differ_by,
+        equal=max(documents_differ_by, queries_differ_by or 0) <= MOST_DIFFERENCE,
+        precision=measured.precision("documents"),
+        deviation=_deviation(_documents(measured), documents),
+        int8=_int8(plain, documents),
+        documents_per_second=rate,
+        seconds={size: size / rate for size in SIZES},
+        **about,
+        **shown,
+    )
+
+
+def _documents(encoder: Encoder) -> Matrix:
+    """The vectors of TEXTS as documents, cut at the end."""
+    return encoder.load("documents").encode(TEXTS, encoder.max_length("documents"))
+
+
+def _library_has_queries(config: EncoderConfig) -> bool:
+    """Whether the library makes queries too: not bags of words, unless the folder itself has weights of tokens."""
+    own = read_folder(checkpoint_folder(config)).queries.weights
+    return config.kind == "dense" or config.query == "splade" or (own is not None and not config.query_weights)
+
+
+def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
+    """The model of an encoder, whose settings are complete, in float32 and by its library."""
+    folder, is_sparse = checkpoint_folder(config), config.kind == "splade"
+    kind: Any = SparseEncoder if is_sparse else SentenceTransformer
+    trust = {"trust_remote_code": config.trust_remote_code}
+    how = {"dtype": torch.float32, "use_safetensors": True}
+    if (folder / "modules.json").is_file():
+        return kind(str(folder), device="cpu", local_files_only=True, model_kwargs=how, **trust)
+    task: Any = "fill-mask" if is_sparse else "feature-extraction"
+    model = Transformer(
+        str(folder), transformer_task=task, model_kwargs=how | trust, config_kwargs=trust, processor_kwargs=trust
+    )
+    if is_sparse:
+        pooling: Any = SpladePooling(config.pooling or "max", activation_function=config.activation)
+    else:
+        pooling = Pooling(model.get_embedding_dimension(), config.pooling or "mean")
+    return kind(modules=[model, pooling], device="cpu")
+
+
+def _reference(library: Any, given: EncoderConfig, encoder: Encoder, role: Role) -> np.ndarray:
+    """The library's vectors of TEXTS, (texts, width). What the folder does not say is said by the encoder's YAML."""
+    config, prompt = encoder.config, "query_prompt" if role == "queries" else "document_prompt"
+    own = library.prompts.get(prompt.removesuffix("_prompt"))  # encode_document takes no prompt of another name
+    how = {"prompt": getattr(config, prompt)} if prompt in given.model_fields_set or not own else {}
+    is_sparse = config.kind == "splade"
+    setting, argument = ("max_active_dims",) * 2 if is_sparse else ("dimensions", "truncate_dim")
+    if setting in given.model_fields_set:
+        how[argument] = getattr(given, setting)
+    with suppress(AttributeError):  # of token vectors, which read all of a text
+        library.max_seq_length = encoder.max_length(role)
+    encode = library.encode_query if role == "queries" else library.encode_document
+    made = encode(list(TEXTS), show_progress_bar=False, convert_to_tensor=True, **how)
+    vectors = (made.to_dense() if is_sparse else made).float()
+    if not is_sparse and config.similarity == "cosine":  # the length does not matter
+        vectors = torch.nn.functional.normalize(vectors, dim=-1)
+    result: np.ndarray = vectors.numpy(force=True)
+    return result
+
+
+def _dense(vectors: Matrix) -> np.ndarray:
+    return vectors.toarray() if isinstance(vectors, csr_matrix) else vectors
+
+
+def _difference(ours: Matrix, theirs: np.ndarray) -> float:
+    """The largest difference, relative to the largest weight if that is more than 1. What one side lacks is 0: a
+    model's logits may be padded beyond the vocabulary."""
+    width = max(ours.shape[1], theirs.shape[1])
+    found, expected = (np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in (_dense(ours), theirs))
+    return float(np.abs(found - expected).max() / max(1, np.abs(expected).max()))
+
+
+def _deviation(found: Matrix, exact: Matrix) -> float:
+    return float(np.linalg.norm(_dense(found) - _dense(exact)) / np.linalg.norm(_dense(exact)))
+
+
+def _int8(config: EncoderConfig, exact: Matrix) -> float | str:
+    try:
+        return _deviation(_documents(Encoder(config, "cpu", "int8")), exact)
+    except CaiError as error:
+        return str(error)
+
+
+def documents_per_second(encoder: Encoder) -> float:
+    """How many documents of about TOKENS tokens this machine encodes per second."""
+    model, length = encoder.load("documents"), encoder.max_length("documents")
+
+    def timed(count: int) -> float:
+        texts = example_documents(encoder.tokenizer, count)
+        start = time.perf_counter()
+        model.encode(texts, length)
+        return time.perf_counter() - start
+
+    timed(2)  # the first batch is slow
+    count = torch.get_num_threads() * model.transformer.batch_size * min(8, max(1, length // TOKENS))  # a batch each
+    while (seconds := timed(count)) < LEAST_SECONDS:
+        count *= 2
+    return count / seconds
+
+
+def example_documents(tokenizer: Tokenizer, count: int) -> list[str]:
+    """Texts of about TOKENS tokens, of the words of TEXTS."""
+    words = " ".join(TEXTS[:-1]).split()
+    size = max(1, TOKENS * len(words) // tokenizer.lengths([" ".join(words)])[0])
+    return [" ".join(islice(cycle(words), i, i + size)) for i in range(count)]
+
+
+def _duration(seconds: float) -> str:
+    units = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+    unit = next((unit for unit, size in units.items() if seconds >= size), "seconds")
+    return f"{seconds / units[unit]:.1f} {unit}"
+
+
+def _said(module: Any) -> str:
+    """The class of a module, and how it pools."""
+    modes = (getattr(module, name, None) for name in ("pooling_strategy", "pooling_mode", "activation_function"))
+    return " ".join([type(module).__name__, *(mode for mode in modes if isinstance(mode, str))])

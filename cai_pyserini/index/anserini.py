@@ -1,0 +1,25 @@
+"""Anserini's own indexers, in a process of their own."""
+
+import re
+import subprocess
+
+from cai_pyserini.core import jvm
+from cai_pyserini.core.errors import CaiError
+
+
+def run_indexer(indexer: str, count: int, heap: str, *arguments: str) -> int:
+    """Index `count` documents with a class of io.anserini.index, and return how many it indexed: all but the empty
+    ones. Raises CaiError with its messages if others are missing."""
+    java = jvm.find_java()
+    command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar())]
+    command += [f"io.anserini.index.{indexer}", "-optimize", *arguments]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, encoding="utf-8"
+    )
+    counts = {key: int(n.replace(",", "")) for key, n in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
+    lines = done.stdout.strip().splitlines()
+    errors = [line for line in lines if " ERROR " in line]
+    if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
+        tail = "\n  ".join(errors[:3] + lines[-5:])
+        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.remedied(tail)}")
+    return counts["indexed"]

@@ -1,0 +1,132 @@
+"""The kinds of rerankers, each as modules of sentence-transformers: what a folder says that it has.
+
+A classifier with one label, bare or saved by CrossEncoder; a language model saved by CrossEncoder, with LogitScore;
+monoT5.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.cross_encoder.modules import LogitScore
+from transformers import AutoConfig, AutoTokenizer
+from transformers.utils import logging
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import max_positions, require_safetensors
+from cai_pyserini.models.transformer import load_pretrained
+
+CLASSIFIER, CAUSAL = "sequence-classification", "text-generation"  # tasks of sentence-transformers
+HEADS = {
+    CLASSIFIER: ("AutoModelForSequenceClassification", "sequence-classification head"),
+    CAUSAL: ("AutoModelForCausalLM", "language-model head"),
+}
+ACTIVATIONS = {"Identity": torch.nn.Identity, "Sigmoid": torch.nn.Sigmoid, "Tanh": torch.nn.Tanh}
+MONO_T5 = 512  # tokens that monoT5 was trained to read
+
+
+class Reranker(NamedTuple):
+    """The first of the modules has the `model`, and `preprocess` for pairs; all in turn leave `scores` (pairs, 1)."""
+
+    modules: list[Any]
+    activation: torch.nn.Module
+    prompt: str | None
+
+
+def load_reranker(checkpoint: Path) -> Reranker:
+    """The reranker in a folder. Raises CaiError for a folder of anything else, or with several labels."""
+    require_safetensors(checkpoint)
+    if (checkpoint / "adapter_config.json").exists():
+        raise CaiError(f"{checkpoint} is an adapter: save the model that peft's merge_and_unload makes of it")
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        return _load(checkpoint)
+    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+        raise CaiError(f"{checkpoint} cannot be read as a reranker ({str(error).splitlines()[0][:200]})") from None
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _load(checkpoint: Path) -> Reranker:
+    settings: dict[str, Any] = {}
+    if (listed := checkpoint / "modules.json").exists():
+        settings = json.loads((checkpoint / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+        if (kind := settings.get("model_type", "SentenceTransformer")) != "CrossEncoder":
+            raise CaiError(f"{checkpoint} is a {kind}, not a reranker")
+        modules = [_module(checkpoint, entry) for entry in json.loads(listed.read_text(encoding="utf-8"))]
+    else:
+        config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
+        (architecture,) = config.architectures or ("",)
+        if architecture.endswith("ForCausalLM"):
+            raise CaiError(f"{checkpoint} is a language model: save it as a reranker, by CrossEncoder with LogitScore")
+        if architecture.endswith("ForConditionalGeneration"):
+            return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
+        safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
+        modules = [_Module(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
+    model, task = modules[0].model, modules[0].transformer_task
+    if [type(module) for module in modules[1:]] != [LogitScore] * (task == CAUSAL):
+        raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
+    if task == CLASSIFIER and model.config.num_labels != 1:
+        raise CaiError(f"{checkpoint} has {model.config.num_labels} labels; a reranker has one, the score")
+    if task == CAUSAL and max_positions(model) is not None:
+        raise CaiError(f"{checkpoint} counts positions from the padding: its scores would depend on the batch")
+    older = getattr(model.config, "sentence_transformers", None) or {}
+    oldest = getattr(model.config, "sbert_ce_default_activation_function", None)
+    name = settings.get("activation_fn") or older.get("activation_fn") or oldest or "torch.nn.Sigmoid"
+    if not name.startswith("torch.nn.") or (activation := ACTIVATIONS.get(name.rpartition(".")[2])) is None:
+        raise CaiError(f"{checkpoint}: activation function {name!r} is not one of {', '.join(ACTIVATIONS)}")
+    return Reranker(modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name")))
+
+
+def _module(checkpoint: Path, entry: dict[str, Any]) -> Any:
+    known = {"Transformer": _Module, "LogitScore": LogitScore}
+    library, _, name = entry["type"].rpartition(".")
+    if not library.startswith("sentence_transformers.") or name not in known:
+        raise CaiError(f"{checkpoint}/modules.json: {entry['type']} is not one of {', '.join(known)}")
+    if name == "Transformer" and entry["path"]:
+        raise CaiError(f"{checkpoint}/modules.json: the Transformer is in {entry['path']!r}, not at the root")
+    return known[name].load(str(checkpoint), subfolder=entry["path"], local_files_only=True)
+
+
+class _Module(Transformer):
+    """The library's module, whose weights are loaded and checked like those of all models here."""
+
+    def _load_model(self, path: str, task: str, config: Any, *unused: Any, **options: Any) -> Any:
+        if task not in HEADS:
+            raise CaiError(f"{path}: a reranker's task is {' or '.join(HEADS)}, not {task}")
+        kind, head = HEADS[task]
+        return load_pretrained(kind, Path(path), head, config=config)
+
+
+class MonoT5(torch.nn.Module):
+    """monoT5 (Nogueira et al. 2020): log P(true), of true and false, as the first token that the decoder writes."""
+
+    def __init__(self, checkpoint: Path):
+        super().__init__()
+        self.checkpoint = checkpoint
+        self.model = load_pretrained("AutoModelForSeq2SeqLM", checkpoint, "sequence-to-sequence model")
+        self.tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        self.max_seq_length = MONO_T5
+        self.answers = [ids[0] for ids in self._ids(["true", "false"])]
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        return self.tokenizer(texts, add_special_tokens=False).input_ids
+
+    def preprocess(self, pairs: Sequence[tuple[str, str]], prompt: str | None = None) -> Any:
+        end = [*self._ids(["Relevant:"])[0], self.tokenizer.eos_token_id]
+        texts = self._ids([f"Query: {query} Document: {document}" for query, document in pairs])
+        ids = [text[: self.max_seq_length - len(end)] + end for text in texts]
+        return self.tokenizer.pad({"input_ids": ids}, return_tensors="pt")
+
+    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Add `scores` (pairs, 1). Raises CaiError for a model that answers something else, as a query generator."""
+        ids, mask = features["input_ids"], features["attention_mask"]
+        start = torch.full_like(ids[:, :1], self.model.config.decoder_start_token_id)
+        logits = self.model(input_ids=ids, attention_mask=mask, decoder_input_ids=start).logits[:, 0].float()
+        if logits.softmax(-1)[:, self.answers].sum(-1).mean() < 0.5:
+            raise CaiError(f"{self.checkpoint} answers neither true nor false: it is not a reranker (a monoT5)")
+        return {**features, "scores": logits[:, self.answers].log_softmax(-1)[:, :1]}

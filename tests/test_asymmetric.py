@@ -1,0 +1,215 @@
+"""Encoders that treat queries otherwise than documents, by weights of tokens or by a second checkpoint, in all that
+searches: the same scores everywhere."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini.analysis.explain import explain_query
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.config import WORD, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import encode_queries
+from cai_pyserini.export.__main__ import main as export
+from cai_pyserini.export.json_lines import OPENSEARCH
+from cai_pyserini.export.source import Source
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.plugin.__main__ import main as plugin
+from cai_pyserini.search.open import OpenRun
+from cai_pyserini.ship.encoder import ship_encoder
+from tests.conftest import damaged, json_lines
+from tests.export.conftest import assert_same, search_lucene
+from tests.export.test_json_lines import search_export
+from tests.plugin.conftest import scores, search_topics
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
+
+SYSTEMS = ["bm25", "splade-doc", "joint-splade-doc", "hybrid-splade-doc-exact"]
+JOINT, INDEX = "joint-splade-doc", "joint-splade"
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of sentence-transformers with splade-tiny for documents, and weights from 0 to 10 for queries."""
+    import torch
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling, Transformer
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+    weights = torch.rand(len(tokenizer), generator=torch.Generator().manual_seed(0)) * 10
+    documents = [Transformer(str(checkpoint), transformer_task="fill-mask"), SpladePooling("max")]
+    router = Router.for_query_document([SparseStaticEmbedding(tokenizer, weights, frozen=True)], documents)
+    folder = tmp_path_factory.mktemp("models") / "inference-free"
+    SparseEncoder(modules=[router]).save_pretrained(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(java: None, model: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    beir([str(tiny), "--encoder", str(model), "--output", str(folder), "--systems", *SYSTEMS, "--device", "cpu"])
+    return folder
+
+
+def test_scores_are_those_of_the_library(model: Path, run: Path, tiny: Path) -> None:
+    from sentence_transformers import SparseEncoder
+
+    library, collection = SparseEncoder(str(model), device="cpu"), BeirFolder(tiny, "tiny")
+    topics, documents = collection.topics("test"), {each.id: each.contents for each in collection.documents()}
+    queries = library.encode_query([*topics.values()], convert_to_sparse_tensor=False).numpy()
+    vectors = library.encode_document([*documents.values()], convert_to_sparse_tensor=False).numpy()
+    products = (queries @ vectors.T).astype(float)
+    expected = {
+        (query, document): product
+        for query, row in zip(topics, products, strict=True)
+        for document, product in zip(documents, row, strict=True)
+        if query != document and product > 0.1
+    }
+    found = scores(run / "runs" / "splade-doc.trec")
+    assert {pair: found[pair] for pair in expected} == pytest.approx(expected, abs=0.005 * float(products.max()))
+
+
+def test_only_systems_without_a_model_are_among_the_usual_ones(
+    model: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(tiny), "--encoder", str(model), "--output", str(tmp_path / "run"), "--dry-run", "--systems"]
+    beir([*arguments, "all"])
+    searched = [line for line in capsys.readouterr().out.splitlines() if "search " in line]
+    names = {line.split()[1] for line in searched}
+    assert {"splade-doc", "joint-splade-doc", "joint-splade-doc-smooth"} < names
+    assert all(name == "bm25" or ("splade-doc" in name and "-idf" not in name) for name in names)
+    with pytest.raises(CaiError, match=r"no model for queries, only weights of tokens: take bags of words, as in"):
+        beir([*arguments, "splade"])
+    with pytest.raises(CaiError, match="idf_power 0: splade-doc-idf would be unweighted; set `idf_power: 1` in a YAML"):
+        beir([*arguments, "splade-doc-idf"])
+    weighted = tmp_path / "weighted.yaml"
+    weighted.write_text(f"checkpoint: {model}\nidf_power: 1.0\n")
+    beir(
+        [
+            str(tiny),
+            "--encoder",
+            str(weighted),
+            "--output",
+            str(tmp_path / "run"),
+            "--dry-run",
+            "--systems",
+            "splade-doc-idf",
+        ]
+    )
+
+
+def test_stock_pyserini_finds_what_we_find_in_a_joint_index(run: Path, tiny: Path, tmp_path: Path) -> None:
+    from pyserini.encode import CachedDataQueryEncoder
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    index = run / "indexes" / INDEX
+    expected = scores(run / "runs" / f"{JOINT}.trec")
+    assert search_topics(index, CaiQueryEncoder(str(index)), tiny, min_idf=-1) == pytest.approx(expected, abs=2e-6)
+    plugin(["export-topics", "--encoder", str(index), "--collection", str(tiny), "--output", str(tmp_path / "topics")])
+    assert not (tmp_path / "topics" / "splade.jsonl").exists()
+    cached = CachedDataQueryEncoder(str(tmp_path / "topics" / "splade-doc.jsonl"))
+    assert search_topics(index, cached, tiny, min_idf=-1) == pytest.approx(expected, abs=2e-6)
+
+
+def test_the_folder_itself_is_an_encoder_of_the_plugin(model: Path) -> None:
+    """It takes no model and no setting that the folder does not say."""
+    from sentence_transformers import SparseEncoder
+
+    from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
+
+    library = SparseEncoder(str(model), device="cpu")
+    vector = library.encode_query("fever, fever of children", convert_to_sparse_tensor=False).numpy()
+    tokens = library.tokenizer.convert_ids_to_tokens(np.flatnonzero(vector).tolist())
+    expected = {token: round(float(vector[i]) * 100) for token, i in zip(tokens, np.flatnonzero(vector), strict=True)}
+    assert CaiQueryEncoder(str(model)).encode("fever, fever of children") == expected
+    assert CaiDocumentEncoder(str(model), "cpu").config.max_document_length == 512
+
+
+def test_opensearch_has_the_scores_of_lucene(run: Path, tiny: Path, tmp_path: Path) -> None:
+    arguments = ["--impacts", str(run / "impacts" / INDEX), "--collection", str(tiny)]
+    export(["opensearch", *arguments, "--output", str(tmp_path / "export")])
+    expected = search_lucene(run / "indexes" / INDEX, BeirFolder(tiny, "tiny").topics("test"))
+    assert_same(search_export(tmp_path / "export", OPENSEARCH), expected, rel=1 / 512)
+    for name in ("ciff", "seismic"):
+        export([name, *arguments, "--output", str(tmp_path / name)])
+        queries = {line["id"]: line["vector"] for line in json_lines(tmp_path / name / "queries.jsonl")}
+        assert queries == Source(run / "impacts" / INDEX, BeirFolder(tiny, "tiny").topics("test")).queries()
+
+
+def test_it_is_shipped_and_exported_with_its_weights(model: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SparseEncoder
+
+    texts = ["fever, fever of children", "infection of the bladder"]
+    ship_encoder(str(model), tmp_path / "shipped", "apache-2.0")
+    export(["sentence-transformers", "--encoder", str(model), "--output", str(tmp_path / "exported")])
+    expected = SparseEncoder(str(model), device="cpu").encode_query(texts, convert_to_sparse_tensor=False).numpy()
+    shipped = encode_queries(Encoder(load_encoder(str(tmp_path / "shipped")), "cpu"), texts).toarray()
+    exported = SparseEncoder(str(tmp_path / "exported"), device="cpu")
+    for found in (shipped, exported.encode_query(texts, convert_to_sparse_tensor=False).numpy()):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_engines_explanations_and_exact_hybrids_have_the_scores_of_runs(run: Path) -> None:
+    opened, folder = OpenRun(run, "cpu"), RunFolder(run)
+    for name in (JOINT, "splade-doc"):
+        case = explain_query(folder, opened, "q2", [name], depth=3)
+        found = scores(run / "runs" / f"{name}.trec")
+        for explanation in case.systems[name][:3]:
+            assert explanation.score == pytest.approx(found["q2", explanation.document], abs=2e-6)
+            of_tokens = [term.query for term in explanation.terms if not term.term.startswith(WORD)]
+            assert of_tokens and all(weight % 1 for weight in of_tokens)  # weights, not counts
+    exact = read_run(run / "runs" / "hybrid-splade-doc-exact.trec")
+    parts = scores(run / "runs" / "bm25.trec"), scores(run / "runs" / "splade-doc.trec")
+    both = {pair: parts[0][pair] + parts[1][pair] for pair in parts[0].keys() & parts[1].keys()}
+    assert both
+    found = {(row.query_id, row.doc_id): row.score for row in exact.itertuples()}
+    assert {pair: found[pair] for pair in both} == pytest.approx(both, abs=1e-3)
+
+
+def test_a_second_checkpoint_encodes_queries(
+    checkpoint: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When it changes, documents and their index stay; its queries estimate alpha, which makes joint impacts again."""
+    second = damaged(checkpoint, tmp_path / "second", "position_embeddings.weight", 1, 0.5)
+    config = tmp_path / "two.yaml"
+    config.write_text(f"checkpoint: {checkpoint}\nquery_checkpoint: second\n")
+    names = ["bm25", "splade", "splade-doc", "joint-splade"]
+    arguments = [str(tiny), "--encoder", str(config), "--output", str(tmp_path / "run"), "--device", "cpu"]
+    beir([*arguments, "--systems", *names])
+    collection = BeirFolder(tiny, "tiny")
+    topics = collection.topics("test")
+    queries = Splade(second, "cpu", "float32").encode([*topics.values()], 256)
+    own = Splade(checkpoint, "cpu", "float32")
+    assert abs(queries - own.encode([*topics.values()], 256)).max() > 0.1
+    documents = [*collection.documents()]
+    products = (queries @ own.encode([each.contents for each in documents], 256).T).toarray().astype(float)
+    rows = {id: row for row, id in enumerate(topics)}, {each.id: row for row, each in enumerate(documents)}
+    found = scores(tmp_path / "run" / "runs" / "splade.trec")
+    expected = {pair: products[rows[0][pair[0]], rows[1][pair[1]]] for pair in found}
+    assert found == pytest.approx(expected, abs=0.005 * products.max())
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    index = str(tmp_path / "run" / "indexes" / "joint-splade")
+    assert search_topics(Path(index), CaiQueryEncoder(index), tiny, min_idf=-1) == pytest.approx(
+        scores(tmp_path / "run" / "runs" / "joint-splade.trec"), abs=2e-6
+    )
+    shutil.rmtree(second)
+    damaged(checkpoint, second, "position_embeddings.weight", 1, 0.25)
+    capsys.readouterr()
+    beir([*arguments, "--systems", *names, "--dry-run"])
+    steps = dict(re.split("  +", line) for line in capsys.readouterr().out.splitlines() if line)
+    made = {name for name, state in steps.items() if state == "up to date"}
+    assert {"encode documents", "impacts splade", "index splade", "words"} <= made
+    assert steps["encode queries-test"] == "must run: encoder.checkpoint changed"
+    assert steps["impacts joint-splade"] == "must run: queries.checkpoint changed"
