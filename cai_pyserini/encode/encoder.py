@@ -49,7 +49,12 @@ class Encoder:
         self._sides: dict[Role, Side] = {"documents": folder.documents, "queries": folder.queries}
         if config.query_checkpoint:
             other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
-            self._sides["queries"] = read_folder(checkpoint_folder(other)).documents
+            of_queries = read_folder(checkpoint_folder(other))
+            self._sides["queries"] = of_queries.documents
+            for name in ("kind", "pooling", "activation", "max_active_dims"):
+                own = getattr(config, name)
+                if (found := of_queries.settings.get(name, own)) != own:
+                    raise CaiError(f"{config.name}: {name} is {own} for documents and {found} for queries")
         if config.trust_remote_code:
             _warn_of_code(config.checkpoint, config.revision)
             if config.query_checkpoint:
@@ -58,7 +63,7 @@ class Encoder:
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
         self._precision = precision
-        self._models: dict[tuple[Path, Precision], Splade | Dense] = {}
+        self._models: list[tuple[Side, Precision, Splade | Dense]] = []
 
     def require_loadable(self, *roles: Role) -> None:
         """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
@@ -83,6 +88,10 @@ class Encoder:
                 "systems splade-doc, or `query: bow`"
             )
         return side
+
+    def folder(self, role: Role) -> Path:
+        """The folder of the model for the texts of a role. Raises CaiError for queries without a model."""
+        return self._model_side(role).folder
 
     @property
     def has_query_model(self) -> bool:
@@ -177,9 +186,11 @@ class Encoder:
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
         one of queries that has another vocabulary than that of documents, and for queries without a model."""
         config, side, precision = self.config, self._model_side(role), self.precision(role)
-        if (key := (side.folder, precision)) not in self._models:
-            self._models[key] = self._load_int8(side) if precision == "int8" else self._load(side, precision)
-        return self._models[key].with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
+        model = next((each for *made, each in self._models if made == [side, precision]), None)
+        if model is None:
+            model = self._load_int8(side) if precision == "int8" else self._load(side, precision)
+            self._models.append((side, precision, model))
+        return model.with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
 
     def _load_int8(self, side: Side) -> "Splade | Dense":
         """The model in int8. Raises CaiError if its vectors are not close to those of float32, which depends on the

@@ -49,7 +49,11 @@ def encode_queries(
         return counts
     bags = _with(counts, weights[counts.indices])
     bags.eliminate_zeros()
-    return bags
+    if not config.max_active_dims:
+        return bags
+    from cai_pyserini.models.splade import largest  # imports torch, which takes seconds
+
+    return largest(bags, config.max_active_dims)
 
 
 def as_queries(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:

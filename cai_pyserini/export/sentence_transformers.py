@@ -25,13 +25,13 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
     """Write the folder, and return what it loses."""
     encoder = Encoder(config, "cpu")
     config, checkpoint = encoder.config, str(encoder.checkpoint)
-    if query == "splade" and (config.query_checkpoint or config.binary_queries or not config.expand_queries):
-        raise CaiError(
-            f"{config.name} has another model for queries, or binary or unexpanded ones, which the format cannot have"
-        )
+    for setting in ("binary_queries", "expand_queries"):
+        if query == "splade" and setting in config.shaping("query vectors"):
+            raise CaiError(f"{config.name} has a setting {setting}, which sentence-transformers has no module for")
     model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
     pooling: Any = config.pooling or "max"
-    documents = [model, SpladePooling(pooling, config.activation)]
+    pooled = SpladePooling(pooling, config.activation)
+    documents = [model, pooled]
     more: dict[str, Any] = {
         "max_active_dims": config.max_active_dims,
         "prompts": {"query": config.query_prompt, "document": config.document_prompt},
@@ -62,9 +62,13 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
         if own is None and not config.binary_queries:
             loses.append("counts of repeated tokens in queries: a token counts once")
     else:
-        SparseEncoder(modules=documents, **more).save_pretrained(str(folder))
+        modules, reads_more = documents, config.max_query_length != config.max_document_length
+        if (own_model := encoder.folder("queries")) != encoder.checkpoint:
+            other = Transformer(str(own_model), transformer_task="fill-mask", max_seq_length=config.max_query_length)
+            modules, reads_more = [Router.for_query_document([other, pooled], documents)], False
+        SparseEncoder(modules=modules, **more).save_pretrained(str(folder))
         if config.idf and config.idf_power:
             loses.append("the IDF weights of documents: no module of the library holds them; --query bow keeps them")
-        if config.max_query_length != config.max_document_length:
+        if reads_more:
             loses.append(f"the length of queries: up to {config.max_document_length} tokens are read, as of documents")
     return loses

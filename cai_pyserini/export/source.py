@@ -127,6 +127,8 @@ def export_encoder(
     Raises CaiError for a dense encoder, for that of a joint index, whose words have no place in a vocabulary, and for
     lengths beyond the checkpoint's positions.
     """
+    encoder = Encoder(config, "cpu")
+    config = encoder.config
     if config.kind == "dense":
         raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
     if config.joint:
@@ -135,8 +137,6 @@ def export_encoder(
             "Export the impacts with their queries (milvus, opensearch, …), or the queries with "
             "`python -m cai_pyserini.plugin export-topics`"
         )
-    encoder = Encoder(config, "cpu")
-    config = encoder.config
     representation = query or config.query
     read: list[Role] = ["documents", "queries"] if representation == "splade" else ["documents"]
     encoder.require_loadable(*read)

@@ -10,6 +10,7 @@ weight 1, as every token that the collection does not contain. Documents and que
 text of several windows is the mean of theirs, normalized as they are.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -27,6 +28,8 @@ from cai_pyserini.models.device import Precision
 from cai_pyserini.models.folder import Module, Side
 from cai_pyserini.models.tokenizer import Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
+
+ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # of models that also have a decoder, which is not used
 
 
 class Dense(TextEncoder[np.ndarray]):
@@ -138,14 +141,20 @@ def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 
-    kinds: dict[str, Any] = {"Pooling": Pooling, "Dense": Layer, "Normalize": Normalize, "LayerNorm": LayerNorm}
+    kinds: dict[str, Any] = {"Pooling": Pooling, "Dense": Layer, "LayerNorm": LayerNorm}
     loaded: list[torch.nn.Module] = []
     for module in modules:
         if module.name in ("Dense", "LayerNorm"):
             require_safetensors(module.folder)
-        if module.name in kinds:  # dropout changes nothing
-            loaded.append(kinds[module.name].load(str(module.folder)).float())
-    return loaded or [Pooling(width, pooling_mode=mode)]
+        try:
+            if module.name == "Normalize":  # often without a folder, as git keeps no empty ones
+                loaded.append(Normalize(**module.config))
+            elif module.name in kinds:  # dropout changes nothing
+                loaded.append(kinds[module.name].load(str(module.folder)).float())
+        except Exception as error:  # of many kinds
+            raise CaiError(f"{module.folder}: the module {module.name} cannot be read ({error})") from None
+    pools = any(module.name == "Pooling" for module in modules)
+    return loaded if pools else [Pooling(width, pooling_mode=mode), *loaded]
 
 
 def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -176,7 +185,10 @@ def load_projection(path: Path, width: int) -> np.ndarray:
 
 def load_transformer(checkpoint: Path, trust_remote_code: bool = False) -> Any:
     """The transformer of a checkpoint without its pooler, which computes another vector of the first token."""
-    model = load_pretrained("AutoModel", checkpoint, "transformer", trust_remote_code)
+    config = checkpoint / "config.json"
+    model_type = json.loads(config.read_text(encoding="utf-8")).get("model_type", "") if config.is_file() else ""
+    kind = ENCODERS.get(model_type, "AutoModel")
+    model = load_pretrained(kind, checkpoint, "transformer", trust_remote_code)
     if hasattr(model, "pooler"):
         model.pooler = None
     return model

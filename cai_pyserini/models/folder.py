@@ -26,6 +26,7 @@ ROLES = {"query": "queries", "document": "documents"}
 UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
 UNUSUAL |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # by setting
+SPLADE_POOLING = {"pooling_strategy": "max", "activation_function": "relu"}  # the library's defaults
 POOLED = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")  # modules of dense models
 
 
@@ -35,6 +36,12 @@ class Module(NamedTuple):
     name: str
     folder: Path
     config: dict[str, Any]
+
+    @property
+    def digest(self) -> list[str]:
+        """The class and digests of the files, of which some modules have none, nor a folder."""
+        files = (path for path in sorted(self.folder.glob("*")) if path.suffix in SUFFIXES)
+        return [self.name, *map(file_digest, files)]
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,7 @@ class Side:
     def digest(self) -> str:
         """A digest of the checkpoint and the modules."""
         made_from = checkpoint_digest(self.folder)
-        files = [path for module in self.modules for path in sorted(module.folder.iterdir()) if path.suffix in SUFFIXES]
-        return digest([made_from, *(file_digest(path) for path in files)]) if files else made_from
+        return digest([made_from, *(module.digest for module in self.modules)]) if self.modules else made_from
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,8 @@ def require_usual(config: EncoderConfig, what: str) -> EncoderConfig:
 def read_folder(path: Path) -> Folder:
     """What a folder says. Raises CaiError for modules that are not supported."""
     if not (path / "modules.json").is_file():
+        if any("ForSequenceClassification" in name for name in _json(path / "config.json").get("architectures") or ()):
+            raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
         bare = Side(path)
         return Folder(path, bare, bare)
     about = _json(path / "config_sentence_transformers.json")
@@ -122,15 +130,13 @@ def read_folder(path: Path) -> Folder:
         queries, documents = (_route(modules[0].folder, role, modules[1:]) for role in ROLES)
     else:
         documents = queries = modules
-    settings = _settings(path, about, documents)
-    of_documents, of_queries = (_side(each, settings["kind"]) for each in (documents, queries))
-    if settings["kind"] == "splade" and not of_queries.weights and _configs(queries[1:]) != _configs(documents[1:]):
+    kind, of_queries = _kind(path, documents), _kind(path, queries)
+    if kind not in ("splade", "dense") or of_queries not in (kind, f"{kind} without a model"):
+        raise CaiError(f"{path}: its documents are {kind}, its queries {of_queries}, which do not go together")
+    settings = _settings(path, about, documents) | _lengths(documents[0], queries[0])
+    if of_queries == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
-    return Folder(path, of_documents, of_queries, settings)
-
-
-def _configs(modules: Sequence[Module]) -> list[dict[str, Any]]:
-    return [module.config for module in modules]
+    return Folder(path, _side(documents, kind), _side(queries, of_queries), settings)
 
 
 def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
@@ -140,10 +146,12 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
     if place.is_dir():
         if Tokenizer(place).vocabulary != tokenizer.vocabulary:
             raise CaiError(f"{place}: the tokens of queries are not those of documents")
-        if not (path := place / str(_json(place / "config.json").get("path"))).is_file():
-            require_safetensors(place)
+        if (path := _json(place / "config.json").get("path")) is None:
+            require_safetensors(place, config=False)
             return _positive(load_file(place / "model.safetensors")["weight"].astype(np.float32), place)
-        place = path
+        if not (place / path).is_file() or not (place / path).resolve().is_relative_to(place.resolve()):
+            raise CaiError(f"{place}: the weights of tokens are in {path}, which is not in this folder: copy it there")
+        place = place / path
     weights, found = np.zeros(len(tokenizer), np.float32), _json(place)
     known = [token for token in found if token in tokenizer.ids]
     if not known:
@@ -169,56 +177,99 @@ def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
 
 
 def _module(root: Path, kind: str, place: str) -> Module:
+    package, _, name = kind.rpartition(".")
+    if package.partition(".")[0] != "sentence_transformers":
+        raise CaiError(f"{root}: its module {kind} is code of its own, which is not run")
     folder = (root / place).resolve()
     if not folder.is_relative_to(root.resolve()):
         raise CaiError(f"{root}: the module {place} is outside the folder")
     own = folder / ("config.json" if place else "none")  # that at the root is the transformer's
-    return Module(kind.rpartition(".")[2], folder, _json(own) if own.is_file() else {})
+    return Module(name, folder, _json(own) if own.is_file() else {})
 
 
-def _settings(path: Path, about: dict[str, Any], modules: Sequence[Module]) -> dict[str, Any]:
+def _kind(path: Path, modules: Sequence[Module]) -> str:
+    """What a list of modules is: splade, splade without a model, or dense."""
+    first, *rest = [module.name for module in modules] or ["none"]
+    is_transformer = first in ("Transformer", "MLMTransformer")
+    if is_transformer and rest == ["SpladePooling"]:
+        return "splade"
+    if first == "SparseStaticEmbedding" and not rest:
+        return "splade without a model"
+    if (first == "StaticEmbedding" or (is_transformer and rest[:1] == ["Pooling"])) and {*rest[1:]} <= {*POOLED}:
+        return "dense"
+    raise CaiError(f"{path}: a model of the modules {', '.join([first, *rest])} is not supported")
+
+
+def _settings(path: Path, about: Mapping[str, Any], documents: Sequence[Module]) -> dict[str, Any]:
     """The settings of an encoder that documents' modules stand for."""
-    names = [module.name for module in modules]
-    settings: dict[str, Any] = {}
-    if names[:1] in (["Transformer"], ["MLMTransformer"]) and names[1:] == ["SpladePooling"]:
-        pooling = modules[1].config
-        settings["kind"] = "splade"
-        settings["pooling"] = "sum" if pooling.get("pooling_strategy") == "sum" else None
-        settings["activation"] = pooling.get("activation_function", "relu")
-        settings["max_active_dims"] = about.get("max_active_dims")
-    elif names == ["StaticEmbedding"] or (names[:2] == ["Transformer", "Pooling"] and {*names[2:]} <= {*POOLED}):
-        settings["kind"] = "dense"
-        settings["dimensions"] = about.get("truncate_dim")
-        settings["similarity"] = about.get("similarity_fn_name") or "cosine"
-    else:
-        raise CaiError(f"{path}: a model of the modules {', '.join(names) or 'none'} is not supported")
-    prompts = about.get("prompts") or {}
-    default = prompts.get(about.get("default_prompt_name"), "")
-    for name, candidates in PROMPTS.items():
-        settings[name] = next(filter(None, map(prompts.get, candidates)), default)
-    if (length := _length(modules[0])) is not None:
-        settings |= dict.fromkeys(("max_document_length", "max_query_length"), length)
-    return settings
+    prompts, similarity = about.get("prompts") or {}, about.get("similarity_fn_name")
+    settings: dict[str, Any] = {
+        name: next(filter(None, map(prompts.get, candidates)), "") for name, candidates in PROMPTS.items()
+    }
+    if _kind(path, documents) == "dense":
+        return settings | {
+            "kind": "dense",
+            "dimensions": about.get("truncate_dim"),
+            "similarity": similarity or "cosine",
+        }
+    if similarity == "cosine":
+        raise CaiError(f"{path} compares sparse vectors by cosine; indexes of impacts score by dot products")
+    pooling, activation = _pooling(documents[1])
+    return settings | {
+        "kind": "splade",
+        "pooling": None if pooling == "max" else pooling,
+        "activation": activation,
+        "max_active_dims": about.get("max_active_dims"),
+    }
+
+
+def _pooling(module: Module) -> tuple[str, str]:
+    """The strategy and the activation of a SpladePooling."""
+    pooling, activation = (module.config.get(name, default) for name, default in SPLADE_POOLING.items())
+    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise CaiError(f"{module.folder}: pooling by {pooling} of {activation} is not supported")
+    return pooling, activation
+
+
+def _lengths(documents: Module, queries: Module) -> dict[str, int]:
+    """The settings of lengths, of those modules that say one."""
+    found = {"max_document_length": _length(documents), "max_query_length": _length(queries)}
+    return {name: length for name, length in found.items() if length is not None}
 
 
 def _length(module: Module) -> int | None:
     """The number of tokens that a module reads, LENGTH at most; None if it does not say."""
+    folder = module.folder
     if module.name == "StaticEmbedding":
-        return (_json(module.folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
-    own, tokenizer = (_json(module.folder / name) for name in ("sentence_bert_config.json", "tokenizer_config.json"))
-    if own.get("do_lower_case") and not tokenizer.get("do_lower_case", True):
-        raise CaiError(f"{module.folder}: do_lower_case in sentence_bert_config.json is not supported")
-    lengths = [each for each in (own.get("max_seq_length"), tokenizer.get("model_max_length")) if each]
-    return min(LENGTH, int(lengths[0])) if lengths else None
+        return (_json(folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
+    own: dict[str, Any] = next((_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
+    modality = own.get("modality_config") or {}
+    if "message" in modality or modality.get("text", {}).get("method", "forward") != "forward":
+        raise CaiError(f"{folder}: it reads texts as chat messages, or by a method of its own, which is not supported")
+    if own.get("do_lower_case") and not _lowercases(folder):
+        raise CaiError(
+            f"{folder}: do_lower_case in sentence_bert_config.json is not supported: its tokenizer keeps case"
+        )
+    tokenizer, model = (_json(folder / name) for name in ("tokenizer_config.json", "config.json"))
+    limits = [own.get("max_seq_length")]
+    limits = limits if limits[0] else [tokenizer.get("model_max_length"), model.get("max_position_embeddings")]
+    known = [int(limit) for limit in limits if limit and limit > 0]
+    if module.name == "SparseStaticEmbedding":  # reads no special tokens, for which bags of words leave room
+        return min([LENGTH, *known]) + 2
+    return min([LENGTH, *known]) if known else None
+
+
+def _lowercases(folder: Path) -> bool:
+    normalizer = json.dumps(_json(folder / "tokenizer.json").get("normalizer"))
+    return '"lowercase": true' in normalizer or '"type": "Lowercase"' in normalizer
 
 
 def _side(modules: Sequence[Module], kind: str) -> Side:
     first, *rest = modules
-    if first.name == "SparseStaticEmbedding" and not rest:
-        return Side(first.folder, weights=first.folder)
-    if kind == "splade":
-        return Side(first.folder)  # pooling and activation are settings
-    if [module.name for module in rest] == ["Pooling", "Normalize"] and _is_mean(rest[0].config):
+    if kind != "dense":  # pooling and activation are settings
+        return Side(first.folder, weights=None if kind == "splade" else first.folder)
+    names = [module.name for module in modules]
+    if names == ["Transformer", "Pooling", "Normalize"] and _is_mean(rest[0].config):
         return Side(first.folder)
     for module in rest:
         activation = str(module.config.get("activation_function", "torch.nn."))

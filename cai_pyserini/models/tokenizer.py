@@ -43,7 +43,7 @@ class Tokenizer:
         from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
         try:
-            is_alone = not (checkpoint / "config.json").is_file()  # as where token vectors take the place of a model
+            is_alone = not special or not (checkpoint / "config.json").is_file()  # without a transformer
             kind = PreTrainedTokenizerFast if is_alone else AutoTokenizer
             loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
         except ImportError as error:

@@ -33,6 +33,7 @@ def ship_encoder(
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
     encoder = Encoder(config, "cpu")
+    config = encoder.config
     read: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
     encoder.require_loadable(*read)
     folder = Path(spec) if Path(spec).is_dir() else None
@@ -103,7 +104,9 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
         copies["query_checkpoint"] = str(_copy_folder(other, target / "queries"))
         copies["query_revision"] = None
     if config.query_weights:
-        copies["query_weights"] = str(shutil.copyfile(config.query_weights, target / "query_weights.json"))
+        (target / "query_weights").mkdir()  # not among the files that name the checkpoint
+        copy = target / "query_weights" / "weights.json"
+        copies["query_weights"] = str(shutil.copyfile(config.query_weights, copy))
     if config.idf_folder:
         artifact.require(config.idf_folder, "idf")
         copies["idf"] = str(shutil.copytree(config.idf_folder, target / "idf"))

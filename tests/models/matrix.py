@@ -1,0 +1,212 @@
+"""What works with each kind of folder, and docs/reference/models.md, which says so:
+
+python -m tests.models.matrix --write
+"""
+
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sentence_transformers import SparseEncoder
+
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import encode_queries
+from cai_pyserini.models.folder import described
+from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, TEXTS, TINY, Made, Vectors, make
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
+YES = "✓"
+QUERY = "marathon runners, with heart attacks and repeated repeated repeated words"
+
+
+class Workshop:
+    """Kinds in a folder, each made once, with one index each."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self._made: dict[str, Made] = {}
+
+    def __getitem__(self, name: str) -> Made:
+        if name not in self._made:
+            self._made[name] = make(name, self.root / str(len(self._made)))
+        return self._made[name]
+
+    def index(self, name: str) -> Path:
+        """The run folder of a kind's only system."""
+        made = self[name]
+        run = made.folder.with_name("run")
+        if not (run / "report.md").exists():
+            settings = ["--output", run, "--systems", system(made), "--device", "cpu", "--precision", "float32"]
+            beir([str(TINY), "--encoder" if KINDS[name].is_sparse else "--dense", str(made.yaml), *map(str, settings)])
+        return run
+
+
+def system(made: Made) -> str:
+    config = described(load_encoder(str(made.yaml)))
+    return "dense" if config.kind == "dense" else "splade-doc" if config.query == "bow" else "splade"
+
+
+def vectors_of(spec: Path, texts: Sequence[str], batch_size: int | None = None) -> Vectors:
+    """What our encoder makes of texts."""
+    made = Encoder(load_encoder(str(spec)), "cpu", "float32")
+    documents = made.load("documents").encode(texts, made.config.max_document_length, batch_size)
+    both = documents, encode_queries(made, texts)
+    of_documents, of_queries = (each.toarray() if isinstance(each, csr_matrix) else each for each in both)
+    return of_documents, of_queries
+
+
+def difference(found: Vectors, expected: Vectors) -> float:
+    return max(float(abs(one - other[: len(one)]).max()) for one, other in zip(found, expected, strict=True))
+
+
+def vectors(shop: Workshop, name: str) -> str:
+    """Vectors of documents and queries in float32 are at most so far from those of the library."""
+    made = shop[name]
+    apart = max(difference(vectors_of(made.yaml, *each), made.expected) for each in ((ALL, None), (TEXTS, 1)))
+    assert apart <= 1e-4
+    return f"≤ 1e{max(-5, int(np.ceil(np.log10(max(apart, 1e-9)))))}"
+
+
+def plugin(shop: Workshop, name: str) -> str:
+    """CaiQueryEncoder and CaiDocumentEncoder give the same vectors, or impacts."""
+    from cai_pyserini.plugin.encoders import TYPICAL_RANGE, CaiDocumentEncoder, CaiQueryEncoder
+
+    made = shop[name]
+    documents, queries = made.expected
+    of_query = CaiQueryEncoder(str(made.yaml), device="cpu").encode(QUERY)
+    of_documents = CaiDocumentEncoder(str(made.yaml), "cpu", "float32").encode(TEXTS)
+    expected = queries[TEXTS.index(QUERY)]
+    if not isinstance(of_query, dict):
+        np.testing.assert_allclose(of_query, expected, atol=1e-4)
+        np.testing.assert_allclose(of_documents, documents[: len(TEXTS)], atol=1e-4)
+        return YES
+    encoder = Encoder(load_encoder(str(made.yaml)), "cpu")
+    assert_impacts(of_query, expected * 10_000, encoder)
+    largest = 2**16 - 1
+    for found, weights in zip(of_documents, documents, strict=False):
+        assert_impacts(found, np.minimum(weights * largest / TYPICAL_RANGE, largest), encoder)
+    return YES
+
+
+def assert_impacts(found: Any, weights: np.ndarray, encoder: Encoder) -> None:
+    """Impacts are weights, rounded."""
+    vector = np.zeros_like(weights)
+    for term, impact in found.items():
+        vector[encoder.tokenizer.terms.index(term)] = impact
+    np.testing.assert_allclose(vector, weights, atol=1)
+
+
+def service(shop: Workshop, name: str) -> str:
+    """Hits have the dot products of the library's vectors as scores, up to quantization."""
+    from cai_pyserini.search.open import open_systems
+
+    (engine,) = open_systems([shop.index(name)], device="cpu").values()
+    documents, queries = (matrix[len(TEXTS) :] for matrix in shop[name].expected)
+    products = queries[len(DOCUMENTS) :] @ documents[: len(DOCUMENTS)].T
+    for text, scores in zip(QUERIES.values(), products, strict=True):
+        (hits,) = engine.search([text], len(DOCUMENTS))
+        found = {hit.id: hit.score for hit in hits}
+        expected = dict(zip(DOCUMENTS, scores.tolist(), strict=True))
+        near = 2e-3 * max(*map(abs, expected.values()), 1)
+        assert {id: found.get(id, 0.0) for id in DOCUMENTS} == pytest.approx(expected, abs=near)
+    engine.close()
+    return YES
+
+
+def ship(shop: Workshop, name: str) -> str:
+    """The encoder, and the index with it, are whole without the folder that they were made of."""
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+    from cai_pyserini.ship.encoder import ship_encoder
+    from cai_pyserini.ship.index import ship_index
+
+    run = shop.index(name)
+    here = shop[name].folder.parent
+    shipped = here.with_name(f"{here.name}-shipped")
+    ship_encoder(str(shop[name].yaml), shipped / "encoder", "mit")
+    if KINDS[name].is_sparse:  # dense indexes name no encoder
+        ship_index(run / "indexes" / "splade", shipped / "index", with_encoder=True)
+    query = CaiQueryEncoder(str(shop[name].yaml), device="cpu").encode(QUERY)
+    here.rename(away := here.with_name("away"))
+    try:
+        assert difference(vectors_of(shipped / "encoder", TEXTS), shop[name].expected) <= 1e-4
+        for archive in (shipped / "index").glob("*.tar.gz"):
+            with tarfile.open(archive) as tar:
+                tar.extractall(shipped / "unpacked", filter="data")
+            (index,) = (shipped / "unpacked").iterdir()
+            encoder = CaiQueryEncoder(str(index), device="cpu")
+            encoder.require_same_encoder(index)
+            assert encoder.encode(QUERY) == query
+    finally:
+        away.rename(here)
+        shutil.rmtree(shipped, ignore_errors=True)
+    return YES
+
+
+def export(shop: Workshop, name: str) -> str:
+    """What `export sentence-transformers` writes has the same vectors in that library."""
+    from cai_pyserini.export.sentence_transformers import write_sparse_encoder
+    from cai_pyserini.export.source import export_encoder
+
+    output = shop[name].folder.with_name("exported")
+    config = load_encoder(str(shop[name].yaml))
+    export_encoder(config, output, "sentence-transformers", write_sparse_encoder)
+    model = SparseEncoder(str(output), device="cpu")
+    made = [encode(TEXTS).to_dense().numpy() for encode in (model.encode_document, model.encode_query)]
+    for found, expected in zip(made, shop[name].expected, strict=True):
+        full = [i for i, text in enumerate(TEXTS) if text.strip()]
+        np.testing.assert_allclose(found[full], expected[full], atol=1e-4)
+    return YES
+
+
+COLUMNS: dict[str, Callable[[Workshop, str], str]] = {
+    "vectors": vectors,
+    "plugin": plugin,
+    "search": service,
+    "ship and load": ship,
+    "export to sentence-transformers": export,
+}
+
+
+def cell(shop: Workshop, name: str, column: str) -> str:
+    """What the page has for a kind and a column: the sentence of a refusal, without the folder."""
+    try:
+        return COLUMNS[column](shop, name)
+    except CaiError as error:
+        return str(error).replace(str(shop[name].folder), "it").replace("mine ", "it ")
+
+
+def written() -> dict[tuple[str, str], str]:
+    """The cells of the page."""
+    lines = [line.strip("| \n").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if "|" in line]
+    return {(name, column): cell for name, *cells in lines[2:] for column, cell in zip(COLUMNS, cells, strict=False)}
+
+
+def rows(shop: Workshop) -> Iterator[str]:
+    yield from (f"| kind | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|")
+    for name in KINDS:
+        print(name, file=sys.stderr)
+        yield f"| {name} | {' | '.join(cell(shop, name, column) for column in COLUMNS)} |"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        table = "\n".join(rows(Workshop(Path(root))))
+    if "--write" in sys.argv:
+        before = PAGE.read_text(encoding="utf-8").partition("| kind |")[0]
+        PAGE.write_text(f"{before}{table}\n", encoding="utf-8")
+    else:
+        print(table)
+
+
+if __name__ == "__main__":
+    main()
