@@ -115,7 +115,7 @@ class Check:
             return f"{texts} are those of {self.library}: they differ by at most {most}."
         return (
             f"{texts} are NOT those of {self.library}: they differ by more than {most}. Does the encoder's YAML file "
-            "say something else than the folder?"
+            "say something else than the folder, or does the model weigh entries that its tokenizer does not have?"
         )
 
 

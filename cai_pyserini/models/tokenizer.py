@@ -133,7 +133,7 @@ class Tokenizer:
 
     def pairs(self, first: Sequence[str], second: Sequence[str], max_length: int) -> list[Any]:
         """Encodings (`ids`, `type_ids`) of pairs of texts with special tokens, the longer text truncated first."""
-        self._backend.enable_truncation(max_length)
+        self._backend.enable_truncation(max_length, direction=self._cut)
         return self._backend.encode_batch_fast(list(zip(first, second, strict=True)))
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:

@@ -1,13 +1,12 @@
-"""What --precision int8 costs in quality, by architecture.
+"""What --precision int8 costs in quality: cosines of vectors with those in float32.
 
-Cosines of documents' vectors with those in float32: of tiny random models of every architecture, on the texts that a
-model is checked with when it is loaded, as SPLADE and as mean-pooled vectors; and of the trained demo encoders, on a
-collection, with the nDCG@10 of exact dot products of dense vectors (of SPLADE's: encode.py --quality). Queries are
-encoded in float32.
+Of small random models of every architecture that tests/models/test_architectures.py makes, as SPLADE and as dense
+vectors, on the texts that a model is checked with when it is loaded; and of the trained encoders of the demo, on the
+first documents of a collection. For nDCG@10: encode.py --quality.
 """
 
 import sys
-from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import harness
 import numpy as np
 
-PRECISIONS = ("float32", "bfloat16", "int8")
 LENGTH = 30  # tokens that tiny models read
 
 
@@ -38,55 +36,37 @@ def of_random(architecture: str) -> list[float]:
     with TemporaryDirectory() as folder:
         checkpoint = make_model(Path(folder), architecture)
         made = [
-            [kind(checkpoint, "cpu", each).encode(texts, LENGTH) for each in PRECISIONS] for kind in (Splade, Dense)
+            [kind(checkpoint, "cpu", each).encode(texts, LENGTH) for each in ("int8", "float32")]
+            for kind in (Splade, Dense)
         ]
-    return [float(cosines(int8, float32).min()) for float32, _, int8 in made]
+    return [cosines(*pair).min() for pair in made]
 
 
-def of_trained(encoder: str, collection: str) -> tuple[np.ndarray, list[float]]:
-    """Cosines of a collection's vectors, and nDCG@10 of dense ones in each precision."""
+def of_trained(encoder: str, collection: str, documents: int) -> list[float]:
+    """The smallest and the median cosine of the vectors of a collection's first documents."""
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.core.trec import removes_query, run_of, without_query
     from cai_pyserini.encode.encoder import Encoder
-    from cai_pyserini.evaluate.measures import mean, measure
 
-    opened, topics, qrels = harness.opened(collection)
-    documents = list(opened.documents())
     config = load_encoder(encoder)
-    texts = [document.contents for document in documents]
-    vectors: list[Any] = []
-    scores: list[float] = []
-    for precision in PRECISIONS:
-        model = Encoder(config, "cpu", precision)
-        vectors.append(model.load("documents").encode(texts, config.max_document_length))
-        if config.kind == "dense":
-            queries = model.load("queries").encode(list(topics.values()), config.max_query_length)
-            products = queries @ vectors[-1].T
-            best = np.argsort(-products, axis=1, kind="stable")[:, :11]
-            hits = {
-                query: [(documents[i].id, float(row[i])) for i in order]
-                for query, row, order in zip(topics, products, best, strict=True)
-            }
-            run = without_query(run_of(hits)) if removes_query("auto", qrels) else run_of(hits)
-            scores.append(mean(measure(qrels, run, ["nDCG@10"])["nDCG@10"]))
-    return cosines(vectors[2], vectors[0]), scores
-
-
-def table(rows: Sequence[Sequence[object]], *header: str) -> None:
-    harness.show("Cosines of int8 with float32", header, rows)
+    texts = [document.contents for document in islice(harness.opened(collection)[0].documents(), documents)]
+    models = (Encoder(config, "cpu", each).load("documents") for each in ("int8", "float32"))
+    found = cosines(*(model.encode(texts, config.max_document_length) for model in models))
+    return [found.min(), np.median(found)]
 
 
 def main() -> None:
-    args = harness.parser(__doc__).parse_args()
+    parser = harness.parser(__doc__)
+    parser.add_argument("--documents", type=int, default=256, help="how many are encoded")
+    args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from tests.models.test_architectures import ARCHITECTURES
 
-    table([(name, *(f"{value:.4f}" for value in of_random(name))) for name in ARCHITECTURES], "", "SPLADE", "dense")
-    rows = []
-    for encoder in ("splade-tiny", "minilm"):
-        found, scores = of_trained(encoder, args.collection)
-        rows.append((encoder, *(f"{value:.4f}" for value in (found.min(), np.median(found), *scores))))
-    table(rows, "", "least", "median", *(f"nDCG@10, {precision}" for precision in PRECISIONS))
+    title = "Cosines of int8 with float32"
+    rows = [[name, *(f"{value:.4f}" for value in of_random(name))] for name in ARCHITECTURES]
+    harness.show(f"{title}, random weights, the smallest", ("", "SPLADE", "dense"), rows)
+    found = [(name, of_trained(name, args.collection, args.documents)) for name in ("splade-tiny", "minilm")]
+    rows = [[name, *(f"{value:.4f}" for value in values)] for name, values in found]
+    harness.show(f"{title}, {args.documents} documents", ("", "smallest", "median"), rows)
 
 
 if __name__ == "__main__":

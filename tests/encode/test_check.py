@@ -81,7 +81,7 @@ def test_vectors_are_those_of_the_library(
     "text, compared",
     [
         ("query: bow", False),
-        ("binary_queries: true\nkeep_query_terms: 3", True),
+        ("binary_queries: true", True),
         ("pooling: sum", True),
         ("query_checkpoint: {}\nmax_active_dims: 5\nquery_prompt: 'query: '", True),
     ],
