@@ -76,15 +76,20 @@ class Found:
         self._rows = rows
         self.ntotal = len(rows)
         with jvm.using_java(f"opening {folder}"):
-            settings = jvm.java_class("io.anserini.search.HnswDenseSearcher$Args")()
-            settings.index, settings.efSearch = str(folder), graph(self.ntotal)[-1]
-            self._searcher = jvm.java_class("io.anserini.search.HnswDenseSearcher")(settings)
+            reader = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader(str(folder))
+            reader = jvm.start().cast("org.apache.lucene.index.IndexReader", reader)
+            # Anserini's own searcher may look prebuilt indexes up in the network.
+            self._searcher = jvm.java_class("org.apache.lucene.search.IndexSearcher")(reader)
+            self._documents = reader.storedFields()
 
     def search(self, vectors: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Lucene's scores, and the rows of the vectors found, -1 for none, both (vectors, count)."""
         scores, rows = np.zeros((len(vectors), count), np.float32), np.full((len(vectors), count), -1)
         with jvm.using_java("searching"):
+            knn, candidates = jvm.java_class("org.apache.lucene.search.KnnFloatVectorQuery"), graph(self.ntotal)[-1]
             for number, vector in enumerate(vectors.tolist()):
-                for rank, hit in enumerate(self._searcher.search(vector, count)):
-                    scores[number, rank], rows[number, rank] = hit.score, self._rows[hit.docid]
+                found = self._searcher.search(knn("vector", vector, candidates), count)
+                for rank, hit in enumerate(found.scoreDocs):
+                    row = self._rows[self._documents.document(hit.doc).get("id")]
+                    scores[number, rank], rows[number, rank] = hit.score, row
         return scores, rows

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
@@ -103,7 +103,12 @@ def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
     if method == "lucene":
         from pyserini.search.lucene import LuceneHnswDenseSearcher
 
-        theirs = LuceneHnswDenseSearcher(str(index), ef_search=128).search(json.dumps(queries[0].tolist()), 128)
+        try:
+            searcher = LuceneHnswDenseSearcher(str(index), ef_search=128)
+        except jvm.start().JavaException as error:
+            assert "PrebuiltIndex" in str(error)
+            pytest.skip("Anserini's searcher reads the list of prebuilt indexes, which cannot be reached")
+        theirs = searcher.search(json.dumps(queries[0].tolist()), 128)
         stock = [(hit.docid, 2 * hit.score - 1) for hit in theirs]
     else:
         from pyserini.search.faiss import FaissSearcher as Stock

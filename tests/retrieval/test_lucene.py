@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -237,7 +238,8 @@ def test_an_index_of_a_later_pyserini(run_folder: Path, tmp_path: Path) -> None:
     """Whose Lucene writes another version of the format: the number after the name of a file's format."""
     later = Path(shutil.copytree(run_folder / "indexes" / "bm25", tmp_path / "later"))
     for path in later.glob("*.dvm"):
-        path.write_bytes(re.sub(rb"(?<=DocValuesMetadata)....", b"\0\0\0\t", path.read_bytes(), flags=re.DOTALL))
+        data = re.sub(rb"(?<=DocValuesMetadata)....", b"\0\0\0\t", path.read_bytes()[:-8], flags=re.DOTALL)
+        path.write_bytes(data + crc32(data).to_bytes(8))
     with pytest.raises(CaiError, match=f"opening {later}: made with another Pyserini, probably a later one; upgrade "):
         LuceneSearcher(later)
 
