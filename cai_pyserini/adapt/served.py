@@ -29,9 +29,9 @@ from cai_pyserini.encode.queries import Representation, encode_queries
 from cai_pyserini.expand.expand import LENGTH, Near
 from cai_pyserini.impact.bm25 import NEAR
 from cai_pyserini.models.dense import project
-from cai_pyserini.smooth.neighbours import Neighbours, build_index, nearest
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH
 from cai_pyserini.smooth.smooth import mix
+from cai_pyserini.vectors.neighbours import Neighbours, build_index, nearest
 from cai_pyserini.vectors.shards import Matrix
 
 DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large collection

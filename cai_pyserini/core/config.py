@@ -57,6 +57,11 @@ class Joint(Settings):
     expanded: bool = False  # with words near the documents
     language: Language = Field(default=ENGLISH, exclude_if=lambda language: language == ENGLISH)  # of the words
 
+    @property
+    def scale(self) -> float:
+        """The impact of a weight of 1."""
+        return (2**self.bits - 1) / self.range
+
 
 class EncoderConfig(Settings):
     """An encoder. Only the checkpoint is required; the other defaults are the paper's settings, or those that a folder

@@ -109,8 +109,7 @@ class WordQueries:
         if joint is None or self.config.range is None:
             raise ValueError("not the encoder of a joint index")
         document_scale = (2**self.config.bits - 1) / self.config.range
-        word_scale = (2**joint.bits - 1) / joint.range
-        scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / word_scale
+        scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / joint.scale
         counts = Counter(self.analyze(text))
         return {WORD + word: min(max(1, round(count * scale)), LARGEST) for word, count in counts.items()}
 

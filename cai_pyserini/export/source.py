@@ -10,11 +10,11 @@ from typing import Any
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.json_vectors import parse_vector
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.impact.quantization import loss_text
-from cai_pyserini.index.json_vectors import parse_vector
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.retrieval.search import word_queries

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import faiss
 import numpy as np
@@ -15,7 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.hnsw import graph, index_hnsw
-from cai_pyserini.smooth.neighbours import EXACT, Positions, build_index, recall
+from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 COUNT = struct.Struct("<Q")  # of the numbers that follow: the last field of the header
@@ -68,17 +68,6 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
         method=None if method == "flat" else method,  # indexes that name no method are flat
     )
     return artifact.make(output, recipe, write)
-
-
-def method_of(index: Path) -> DenseMethod:
-    """The method by which an index of dense vectors was made. Raises CaiError for one that is not known."""
-    method = artifact.require(index, "index").recipe["settings"].get("method", "flat")
-    if method not in get_args(DenseMethod):
-        raise CaiError(
-            f"{index} was made by method {method!r}, which this version cannot search: index again by one of "
-            + ", ".join(get_args(DenseMethod))
-        )
-    return method
 
 
 @contextmanager

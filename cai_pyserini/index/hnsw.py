@@ -70,7 +70,7 @@ def index_hnsw(vectors: Vectors, folder: Path, label: str, threads: int) -> "Fou
 
 
 class Found:
-    """A Lucene index of vectors, searched as `smooth.neighbours.recall` does."""
+    """A Lucene index of vectors, searched as `vectors.neighbours.recall` does."""
 
     def __init__(self, folder: Path, rows: dict[str, int]):
         self._rows = rows

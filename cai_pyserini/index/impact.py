@@ -18,9 +18,9 @@ from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import folder_bytes, write_text
+from cai_pyserini.core.json_vectors import parse_checked, read_vectors
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 

@@ -15,7 +15,7 @@ from typing import Any
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import files, jvm
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.index.json_vectors import DELIMITER
+from cai_pyserini.core.json_vectors import DELIMITER
 
 RAM_BUFFER_MB = 64.0  # on the heap of the JVM
 

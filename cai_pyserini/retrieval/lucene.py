@@ -19,10 +19,10 @@ import numpy as np
 from cai_pyserini.core import jvm
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.hnsw import graph
-from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.shards import Index, folders, open_reader, require_index
 from cai_pyserini.index.writer import delimited_analyzer, raw_json
 from cai_pyserini.retrieval import batch

@@ -6,17 +6,18 @@ import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import fold_passages, run_of, top, without_query, write_parts
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep, WordQueries
-from cai_pyserini.index.dense import method_of
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneSearcher
@@ -35,6 +36,17 @@ def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoSt
     if require_index(index).stats["kind"] == "dense" and method_of(first) != "lucene":
         return FaissSearcher(first)
     return LuceneSearcher(index, k1, b, two_step)
+
+
+def method_of(index: Path) -> DenseMethod:
+    """The method by which an index of dense vectors was made. Raises CaiError for one that is not known."""
+    method = artifact.require(index, "index").recipe["settings"].get("method", "flat")
+    if method not in get_args(DenseMethod):
+        raise CaiError(
+            f"{index} was made by method {method!r}, which this version cannot search: index again by one of "
+            + ", ".join(get_args(DenseMethod))
+        )
+    return method
 
 
 def search(

@@ -13,7 +13,6 @@ from cai_pyserini.core.config import ENGLISH, WORD, EncoderConfig, Joint, Langua
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
-from cai_pyserini.impact.quantization import Quantizer
 from cai_pyserini.index.shards import Index, folders
 from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
@@ -129,7 +128,7 @@ def _impact_terms(
 
     Weights of documents are those of the index, IDF included. `joint` has the quantization of BM25's words.
     """
-    word_scale = Quantizer.of(joint.bits, joint.range).scale if joint else 1.0
+    word_scale = joint.scale if joint else 1.0
     return {
         id: [
             Term(

@@ -15,8 +15,7 @@ from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.index.dense import method_of
-from cai_pyserini.retrieval.search import require_same_encoder
+from cai_pyserini.retrieval.search import method_of, require_same_encoder
 from cai_pyserini.ship import hub, scores
 from cai_pyserini.ship.encoder import bundle, require_outside
 from cai_pyserini.ship.registry import SUFFIX, Entry, parse_entries, to_json

@@ -24,7 +24,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.idf import idf_digest, load_weights
-from cai_pyserini.smooth.neighbours import DIMENSIONS, TINY, Neighbours, Positions, build_index, nearest, recall
+from cai_pyserini.vectors.neighbours import DIMENSIONS, TINY, Neighbours, Positions, build_index, nearest, recall
 from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, paired, write_shards
 

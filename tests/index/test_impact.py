@@ -17,8 +17,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.retrieval.search import queries_for
+from tests.core.test_json_vectors import BROKEN, vector_line
 from tests.index.stock import everything, postings, reader, search
-from tests.index.test_json_vectors import BROKEN, vector_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 

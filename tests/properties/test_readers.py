@@ -24,9 +24,9 @@ from cai_pyserini.collection.records import Columns, read_records
 from cai_pyserini.core import jsonl, trec
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, encoder_yaml, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.json_vectors import parse_checked, read_vectors
 from cai_pyserini.core.settings import read_yaml
 from cai_pyserini.impact.impacts import json_vectors
-from cai_pyserini.index.json_vectors import parse_checked, read_vectors
 
 numbers = count()
 

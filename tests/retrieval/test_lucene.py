@@ -19,17 +19,17 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.queries import TwoStep
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.index.json_vectors import DELIMITER
 from cai_pyserini.index.writer import open_writer
 from cai_pyserini.retrieval import lucene
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import queries_for
+from tests.core.test_json_vectors import vector_line
 from tests.index.stock import bm25
-from tests.index.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from cai_pyserini.search.__main__ import main
 from cai_pyserini.search.open import open_index
 from cai_pyserini.search.retriever import Retriever
 from cai_pyserini.words import words
-from tests.index.test_json_vectors import vector_line
+from tests.core.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
 

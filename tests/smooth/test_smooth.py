@@ -18,8 +18,8 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.smooth import neighbours as searching
 from cai_pyserini.smooth import smooth as stage
 from cai_pyserini.smooth.__main__ import main
-from cai_pyserini.smooth.neighbours import Neighbours, points
 from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.vectors.neighbours import Neighbours, points
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_idf, stored_vectors
 from tests.vectors.interruption import interrupted_after

@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix, diags, random_array
 from scipy.sparse.linalg import norm
 
 from cai_pyserini.smooth import neighbours
-from cai_pyserini.smooth.neighbours import DIMENSIONS, build_index, nearest, points, recall
+from cai_pyserini.vectors.neighbours import DIMENSIONS, build_index, nearest, points, recall
 from cai_pyserini.vectors.shards import Matrix
 
 Positions = Callable[[str], Iterator[Matrix]]

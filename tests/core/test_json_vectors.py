@@ -10,8 +10,8 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.json_vectors import DELIMITER, parse_checked, read_vectors
 from cai_pyserini.impact.impacts import json_vectors
-from cai_pyserini.index.json_vectors import DELIMITER, parse_checked, read_vectors
 
 
 def vector_line(id: object, vector: Any) -> str:
