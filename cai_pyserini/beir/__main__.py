@@ -86,10 +86,9 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.models.folder import described
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
-    config, encoder = (
-        load_index_config(settings.collection).replace(**changes),
-        described(load_encoder(settings.encoder)),
-    )
+    config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
+    if not settings.systems or any("splade" in name or name == "all" for name in settings.systems):
+        encoder = described(encoder)  # others need no checkpoint
     shared = Experiment.model_fields.keys() & BeirSettings.model_fields.keys() - {"collection", "encoder", "dense"}
     experiment = Experiment(
         collection=config,
