@@ -31,12 +31,14 @@ if TYPE_CHECKING:  # imports torch
 
 DATA = Path(__file__).parent / "data"
 
+LONG = ("test_ray.py", "test_artifacts.py", "test_docs.py", "test_pairs.py", "test_cluster.py", "test_gpl.py")
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the tutorial, which takes longest, so that no process runs it alone at the end."""
-    items.sort(key=lambda item: item.path.name != "test_docs.py")
+    """Start with the files that take longest, so that no process runs one alone at the end."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,4 +5,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/../run_beir.sh"
 set_up test
 cd "$root"
 export OMP_NUM_THREADS=1 # the processes leave no processor to other threads
-exec .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile "$@"
+exec .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
