@@ -281,7 +281,7 @@ def stored_vectors(
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vectors:
     """2,000 dense vectors about 50 topics, of different lengths, d0, d1, …: enough for approximate indexes."""
     from cai_pyserini.index import dense
-    from cai_pyserini.smooth import neighbours
+    from cai_pyserini.vectors import neighbours
 
     for module in (dense, neighbours):
         monkeypatch.setattr(module, "EXACT", 1000)

@@ -1,6 +1,7 @@
 """IDF: document frequencies counted by hand, and the weights that they give."""
 
 import json
+import logging
 import math
 from pathlib import Path
 
@@ -135,6 +136,6 @@ def test_a_vocabulary_that_lacks_the_words_of_a_collection_is_warned_of(
     language: str, warned: bool, checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     compute(BeirFolder(DATA / language, language), checkpoint, tmp_path / "idf")
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     (message,) = warnings or [""]
     assert message.startswith("60 of 60 documents have words or characters that the vocabulary of ") == warned

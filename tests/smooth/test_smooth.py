@@ -15,10 +15,10 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.impact.impacts import write_impacts
-from cai_pyserini.smooth import neighbours as searching
 from cai_pyserini.smooth import smooth as stage
 from cai_pyserini.smooth.__main__ import main
 from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.neighbours import Neighbours, points
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_idf, stored_vectors

@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_matrix, diags, random_array
 from scipy.sparse.linalg import norm
 
-from cai_pyserini.smooth import neighbours
+from cai_pyserini.vectors import neighbours
 from cai_pyserini.vectors.neighbours import DIMENSIONS, build_index, nearest, points, recall
 from cai_pyserini.vectors.shards import Matrix
 
