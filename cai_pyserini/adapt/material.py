@@ -22,13 +22,13 @@ from cai_pyserini.collection.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode, recipe
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.idf.idf import Idf
 from cai_pyserini.models.device import Precision
-from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents: more would need much memory and teach little more

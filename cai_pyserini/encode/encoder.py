@@ -63,7 +63,7 @@ class Encoder:
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
         self._precision = precision
-        self._models: list[tuple[Side, Precision, Splade | Dense]] = []
+        self._models: dict[Role, Splade | Dense] = {}
 
     def require_loadable(self, *roles: Role) -> None:
         """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
@@ -185,12 +185,16 @@ class Encoder:
     def load(self, role: Role) -> "Splade | Dense":
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
         one of queries that has another vocabulary than that of documents, and for queries without a model."""
-        config, side, precision = self.config, self._model_side(role), self.precision(role)
-        model = next((each for *made, each in self._models if made == [side, precision]), None)
-        if model is None:
-            model = self._load_int8(side) if precision == "int8" else self._load(side, precision)
-            self._models.append((side, precision, model))
-        return model.with_prompt(config.query_prompt if role == "queries" else config.document_prompt)
+        if role not in self._models:
+            config, side, precision = self.config, self._model_side(role), self.precision(role)
+            same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
+            if (other := next(same, None)) is not None:
+                model = self._models[other]
+            else:
+                model = self._load_int8(side) if precision == "int8" else self._load(side, precision)
+            prompt = config.query_prompt if role == "queries" else config.document_prompt
+            self._models[role] = model.with_prompt(prompt)
+        return self._models[role]
 
     def _load_int8(self, side: Side) -> "Splade | Dense":
         """The model in int8. Raises CaiError if its vectors are not close to those of float32, which depends on the
@@ -217,7 +221,7 @@ class Encoder:
                 config.max_active_dims,
                 config.trust_remote_code,
             )
-            if model.tokenizer.vocabulary != self.tokenizer.vocabulary:
+            if side.folder != self.checkpoint and model.tokenizer.vocabulary != self.tokenizer.vocabulary:
                 raise CaiError(f"{side.folder} has another vocabulary than {self.checkpoint}: no query would match")
             return model
         from cai_pyserini.models.dense import Dense

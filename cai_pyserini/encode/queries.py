@@ -19,8 +19,8 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import WORD, EncoderConfig
+from cai_pyserini.core.rows import largest, stacked
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.vectors.rows import stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 LARGEST = 2**31 - 1  # weight of a term: Java's largest int
@@ -49,11 +49,7 @@ def encode_queries(
         return counts
     bags = _with(counts, weights[counts.indices])
     bags.eliminate_zeros()
-    if not config.max_active_dims:
-        return bags
-    from cai_pyserini.models.splade import largest  # imports torch, which takes seconds
-
-    return largest(bags, config.max_active_dims)
+    return largest(bags, config.max_active_dims) if config.max_active_dims else bags
 
 
 def as_queries(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:

@@ -10,7 +10,6 @@ weight 1, as every token that the collection does not contain. Documents and que
 text of several windows is the mean of theirs, normalized as they are.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -25,7 +24,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection, require_safetensors
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.folder import Module, Side
+from cai_pyserini.models.folder import Module, Side, read_json
 from cai_pyserini.models.tokenizer import Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
@@ -185,9 +184,7 @@ def load_projection(path: Path, width: int) -> np.ndarray:
 
 def load_transformer(checkpoint: Path, trust_remote_code: bool = False) -> Any:
     """The transformer of a checkpoint without its pooler, which computes another vector of the first token."""
-    config = checkpoint / "config.json"
-    model_type = json.loads(config.read_text(encoding="utf-8")).get("model_type", "") if config.is_file() else ""
-    kind = ENCODERS.get(model_type, "AutoModel")
+    kind = ENCODERS.get(read_json(checkpoint / "config.json").get("model_type"), "AutoModel")
     model = load_pretrained(kind, checkpoint, "transformer", trust_remote_code)
     if hasattr(model, "pooler"):
         model.pooler = None

@@ -8,6 +8,7 @@ is a bare checkpoint: it says nothing, and the settings of the encoder hold.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +57,7 @@ class Side:
     is_mean: bool = True  # over all tokens; of dense vectors
     is_static: bool = False  # token vectors in place of a transformer
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A digest of the checkpoint and the modules."""
         made_from = checkpoint_digest(self.folder)
@@ -113,11 +114,13 @@ def require_usual(config: EncoderConfig, what: str) -> EncoderConfig:
 def read_folder(path: Path) -> Folder:
     """What a folder says. Raises CaiError for modules that are not supported."""
     if not (path / "modules.json").is_file():
-        if any("ForSequenceClassification" in name for name in _json(path / "config.json").get("architectures") or ()):
+        if any(
+            "ForSequenceClassification" in name for name in read_json(path / "config.json").get("architectures") or ()
+        ):
             raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
         bare = Side(path)
         return Folder(path, bare, bare)
-    about = _json(path / "config_sentence_transformers.json")
+    about = read_json(path / "config_sentence_transformers.json")
     if about.get("model_type") == "CrossEncoder":
         raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
     if about.get("similarity_fn_name") in ("euclidean", "manhattan"):
@@ -125,7 +128,7 @@ def read_folder(path: Path) -> Folder:
             f"{path} compares vectors by their {about['similarity_fn_name']} distance; indexes here score by dot "
             "products or cosines"
         )
-    modules = [_module(path, each["type"], each["path"]) for each in _json(path / "modules.json")]
+    modules = [_module(path, each["type"], each["path"]) for each in read_json(path / "modules.json")]
     if modules and modules[0].name in ("Router", "Asym"):
         queries, documents = (_route(modules[0].folder, role, modules[1:]) for role in ROLES)
     else:
@@ -133,7 +136,7 @@ def read_folder(path: Path) -> Folder:
     kind, of_queries = _kind(path, documents), _kind(path, queries)
     if kind not in ("splade", "dense") or of_queries not in (kind, f"{kind} without a model"):
         raise CaiError(f"{path}: its documents are {kind}, its queries {of_queries}, which do not go together")
-    settings = _settings(path, about, documents) | _lengths(documents[0], queries[0])
+    settings = _settings(path, kind, about, documents) | _lengths(documents[0], queries[0])
     if of_queries == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
     return Folder(path, _side(documents, kind), _side(queries, of_queries), settings)
@@ -146,13 +149,13 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
     if place.is_dir():
         if Tokenizer(place).vocabulary != tokenizer.vocabulary:
             raise CaiError(f"{place}: the tokens of queries are not those of documents")
-        if (path := _json(place / "config.json").get("path")) is None:
+        if (path := read_json(place / "config.json").get("path")) is None:
             require_safetensors(place, config=False)
             return _positive(load_file(place / "model.safetensors")["weight"].astype(np.float32), place)
         if not (place / path).is_file() or not (place / path).resolve().is_relative_to(place.resolve()):
             raise CaiError(f"{place}: the weights of tokens are in {path}, which is not in this folder: copy it there")
         place = place / path
-    weights, found = np.zeros(len(tokenizer), np.float32), _json(place)
+    weights, found = np.zeros(len(tokenizer), np.float32), read_json(place)
     known = [token for token in found if token in tokenizer.ids]
     if not known:
         raise CaiError(f"{place}: no weight of a token of the vocabulary")
@@ -169,7 +172,7 @@ def _positive(weights: np.ndarray, place: Path) -> np.ndarray:
 
 def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
     """The modules of a role, with those that follow the router."""
-    config = _json(router / "router_config.json")
+    config = read_json(router / "router_config.json")
     names = config.get("structure", {}).get(role)
     if not names:
         raise CaiError(f"{router}: its Router has no route for {ROLES[role]}")
@@ -184,7 +187,7 @@ def _module(root: Path, kind: str, place: str) -> Module:
     if not folder.is_relative_to(root.resolve()):
         raise CaiError(f"{root}: the module {place} is outside the folder")
     own = folder / ("config.json" if place else "none")  # that at the root is the transformer's
-    return Module(name, folder, _json(own) if own.is_file() else {})
+    return Module(name, folder, read_json(own) if own.is_file() else {})
 
 
 def _kind(path: Path, modules: Sequence[Module]) -> str:
@@ -200,13 +203,13 @@ def _kind(path: Path, modules: Sequence[Module]) -> str:
     raise CaiError(f"{path}: a model of the modules {', '.join([first, *rest])} is not supported")
 
 
-def _settings(path: Path, about: Mapping[str, Any], documents: Sequence[Module]) -> dict[str, Any]:
+def _settings(path: Path, kind: str, about: Mapping[str, Any], documents: Sequence[Module]) -> dict[str, Any]:
     """The settings of an encoder that documents' modules stand for."""
     prompts, similarity = about.get("prompts") or {}, about.get("similarity_fn_name")
     settings: dict[str, Any] = {
         name: next(filter(None, map(prompts.get, candidates)), "") for name, candidates in PROMPTS.items()
     }
-    if _kind(path, documents) == "dense":
+    if kind == "dense":
         return settings | {
             "kind": "dense",
             "dimensions": about.get("truncate_dim"),
@@ -241,8 +244,8 @@ def _length(module: Module) -> int | None:
     """The number of tokens that a module reads, LENGTH at most; None if it does not say."""
     folder = module.folder
     if module.name == "StaticEmbedding":
-        return (_json(folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
-    own: dict[str, Any] = next((_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
+        return (read_json(folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
+    own: dict[str, Any] = next((read_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
     modality = own.get("modality_config") or {}
     if "message" in modality or modality.get("text", {}).get("method", "forward") != "forward":
         raise CaiError(f"{folder}: it reads texts as chat messages, or by a method of its own, which is not supported")
@@ -250,7 +253,7 @@ def _length(module: Module) -> int | None:
         raise CaiError(
             f"{folder}: do_lower_case in sentence_bert_config.json is not supported: its tokenizer keeps case"
         )
-    tokenizer, model = (_json(folder / name) for name in ("tokenizer_config.json", "config.json"))
+    tokenizer, model = (read_json(folder / name) for name in ("tokenizer_config.json", "config.json"))
     limits = [own.get("max_seq_length")]
     limits = limits if limits[0] else [tokenizer.get("model_max_length"), model.get("max_position_embeddings")]
     known = [int(limit) for limit in limits if limit and limit > 0]
@@ -260,7 +263,7 @@ def _length(module: Module) -> int | None:
 
 
 def _lowercases(folder: Path) -> bool:
-    normalizer = json.dumps(_json(folder / "tokenizer.json").get("normalizer"))
+    normalizer = json.dumps(read_json(folder / "tokenizer.json").get("normalizer"))
     return '"lowercase": true' in normalizer or '"type": "Lowercase"' in normalizer
 
 
@@ -283,12 +286,11 @@ def _side(modules: Sequence[Module], kind: str) -> Side:
 def _is_mean(pooling: Mapping[str, Any]) -> bool:
     """Whether a Pooling is the mean of all tokens; older folders have a boolean for each mode."""
     modes = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value]
-    return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in (
-        *("mean", ["mean"], ["pooling_mode_mean_tokens"]),
-    )
+    means = ("mean", ["mean"], ["pooling_mode_mean_tokens"])
+    return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in means
 
 
-def _json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     """The contents of a JSON file; {} if it is missing."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -13,11 +13,10 @@ import torch
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from transformers import AutoConfig, AutoTokenizer
-from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import max_positions, require_safetensors
-from cai_pyserini.models.transformer import load_pretrained
+from cai_pyserini.models.transformer import load_pretrained, quiet
 
 CLASSIFIER, CAUSAL = "sequence-classification", "text-generation"  # tasks of sentence-transformers
 HEADS = {
@@ -41,14 +40,11 @@ def load_reranker(checkpoint: Path) -> Reranker:
     require_safetensors(checkpoint)
     if (checkpoint / "adapter_config.json").exists():
         raise CaiError(f"{checkpoint} is an adapter: save the model that peft's merge_and_unload makes of it")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
     try:
-        return _load(checkpoint)
+        with quiet():
+            return _load(checkpoint)
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise CaiError(f"{checkpoint} cannot be read as a reranker ({str(error).splitlines()[0][:200]})") from None
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _load(checkpoint: Path) -> Reranker:

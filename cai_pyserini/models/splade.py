@@ -25,6 +25,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.rows import largest
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import activated, max_logits, sum_weights
 from cai_pyserini.models.int8 import Int8Head
@@ -106,16 +107,6 @@ class Splade(TextEncoder[csr_matrix]):
         weights = pooled[places] if self._sums else activated(pooled[places], self._activation)
         entries = weights.numpy(force=True), tuple(place.numpy(force=True) for place in places)
         return csr_matrix(entries, shape=(len(ids), self.width))
-
-
-def largest(vectors: csr_matrix, count: int) -> csr_matrix:
-    """Vectors (texts, vocabulary) with only the `count` largest weights of each; ties keep the earlier."""
-    rows = np.repeat(np.arange(vectors.shape[0]), np.diff(vectors.indptr))
-    order = np.lexsort((vectors.indices, -vectors.data, rows))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order)) - vectors.indptr[rows[order]]
-    kept = rank < count
-    return csr_matrix((vectors.data[kept], (rows[kept], vectors.indices[kept])), shape=vectors.shape)
 
 
 def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:

@@ -64,7 +64,6 @@ class Tokenizer:
         self._size = max(self.ids.values()) + 1  # some numbers may have no token
         self.pad_id: int = loaded.pad_token_id or 0
         self.unknown_id: int | None = loaded.unk_token_id
-        self.has_types = "token_type_ids" in loaded.model_input_names
 
     def __len__(self) -> int:
         return self._size
@@ -131,11 +130,6 @@ class Tokenizer:
         for part in batched(texts, TOKENIZED):  # the encodings are large
             yield from self._backend.encode_batch_fast(list(part), add_special_tokens=special)
 
-    def pairs(self, first: Sequence[str], second: Sequence[str], max_length: int) -> list[Any]:
-        """Encodings (`ids`, `type_ids`) of pairs of texts with special tokens, the longer text truncated first."""
-        self._backend.enable_truncation(max_length, direction=self._cut)
-        return self._backend.encode_batch_fast(list(zip(first, second, strict=True)))
-
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
         """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""
         # The model would read [CLS] and [SEP] too, so that many fewer word pieces.
@@ -173,7 +167,7 @@ class Windows:
         have too little context. `names` are ids, or else the texts. Each window has the `prompt`. Raises
         CaiError if `overlap` leaves no room.
         """
-        special = tokenizer.prompt_tokens(prompt), tokenizer.special_tokens[1]
+        special = (0, 0) if overlap is None else (tokenizer.prompt_tokens(prompt), tokenizer.special_tokens[1])
         full = [position for position, text in enumerate(texts) if text.strip()]
         counts = np.zeros(len(texts), np.int64)
         first: list[Sequence[int]] = []

@@ -8,6 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any, Self
@@ -223,6 +224,17 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
         start += size
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Show only errors of transformers."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
 def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
     """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
 
@@ -232,18 +244,17 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
     if trust_remote_code:
         require_own_code(checkpoint)
     logging.disable_progress_bar()
-    verbosity = logging.get_verbosity()
     failures = (Exception,) if trust_remote_code else (ValueError, KeyError, OSError)
-    logging.set_verbosity_error()  # missing weights are reported below
     try:
-        model, report = getattr(transformers, kind).from_pretrained(
-            str(checkpoint),
-            use_safetensors=True,
-            trust_remote_code=trust_remote_code,
-            dtype=torch.float32,
-            output_loading_info=True,
-            **options,
-        )
+        with quiet():  # missing weights are reported below
+            model, report = getattr(transformers, kind).from_pretrained(
+                str(checkpoint),
+                use_safetensors=True,
+                trust_remote_code=trust_remote_code,
+                dtype=torch.float32,
+                output_loading_info=True,
+                **options,
+            )
     except SafetensorError as error:
         raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
     except failures as error:
@@ -251,8 +262,6 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
             raise untrusted(checkpoint) from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise CaiError(f"{checkpoint} has no {head}: {reason}. Use a checkpoint saved from {kind}") from None
-    finally:
-        logging.set_verbosity(verbosity)
     # The pooler is never used here, and masked language models come without one.
     if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
         raise CaiError(

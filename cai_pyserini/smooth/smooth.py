@@ -22,10 +22,10 @@ from scipy.sparse.linalg import norm
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.rows import largest
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.vectors.neighbours import DIMENSIONS, TINY, Neighbours, Positions, build_index, nearest, recall
-from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, paired, write_shards
 
 WEIGHTS = {"dense": 0.4, "splade": 0.1}  # weight of the neighbours' mean, by the vectors that find neighbours

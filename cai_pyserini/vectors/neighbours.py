@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.vectors.rows import stacked
+from cai_pyserini.core.rows import stacked
 from cai_pyserini.vectors.shards import Matrix
 
 DIMENSIONS = 1024

@@ -24,13 +24,12 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.artifact import Stats, files_of_others, require, require_count
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # threads that wait for an object store
 NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
-
-type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
 
 
 class Shard(NamedTuple):

@@ -19,6 +19,7 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.rows import largest
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.core.trec import run_of
 from cai_pyserini.encode.encoder import Encoder
@@ -29,7 +30,6 @@ from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.expand import Near
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.models.idf import idf_weights
-from cai_pyserini.vectors.rows import largest
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
 

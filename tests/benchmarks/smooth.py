@@ -20,7 +20,7 @@ def mix_vectors(source: str, documents: int, output: str) -> harness.Result:
     import numpy as np
     from scipy.sparse import diags, vstack
 
-    from cai_pyserini.vectors.rows import largest
+    from cai_pyserini.core.rows import largest
     from cai_pyserini.vectors.shards import SHARD, Vectors
 
     given = Vectors(Path(source))

@@ -61,12 +61,6 @@ def test_truncation_does_not_outlive_a_call(tokenizer: Tokenizer) -> None:
     assert tokenizer.special_tokens == (1, 1)
 
 
-def test_pairs_have_types_and_the_longer_text_is_truncated_first(tokenizer: Tokenizer) -> None:
-    (pair,) = tokenizer.pairs(["colon"], ["fever " * 100], 10)
-    assert [tokenizer.terms[id] for id in pair.ids] == ["[CLS]", "colon", "[SEP]", *["fever"] * 6, "[SEP]"]
-    assert pair.type_ids == [0] * 3 + [1] * 7
-
-
 @pytest.mark.parametrize(
     "name, data, message",
     [

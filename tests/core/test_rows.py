@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.vectors.rows import largest, largest_of_mass
+from cai_pyserini.core.rows import largest, largest_of_mass
 
 MATRIX = csr_matrix(np.array([[1, 5, 3, 2], [0, 0, 0, 0], [4, 0, 7, 0], [2, 2, 0, 9]], np.int32))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
-from cai_pyserini.vectors.shards import Matrix
+type Matrix = csr_matrix | np.ndarray  # vectors (documents, width), sparse or dense
 
 
 def stacked(parts: Sequence[Matrix]) -> Matrix:
