@@ -5,7 +5,8 @@ from pathlib import Path
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.hpo import Hpo
-from cai_pyserini.core.config import IndexConfig, load_index_config
+from cai_pyserini.collection.prebuilt import prebuilt_folder
+from cai_pyserini.core.config import PYSERINI, IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
 
 
@@ -22,16 +23,19 @@ def open_collection(config: IndexConfig) -> Collection:
 
 
 def _open(config: IndexConfig) -> Collection:
-    in_files = config.source != "hpo" and not config.source.startswith("ir_datasets:")
+    in_files = config.source != "hpo" and not config.source.startswith(("ir_datasets:", PYSERINI))
     if not in_files and (config.columns or config.query_columns):
         raise CaiError(f"collection {config.name}: columns are those of files, but its source is {config.source}")
     if config.source == "hpo":
         return Hpo(config.name, config.fields)
-    if not in_files:
+    if config.source.startswith("ir_datasets:"):
         from cai_pyserini.collection.ir_dataset import IrDataset  # registers hundreds of datasets: half a second
 
         return IrDataset(config.source.removeprefix("ir_datasets:"), config.name, config.fields, config.strict)
-    path = Path(config.source)
+    if config.source.startswith(PYSERINI):
+        path = prebuilt_folder(config.source.removeprefix(PYSERINI), config.topics)
+    else:
+        path = Path(config.source)
     if not path.exists():
         raise CaiError(f"no collection file or folder {path}" + (f"; {config.note}" if config.note else ""))
     return BeirFolder(path, config.name, config.fields, config.columns, config.query_columns, config.strict)

@@ -16,6 +16,7 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
+PYSERINI = "pyserini:"  # begins the source of a collection that is a prebuilt index
 WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
 JOINT_BITS = 7  # more of them changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
@@ -147,7 +148,8 @@ class IndexConfig(Settings):
     """A collection: what to index and search, and scores to compare with."""
 
     name: str
-    source: str  # a folder or file (see docs/how-to/collections.md), ir_datasets:ID with {split} in it, or hpo
+    source: str  # a folder or file, ir_datasets:ID with {split} in it, pyserini:INDEX, or hpo
+    topics: str | None = None  # of pyserini:INDEX, their name in Pyserini; those of BEIR's collections are known
     split: str = "test"
     fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
     columns: ColumnNames = Field(default_factory=dict)  # what they are called in the files of the documents
@@ -169,6 +171,8 @@ class IndexConfig(Settings):
     def _check(self) -> Self:
         if len(set(self.fields)) < len(self.fields):
             raise ValueError("fields: each field can be listed only once")
+        if self.topics and not self.source.startswith(PYSERINI):
+            raise ValueError(f"topics: for a source {PYSERINI}INDEX only")
         if self.passages is not None and self.passage_overlap >= self.passages:
             raise ValueError(f"passage_overlap: {self.passage_overlap} should be less than passages, {self.passages}")
         return self
@@ -210,18 +214,21 @@ def unless_english(language: Language) -> Language | None:
 
 
 def load_index_config(spec: str) -> IndexConfig:
-    """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, or a file of documents."""
+    """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, a file of documents, or
+    pyserini:INDEX."""
     path = _find("index_configs", spec)
     _say_if_hidden(spec, path)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
         return config.replace(source=_relative_to(path, config.source))
+    if spec.startswith(PYSERINI):
+        return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)
     if Path(spec).exists():
         name = Path(spec).resolve().name
         return IndexConfig(name=name if Path(spec).is_dir() else Path(name.removesuffix(".gz")).stem, source=spec)
     raise CaiError(
         f"no collection {spec!r}: give the path of a folder in BEIR's layout, of a file of documents or of a YAML "
-        "file, or one of " + ", ".join(names("index_configs"))
+        f"file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))
     )
 
 

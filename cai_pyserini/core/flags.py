@@ -6,7 +6,9 @@ from pydantic import model_validator
 
 from cai_pyserini.core.settings import Settings, flag
 
-COLLECTION_TEXT = "a name in index_configs/, a YAML file, a folder in BEIR's layout, or a file of documents"
+COLLECTION_TEXT = (
+    "a name in index_configs/, a YAML file, a folder in BEIR's layout, a file of documents, or pyserini:INDEX"
+)
 COLLECTION = flag(help=COLLECTION_TEXT)
 ENCODER_TEXT = "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
 ENCODER = flag(help=ENCODER_TEXT)

@@ -23,14 +23,14 @@ def processes_for(size: int, least: int, threads: int = 0) -> int:
 
 
 @contextmanager
-def spread[P, R](work: Callable[[P], Generator[R]], parts: Sequence[P]) -> Iterator[Iterator[R]]:
-    """Iterate over what `work` yields for each part, as it comes. A single part is done in this process, several in one
-    process each.
+def spread[P, R](work: Callable[[P], Generator[R]], parts: Sequence[P], apart: bool = False) -> Iterator[Iterator[R]]:
+    """Iterate over what `work` yields for each part, as it comes. A single part is done in this process, unless `apart`
+    is true, several in one process each.
 
     A process imports the module of `work`, which should import little. The first CaiError or OSError of a process is
     raised here, as is a CaiError for one that dies. No process outlives the context.
     """
-    if len(parts) == 1:
+    if len(parts) == 1 and not apart:
         with closing(work(parts[0])) as results:
             yield results
         return

@@ -1,6 +1,6 @@
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
-from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, parse
 from cai_pyserini.plugin import hook
 
 
@@ -49,30 +49,14 @@ class ExportTopics(Settings):
     device: str = DEVICE
 
 
-class ImportCollection(Settings):
-    """Write a collection that Pyserini has by name as a folder for --collection: documents, topics and qrels.
-
-    The index has to store its documents, as BEIR's .flat indexes do. It is downloaded to Pyserini's cache.
-    """
-
-    example = (
-        "python -m cai_pyserini.plugin import-collection beir-v1.0.0-scifact.flat --topics beir-v1.0.0-scifact-test "
-        "--output scifact"
-    )
-    index: str = flag(positional=True, help="name of a prebuilt index of Pyserini's, or of one in our registry")
-    topics: str = flag(help="name of topics with qrels, which become the split test")
-    output: AnyPath = OUTPUT_FOLDER
-
-
 COMMANDS: dict[str, type[Settings]] = {
     "enable": Enable,
     "disable": Disable,
     "status": Status,
     "export-encoder": ExportEncoder,
     "export-topics": ExportTopics,
-    "import-collection": ImportCollection,
 }
-DESCRIPTION = "Use our encoders in Pyserini, export them for one without this package, or import its collections."
+DESCRIPTION = "Use our encoders in Pyserini, or export them for one without this package."
 
 
 def main(argv: Argv = None) -> int:
@@ -89,11 +73,6 @@ def main(argv: Argv = None) -> int:
             collection = load_index_config(settings.collection)
             topics = open_collection(collection).topics(settings.split or collection.split)
             print(export_topics(topics, config, settings.output, settings.device))
-        return 0
-    if isinstance(settings, ImportCollection):
-        from cai_pyserini.plugin.prebuilt import import_collection
-
-        print(import_collection(settings.index, settings.topics, settings.output))
         return 0
     path = hook.pth_path()
     if isinstance(settings, Enable):

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 
 from cai_pyserini.collection.beir_folder import BeirFolder
@@ -11,43 +12,61 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.plugin import hook
 
+FAILURES = (ValueError, OSError, AssertionError)  # of Pyserini; the last for a download with another checksum
+
 
 @jvm.using_java("reading a prebuilt index")
-def import_collection(index: str, topics: str, output: Path) -> Path:
+def import_collection(index: str, topics: str | None, output: Path) -> Path:
     """Write a BEIR folder of the documents that an index stores, and the topics and qrels of a name as its split test.
 
     Raises CaiError for unknown names, and for an index without its documents.
     """
     hook.register()
-    from pyserini.search import get_qrels_file, get_topics  # import the JVM
+    from pyserini.prebuilt_index_info import TF_INDEX_INFO  # imports the JVM
+    from pyserini.search import _base, get_qrels_file, get_topics
     from pyserini.search.lucene import LuceneSearcher
     from pyserini.util import download_prebuilt_index
 
     try:
-        queries = {str(id): topic["title"] for id, topic in get_topics(topics).items()}
-        qrels, source = Path(get_qrels_file(topics)), Path(download_prebuilt_index(index, verbose=False))
-    except (ValueError, FileNotFoundError) as error:
-        raise CaiError(f"Pyserini: {error}") from None
+        source = Path(download_prebuilt_index(index, verbose=False))
+    except FAILURES as error:
+        raise _failure(error, index, TF_INDEX_INFO) from None
+    try:
+        queries = {str(id): topic["title"] for id, topic in get_topics(topics).items()} if topics else {}
+        qrels = Path(get_qrels_file(topics)) if topics else None
+    except FAILURES as error:
+        known = vars(_base).get("topics_mapping") or vars(_base).get("_topics_mapping")  # of 2.3 and 2.4
+        raise _failure(error, topics or "", known or ()) from None
 
     def documents() -> Iterator[dict[str, str]]:
         searcher = LuceneSearcher(str(source))
         for number in progress(range(searcher.num_docs), searcher.num_docs, "documents"):
             document = searcher.doc(number)
-            if not (raw := document.raw()):
-                raise CaiError(f"{index} does not store its documents; another index of the collection, as .flat, may")
-            fields = json.loads(raw)
-            title, text = (fields.get("title", ""), fields["text"]) if "text" in fields else ("", fields["contents"])
+            try:
+                fields = json.loads(document.raw() or "")
+                text = fields["text"] if "text" in fields else fields["contents"]  # which begins with the title
+                title = fields.get("title", "") if "text" in fields else ""
+            except (ValueError, KeyError):
+                stored = f"{index} does not store its documents, or not as JSON with text or contents"
+                raise CaiError(f"{stored}; another index of the collection, as .flat, may") from None
             yield {"_id": document.docid(), "title": title, "text": text}
 
     def write(folder: Path) -> artifact.Stats:
         count = jsonl.write(folder / "corpus.jsonl", documents())
-        jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": text} for id, text in queries.items()))
-        (folder / "qrels").mkdir()
-        shutil.copy(qrels, folder / "qrels" / "test.txt")
-        # Pyserini takes ids of digits for numbers, without their zeros in front.
-        if unknown := BeirFolder(folder, index).qrels("test").keys() - queries.keys():
-            raise CaiError(f"{topics}: Pyserini's qrels judge a query {min(unknown)}, which its topics do not have")
+        if qrels:
+            jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": text} for id, text in queries.items()))
+            (folder / "qrels").mkdir()
+            shutil.copy(qrels, folder / "qrels" / "test.txt")
+            # Pyserini takes ids of digits for numbers, without their zeros in front.
+            if unknown := BeirFolder(folder, index).qrels("test").keys() - queries.keys():
+                raise CaiError(f"{topics}: Pyserini's qrels judge a query {min(unknown)}, which its topics do not have")
         return {"documents": count, "queries": len(queries)}
 
-    inputs = {"index": source.name, "topics": artifact.digest(queries), "qrels": artifact.file_digest(qrels)}
+    judged = qrels and artifact.file_digest(qrels)
+    inputs = {"index": source.name, "topics": artifact.digest(queries), "qrels": judged}
     return artifact.make(output, artifact.recipe("plugin", inputs), write)
+
+
+def _failure(error: Exception, name: str, known: Iterable[str]) -> CaiError:
+    near = [] if name in known else get_close_matches(name, known, 5)
+    return CaiError(f"Pyserini: {error}" + f" (near names: {', '.join(near)})" * bool(near))

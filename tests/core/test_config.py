@@ -84,6 +84,7 @@ def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> N
         ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),
         ("source: hpo\nfields: []", "fields: [] List should have at least 1 item"),
         ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
+        ("source: hpo\ntopics: robust04", "topics: for a source pyserini:INDEX only"),
         ("source: hpo\npassages: 25\npassage_overlap: 25", "passage_overlap: 25 should be less than passages, 25"),
         ("source: hpo\nremove_query: perhaps", "remove_query: 'perhaps' should be "),
         ("source: hpo\npublished: [{system: bm25, score: 0.5}]", "published.0.source is missing"),

@@ -34,6 +34,8 @@ def test_one_part_is_done_here() -> None:
 def test_parts_are_done_by_a_process_each() -> None:
     with spread(squares, [range(5), range(5, 7)]) as results:
         found = list(results)
+    with spread(squares, [range(1)], apart=True) as results:
+        assert os.getpid() not in dict(results).values()
     first, second = dict(found)[0], dict(found)[36]
     assert len({first, second, os.getpid()}) == 3
     assert [square for square, process in found if process == first] == [0, 1, 4, 9, 16]

@@ -1,8 +1,10 @@
 """Pyserini's names, where its lists cannot be reached, and where a server on this machine has them."""
 
 import json
+import os
 import shutil
 import socket
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -15,10 +17,12 @@ from urllib.error import HTTPError
 
 import pytest
 
+from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin import catalogues
-from cai_pyserini.plugin.__main__ import main
+from cai_pyserini.plugin.prebuilt import import_collection
 from tests.conftest import Command
 from tests.index.stock import bm25, reader, run_module
 
@@ -26,6 +30,20 @@ pytestmark = pytest.mark.slow
 in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")
 QUERIES = ["bladder infection", "cancer of the colon"]
 IMPORT = "from cai_pyserini.plugin import hook; hook.register(); import pyserini.search.lucene, pyserini.search.faiss"
+NAME = "beir-v1.0.0-tiny"
+SITE = """
+import urllib.request
+from pathlib import Path
+
+class Local(urllib.request.BaseHandler):
+    handler_order = 0
+
+    def https_open(self, request):
+        name = request.full_url.rpartition("/")[2]
+        return self.parent.open("{server}/" + (name if Path("{folder}", name).exists() else "list.json"))
+
+urllib.request.install_opener(urllib.request.build_opener(Local))
+"""
 
 
 @pytest.fixture
@@ -115,48 +133,87 @@ def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder
     assert found.num_docs == 12 and bm25(folder, QUERIES) == bm25(index, QUERIES)
 
 
-@in_network
-def test_a_collection_by_name(
+@pytest.fixture
+def by_name(
     lists: Path, server: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of an index that Pyserini makes as BEIR's .flat indexes are made."""
+) -> tuple[Path, BeirFolder]:
+    """The tiny collection as Pyserini has BEIR's: an index that it makes as their .flat indexes are made, topics and
+    qrels. This process and its children read the server's files in place of every https URL."""
     from pyserini.search import _base
 
     (tmp_path / "corpus").mkdir()
     shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus")
-    index = ["--collection", "BeirFlatCollection", "--input", tmp_path / "corpus", "--index", tmp_path / "flat"]
-    run_module("pyserini.index.lucene", *index, "--generator", "DefaultLuceneDocumentGenerator", "--storeRaw")
-    lists.write_text(
-        json.dumps([{"name": "beir-v1.0.0-tiny.flat", **serve_index(tmp_path / "flat", tmp_path, server)}])
-    )
+    given = ["--collection", "BeirFlatCollection", "--input", tmp_path / "corpus"]
+    given += ["--generator", "DefaultLuceneDocumentGenerator"]
+    for index, stored in {"flat": ["--storeRaw"], "bare": []}.items():
+        run_module("pyserini.index.lucene", *given, "--index", tmp_path / index, *stored)
+    entries = {index: serve_index(tmp_path / index, tmp_path, server) for index in ("flat", "bare")}
+    lists.write_text(json.dumps([{"name": f"{NAME}.{index}", **entry} for index, entry in entries.items()]))
     collection = BeirFolder(tiny, "tiny")
     queries, qrels = collection.topics("test"), collection.qrels("test")
     (tmp_path / "topics.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in queries.items()))
     judged = [f"{id} 0 {document} {grade}\n" for id, grades in qrels.items() for document, grade in grades.items()]
     (tmp_path / "qrels.txt").write_text("".join(judged))
     topics = {"path": "topics.tsv", "reader_class": "io.anserini.search.topicreader.TsvStringTopicReader"}
-    (tmp_path / "topics.json").write_text(json.dumps({"tiny-test": topics}))
-    (tmp_path / "qrels.json").write_text(json.dumps({"tiny-test": "qrels.txt"}))
+    (tmp_path / "topics.json").write_text(json.dumps({f"{NAME}-test": topics}))
+    (tmp_path / "qrels.json").write_text(json.dumps({f"{NAME}-test": "qrels.txt"}))
     for name in ("topics", "qrels"):
         (tmp_path / f"{name}-aliases.json").write_text("{}")
         monkeypatch.setattr(_base, f"_{name}_mapping", None)
-        monkeypatch.setattr(_base, f"{name.upper()}_BASE_URL", f"{server}/")
-    monkeypatch.setattr(_base, "EVAL_BASE_URL", f"{server}/")
+    site = tmp_path / "sitecustomize.py"
+    site.write_text(SITE.format(folder=str(tmp_path), server=server))
+    monkeypatch.setattr(urllib.request, "_opener", None)
+    exec(site.read_text(), {})
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return tmp_path / "flat", collection
 
-    def written(output: str) -> Path:
-        flags = ["--topics", "tiny-test", "--output", str(tmp_path / output)]
-        assert main(["import-collection", "beir-v1.0.0-tiny.flat", *flags]) == 0
-        return tmp_path / output
 
-    ours = BeirFolder(written("tiny"), "tiny")
-    assert {*ours.documents()} == {*collection.documents()}
-    assert (ours.topics("test"), ours.qrels("test")) == (queries, qrels)
+@in_network
+def test_a_collection_by_name(by_name: tuple[Path, BeirFolder], tmp_path: Path) -> None:
+    """Its texts, and the BM25 scores of its index, which is not used; once imported, no list is read."""
+    (flat, expected), output = by_name, tmp_path / "run"
+    beir([f"pyserini:{NAME}.flat", "--systems", "bm25", "--output", str(output)])
+    for list_of_names in tmp_path.glob("*.json"):
+        list_of_names.unlink()
+    ours = load_collection(f"pyserini:{NAME}.flat")
+    assert ours.name == NAME
+    assert {*ours.documents()} == {*expected.documents()}
+    assert (ours.topics("test"), ours.qrels("test")) == (expected.topics("test"), expected.qrels("test"))
+    queries = ours.topics("test").values()
+    assert bm25(output / "indexes" / "bm25", queries) == bm25(flat, queries)
 
-    for name in ("topics.tsv", "qrels.txt"):
-        path = tmp_path / "cache" / name.partition(".")[0] / name
-        path.write_text(path.read_text().replace("q1", "007"))
-    with pytest.raises(CaiError, match="tiny-test: Pyserini's qrels judge a query 007, which its topics do not have"):
-        written("other")
+
+@in_network
+def test_topics_of_another_name(by_name: tuple[Path, BeirFolder], tmp_path: Path) -> None:
+    yaml = tmp_path / "tiny.yaml"
+    yaml.write_text(f"source: pyserini:{NAME}.flat\ntopics: mine\n")
+    (tmp_path / "topics.json").write_text((tmp_path / "topics.json").read_text().replace(f"{NAME}-test", "mine"))
+    (tmp_path / "qrels.json").write_text((tmp_path / "qrels.json").read_text().replace(f"{NAME}-test", "mine"))
+    import_collection(f"{NAME}.flat", "mine", tmp_path / "cache" / "collections" / f"{NAME}.flat+mine")
+    assert load_collection(str(yaml)).topics("test") == by_name[1].topics("test")
+    without = BeirFolder(import_collection(f"{NAME}.flat", None, tmp_path / "without"), "without")
+    assert not without.has_queries("test") and {*without.documents()} == {*by_name[1].documents()}
+
+
+@in_network
+def test_what_cannot_be_imported(
+    by_name: tuple[Path, BeirFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for a collection, it would have no documents, or queries that no qrels judge."""
+    with monkeypatch.context() as patch, pytest.raises(CaiError, match=r"looks names up at https.* cannot be reached"):
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        patch.setenv("https_proxy", "http://127.0.0.1:1")
+        load_collection(f"pyserini:{NAME}.flat")
+    (tmp_path / "qrels.txt").write_text((tmp_path / "qrels.txt").read_text().replace("q1", "007"))
+    for index, topics, message in [
+        (NAME, None, rf"name {NAME} \(near names: {NAME}.flat, {NAME}.bare\)"),
+        (f"{NAME}.flat", f"{NAME}-dev", rf"Topic {NAME}-dev Not Found \(near names: {NAME}-test\)"),
+        (f"{NAME}.bare", f"{NAME}-test", f"{NAME}.bare does not store its documents, or not as JSON .*, as .flat, may"),
+        (f"{NAME}.flat", f"{NAME}-test", "Pyserini's qrels judge a query 007, which its topics do not have"),
+    ]:
+        with pytest.raises(CaiError, match=message):
+            import_collection(index, topics, tmp_path / "output")
+        assert not (tmp_path / "output").exists()
 
 
 @in_network
