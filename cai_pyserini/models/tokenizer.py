@@ -28,7 +28,7 @@ from cai_pyserini.models.checkpoint import require_own_code, untrusted
 NAME = 200  # characters of a name in error messages
 TOKENIZED = 256  # texts that are tokenized at a time
 PYTHON = "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
-JAPANESE = ("fugashi", "unidic_lite", "ipadic")  # which the extra `japanese` installs
+MECAB_NAMES = ("fugashi", "unidic_lite", "ipadic")  # packages of the extra `japanese`
 Done = Callable[[int], object]  # called with the number of texts that have been processed
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -76,7 +76,7 @@ class Tokenizer:
             loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
         except ImportError as error:
             reason = str(error).splitlines()[0]
-            if any(name in reason for name in JAPANESE):
+            if any(name in reason for name in MECAB_NAMES):
                 raise CaiError(f"{checkpoint}: its tokenizer needs MeCab: {install_command('japanese')}") from None
             raise CaiError(f"{checkpoint}: {PYTHON} ({reason})") from None
         except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
