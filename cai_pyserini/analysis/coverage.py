@@ -83,7 +83,8 @@ def coverage(settings: CoverageSettings) -> Report:
     """
     config, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
     collection, checkpoint = open_collection(config), Encoder(encoder).checkpoint
-    backend = AutoTokenizer.from_pretrained(str(checkpoint)).backend_tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     _, unknown = vocabulary_of(backend, str(checkpoint))
     documents = progress(collection.documents(), collection.size, "count words")
     words = split(count_words((document.contents for document in documents), backend), backend)

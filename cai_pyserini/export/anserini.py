@@ -75,7 +75,7 @@ def write_onnx(config: EncoderConfig, query: Representation, folder: Path) -> li
 
 def _require_bert(checkpoint: Path, tokenizer: Tokenizer) -> None:
     settings = tokenizer.settings
-    if settings["model"]["type"] != "WordPiece" or not (settings["normalizer"] or {}).get("lowercase"):
+    if not settings or settings["model"]["type"] != "WordPiece" or not (settings["normalizer"] or {}).get("lowercase"):
         raise CaiError(f"{checkpoint}: its tokenizer is not BERT's uncased WordPiece, the one that Anserini has")
     for id, name in DROPPED.items():
         if (term := tokenizer.terms[id]) != name:

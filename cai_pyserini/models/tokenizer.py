@@ -8,27 +8,54 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import batched
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from tokenizers.processors import TemplateProcessing
+from tokenizers import NormalizedString, PreTokenizedString
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import PreTokenizer
+from tokenizers.processors import BertProcessing, TemplateProcessing
 
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import install_command
 from cai_pyserini.models.checkpoint import require_own_code, untrusted
 
 NAME = 200  # characters of a name in error messages
 TOKENIZED = 256  # texts that are tokenized at a time
 PYTHON = "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
+MECAB_NAMES = ("fugashi", "unidic_lite", "ipadic")  # packages of the extra `japanese`
 Done = Callable[[int], object]  # called with the number of texts that have been processed
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
+class _Tokens:
+    """A pre-tokenizer whose words are the tokens of a tokenizer that is written in Python."""
+
+    def __init__(self, loaded: Any):
+        self._tokenize = loaded.tokenize
+
+    def pre_tokenize(self, text: PreTokenizedString) -> None:
+        text.split(lambda _, part: [NormalizedString(token) for token in self._tokenize(str(part))])
+
+
+def _backend(loaded: Any) -> Backend:
+    """A backend with the ids of a BertJapaneseTokenizer."""
+    backend = Backend(WordLevel(loaded.get_vocab(), loaded.unk_token))
+    backend.pre_tokenizer = PreTokenizer.custom(_Tokens(loaded))
+    sep, cls = ((token, loaded.convert_tokens_to_ids(token)) for token in (loaded.sep_token, loaded.cls_token))
+    backend.post_processor = BertProcessing(sep, cls)
+    return backend
+
+
 class Tokenizer:
-    """The fast tokenizer of a checkpoint, and the names of its entries in indexes and JSON vectors.
+    """The tokenizer of a checkpoint, fast or BertJapaneseTokenizer, and the names of its entries in indexes and JSON
+    vectors.
 
     Without `special`, texts get no special tokens.
     """
@@ -40,24 +67,35 @@ class Tokenizer:
             raise missing
         if trust_remote_code:
             require_own_code(checkpoint)
-        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
+        # Importing torch takes seconds.
+        from transformers import AutoTokenizer, BertJapaneseTokenizer, PreTrainedTokenizerFast
 
         try:
             is_alone = not special or not (checkpoint / "config.json").is_file()  # without a transformer
             kind = PreTrainedTokenizerFast if is_alone else AutoTokenizer
             loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
         except ImportError as error:
-            raise CaiError(f"{checkpoint}: {PYTHON} ({str(error).splitlines()[0]})") from None
+            reason = str(error).splitlines()[0]
+            if any(name in reason for name in MECAB_NAMES):
+                raise CaiError(f"{checkpoint}: its tokenizer needs MeCab: {install_command('japanese')}") from None
+            raise CaiError(f"{checkpoint}: {PYTHON} ({reason})") from None
         except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
             if "trust_remote_code" in str(error):
                 raise untrusted(checkpoint) from None
             raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
-        if not loaded.is_fast:
+        self._is_fast = loaded.is_fast
+        if self._is_fast:
+            own = {*loaded.vocab_files_names.values()} - {"tokenizer.json"}
+            if "tokenizer.json" not in files and not own <= files:
+                raise missing  # the library takes special tokens alone for a vocabulary
+            self._backend = loaded.backend_tokenizer
+        elif isinstance(loaded, BertJapaneseTokenizer) and loaded.subword_tokenizer_type != "sentencepiece":
+            self._backend = _backend(loaded)
+        else:
             raise CaiError(f"{checkpoint}: {PYTHON}")
-        if not files & {"tokenizer.json"} and not {*loaded.vocab_files_names.values()} - {"tokenizer.json"} <= files:
-            raise missing  # the library takes special tokens alone for a vocabulary
-        self._backend = loaded.backend_tokenizer
         self._backend.no_padding()
+        # Truncation is shared by threads. One that changes it holds the GIL, for which _Tokens waits: a deadlock.
+        self._lock = Lock()
         self._cut = loaded.truncation_side
         if not special:
             self._backend.post_processor = TemplateProcessing(single="$A")
@@ -70,8 +108,8 @@ class Tokenizer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The tokenizer as a tokenizer.json describes it."""
-        return json.loads(self._backend.to_str())
+        """The tokenizer as a tokenizer.json describes it; empty for one that is written in Python."""
+        return json.loads(self._backend.to_str()) if self._is_fast else {}
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -114,8 +152,9 @@ class Tokenizer:
     @cached_property
     def special_tokens(self) -> tuple[int, int]:
         """The numbers of special tokens before and after a text."""
-        self._backend.no_truncation()
-        special = self._backend.encode("a").special_tokens_mask
+        with self._lock:
+            self._backend.no_truncation()
+            special = self._backend.encode("a").special_tokens_mask
         return special.index(0), special[::-1].index(0)
 
     def prompt_tokens(self, prompt: str) -> int:
@@ -123,12 +162,14 @@ class Tokenizer:
         return self.special_tokens[0] + len(self.encode([prompt], None, special=False)[0])
 
     def _encodings(self, texts: Sequence[str], max_length: int | None = None, special: bool = True) -> Iterator[Any]:
-        if max_length is None:
-            self._backend.no_truncation()
-        else:
-            self._backend.enable_truncation(max_length, direction=self._cut)
         for part in batched(texts, TOKENIZED):  # the encodings are large
-            yield from self._backend.encode_batch_fast(list(part), add_special_tokens=special)
+            with self._lock:
+                if max_length is None:
+                    self._backend.no_truncation()
+                else:
+                    self._backend.enable_truncation(max_length, direction=self._cut)
+                encodings = self._backend.encode_batch_fast(list(part), add_special_tokens=special)
+            yield from encodings
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
         """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""

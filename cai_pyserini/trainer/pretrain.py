@@ -38,7 +38,7 @@ def pretrain(settings: PretrainSettings) -> Path:
     def train(arguments: TrainingArguments) -> artifact.Stats | None:
         tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
         sequences = training.dataset(
-            packed, arguments, tokenizer=tokenizer, corpora=settings.corpus, min_words=settings.min_words,
+            packed, arguments, checkpoint=str(checkpoint), corpora=settings.corpus, min_words=settings.min_words,
             length=settings.max_length,
         )  # fmt: skip
         if len(sequences) < 2:
@@ -58,8 +58,9 @@ def pretrain(settings: PretrainSettings) -> Path:
     return training.make(settings, corpus_recipe(STAGE, settings), train)
 
 
-def packed(tokenizer: Any, corpora: list[str], min_words: int, length: int) -> Iterator[dict[str, list[int]]]:
+def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> Iterator[dict[str, list[int]]]:
     """Sequences of exactly `length` tokens; what is left at the end is dropped."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)  # here, since MeCab's cannot be pickled
     rest: list[int] = []
     for batch in batched(texts(corpora, min_words), 1024):
         encoded = tokenizer(list(batch), return_attention_mask=False, return_token_type_ids=False, verbose=False)

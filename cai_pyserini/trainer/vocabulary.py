@@ -101,9 +101,10 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
         checkpoint = model_folder(encoder)
         model, _ = load_masked_lm(checkpoint)
         tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-        base, unknown = wordpiece.vocabulary_of(tokenizer.backend_tokenizer, str(checkpoint))
+        backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        base, unknown = wordpiece.vocabulary_of(backend, str(checkpoint))
         corpus = progress(texts(settings.corpus, settings.min_words), None, "count words", "text")
-        counts = wordpiece.count_words(corpus, tokenizer.backend_tokenizer)
+        counts = wordpiece.count_words(corpus, backend)
         added, steps = expand(counts, base, len(tokenizer.all_special_tokens), unknown, settings)
         if not added:
             raise CaiError(

@@ -18,7 +18,17 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Dense, Module, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling, StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, PretrainedConfig, T5Config
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertJapaneseTokenizer,
+    LlamaConfig,
+    PretrainedConfig,
+    T5Config,
+)
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.models.checkpoint import load_checkpoint
@@ -95,6 +105,31 @@ def other_checkpoint(folder: Path) -> Path:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(tiny()).save_pretrained(folder)
     return folder
+
+
+def japanese(folder: Path, subwords: str = "character", **settings: Any) -> Path:
+    """A small random BERT with words from MeCab, and a vocabulary of a collection in Japanese and one in English."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = [d.contents for d in BeirFolder(TINY.with_name("ja"), "ja").documents()]
+    characters = sorted({character for text in (*texts, *ALL) for character in text if character.strip()})
+    pieces = [*characters, *map("##{}".format, characters), *{word: 0 for text in ALL for word in text.split()}]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys([*pieces, "です", "する", "痛み", "予防"])]
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    kind = {"word_tokenizer_type": "mecab", "subword_tokenizer_type": subwords} | settings
+    BertJapaneseTokenizer(str(folder / "vocab.txt"), **kind).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokens), **sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return folder
+
+
+def in_japanese(folder: Path) -> None:
+    made = masked_lm(japanese(folder.with_name("japanese"), "wordpiece"))
+    SparseEncoder(modules=[made, SpladePooling("max")]).save_pretrained(str(folder))
 
 
 def static(length: int = LENGTH) -> SparseStaticEmbedding:
@@ -292,6 +327,7 @@ KINDS: dict[str, Kind] = {
     "SPLADE, the largest weights": Kind(sparse("max", max_active_dims=16)),
     "SPLADE with prompts": Kind(sparse("max", prompts=PROMPTS)),
     "SPLADE, older folder": Kind(older(sparse("sum"), **MLM)),
+    "SPLADE, Japanese BERT": Kind(in_japanese),
     "queries without a model": Kind(routed(lambda _: [static(40)])),  # read more than documents do
     "queries without a model, cut": Kind(routed(lambda _: [static()], max_active_dims=4)),
     "queries without a model, idf.json": Kind(with_idf_json, peer=idf_json_by_its_library),

@@ -271,18 +271,6 @@ def test_numbers_without_a_token_keep_those_after_them(tmp_path: Path) -> None:
     assert splade.tokenizer.bag_of_words([last], 24).indices.tolist() == [len(vocabulary) + 2]
 
 
-@pytest.mark.parametrize("words", ["mecab", "basic"])
-def test_a_tokenizer_written_in_python_is_refused(tmp_path: Path, words: str) -> None:
-    """As that of Japanese BERTs; without its words from MeCab, a fast one would give other tokens without a word."""
-    checkpoint = make_model(tmp_path, "Bert")
-    (checkpoint / "vocab.txt").write_text("\n".join(Tokenizer(checkpoint).terms), encoding="utf-8")
-    settings = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": words}
-    (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
-    message = "its tokenizer is written in Python, without a fast version .*: choose a checkpoint that has one"
-    with pytest.raises(CaiError, match=message):
-        Splade(checkpoint, "cpu")
-
-
 def test_a_vocabulary_of_another_kind_is_no_tokenizer(tmp_path: Path) -> None:
     """The library takes RoBERTa's five special tokens for all of it, so that every text would be unknown."""
     checkpoint = make_model(tmp_path, "Roberta")

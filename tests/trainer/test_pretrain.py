@@ -28,7 +28,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_sequences_are_packed_without_loss(corpus: Path, checkpoint: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    sequences = [row["input_ids"] for row in pretrain.packed(tokenizer, [str(corpus)], 0, 64)]
+    sequences = [row["input_ids"] for row in pretrain.packed(str(checkpoint), [str(corpus)], 0, 64)]
     assert {len(sequence) for sequence in sequences} == {64}
     flat = [id for sequence in sequences for id in sequence]
     expected = [id for line in corpus.open() for id in tokenizer(json.loads(line)["text"])["input_ids"]]
@@ -39,7 +39,7 @@ def test_sequences_are_packed_without_loss(corpus: Path, checkpoint: Path) -> No
 def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint: Path) -> None:
     """Also of one sequence alone: at batch size 1, masks were the same in every epoch."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    rows = list(islice(pretrain.packed(tokenizer, [str(corpus)], 0, 128), 32))
+    rows = list(islice(pretrain.packed(str(checkpoint), [str(corpus)], 0, 128), 32))
     data = training.Epochs(rows, partial(pretrain.drawn, 42))
     collate = pretrain.MaskingCollator(tokenizer, mlm_probability=0.15)
     whole = collate([data[i] for i in range(32)])

@@ -1,0 +1,139 @@
+"""Japanese BERTs have the ids of transformers; other tokenizers that are written in Python are refused."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import yaml
+from sentence_transformers import SparseEncoder
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from transformers import AutoTokenizer
+
+from cai_pyserini.analysis.__main__ import main as analysis
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.tokenizer import Tokenizer
+from tests.conftest import DATA
+from tests.models.kinds import change, japanese, masked_lm
+
+COLLECTION = BeirFolder(DATA / "ja", "ja")
+DOCUMENTS = {document.id: document.contents for document in COLLECTION.documents()}
+QUERIES = COLLECTION.topics("test")
+TEXTS = [
+    *DOCUMENTS.values(),
+    *QUERIES.values(),
+    *(
+        "",
+        "\u3000",
+        "ＡＢＣ ｶﾞｷﾞ ①㌔ abc",
+        "[MASK]は [UNK] [mask][Q]です",
+        "a\tb\nc\r\n d",
+        "x" * 120 + " あ",
+        "😀👨‍👩‍👧 漢字",
+    ),
+    *(
+        "\x00\x01あ",
+        "か\u3099き\u309a",
+        "e\u0301 é İstanbul ß",
+        "##a # ##",
+        "foo\u2028bar\x85baz\ufeff",
+        "한국어 ﷽",
+        "痛" * 300,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "subwords, settings",
+    [
+        ("wordpiece", {}),
+        ("character", {}),
+        ("wordpiece", {"do_lower_case": True, "truncation_side": "left"}),
+        ("character", {"mecab_kwargs": {"mecab_dic": "ipadic"}}),
+        ("wordpiece", {"word_tokenizer_type": "basic"}),
+        ("character", {"do_word_tokenize": False, "extra_special_tokens": ["[Q]"]}),
+    ],
+)
+def test_ids_are_those_of_transformers(subwords: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """Normalized, split, lower-cased and truncated as there; the vocabulary has all tokens."""
+    if "mecab_kwargs" in settings:
+        pytest.importorskip("ipadic")
+    checkpoint = japanese(tmp_path, subwords, **settings)
+    stock, tokenizer = AutoTokenizer.from_pretrained(checkpoint), Tokenizer(checkpoint)
+    expected = stock(TEXTS)["input_ids"]
+    assert tokenizer.encode(TEXTS, None) == expected
+    assert len({id for ids in expected for id in ids}) > 100
+    assert tokenizer.encode(TEXTS, 9) == stock(TEXTS, truncation=True, max_length=9)["input_ids"]
+    assert tokenizer.encode(TEXTS, None, special=False) == stock(TEXTS, add_special_tokens=False)["input_ids"]
+    assert tokenizer.lengths(TEXTS) == [*map(len, expected)]
+    assert tokenizer.ids == stock.get_vocab() and tokenizer.special_tokens == (1, 1)
+    assert (tokenizer.pad_id, tokenizer.unknown_id) == (stock.pad_token_id, stock.unk_token_id)
+
+
+def test_threads_share_a_tokenizer(tmp_path: Path) -> None:
+    """MeCab's tagger has the words of one text at a time; the tokenizers library would hang."""
+    tokenizer = Tokenizer(japanese(tmp_path, "wordpiece"))
+    parts = [TEXTS[i::8] for i in range(8)] * 8
+    lengths = [None, 9] * 32
+    expected = [tokenizer.encode(*arguments) for arguments in zip(parts, lengths, strict=True)]
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(tokenizer.encode, parts, lengths)] == expected
+
+
+def test_without_mecab_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = japanese(tmp_path)
+    for module in ("unidic_lite", "fugashi"):
+        monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+        with pytest.raises(CaiError, match=r"its tokenizer needs MeCab: .* -m pip install .*\[japanese\]'$"):
+            Tokenizer(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["TapasTokenizer", "BertJapaneseTokenizer"])
+def test_other_tokenizers_written_in_python_are_refused(name: str, tmp_path: Path) -> None:
+    checkpoint = japanese(tmp_path)
+    change(checkpoint / "tokenizer_config.json", tokenizer_class=name, subword_tokenizer_type="sentencepiece")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS[:60]), model_prefix=str(checkpoint / "spiece"), vocab_size=600, minloglevel=2
+    )
+    message = "its tokenizer is written in Python, without a fast version .*: choose a checkpoint that has one"
+    with pytest.raises(CaiError, match=message):
+        Tokenizer(checkpoint)
+
+
+def test_what_needs_a_fast_tokenizer_refuses_it(tmp_path: Path) -> None:
+    from cai_pyserini.export.anserini import write_onnx
+
+    checkpoint = japanese(tmp_path / "model")
+    with pytest.raises(CaiError, match="model: its tokenizer is not BERT's uncased WordPiece, the one that Anserini"):
+        write_onnx(load_encoder(str(checkpoint)), "splade", tmp_path)
+    arguments = ["coverage", "--collection", DATA / "ja.yaml", "--encoder", checkpoint, "--output", tmp_path / "out"]
+    with pytest.raises(CaiError, match="model: its tokenizer is BertJapaneseTokenizer; only WordPiece vocabularies"):
+        analysis([*map(str, arguments)])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("java")
+def test_a_run_has_the_scores_of_sentence_transformers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """From the corpus to runs, also of a joint index with IDF; the vocabulary can spell the documents."""
+    checkpoint = japanese(tmp_path / "model", "wordpiece")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoint": "model", "bits": 16, "query_scale": 10_000}))
+    systems = ["splade", "joint-splade-doc-idf"]
+    settings = ["--encoder", tmp_path / "mine.yaml", "--output", tmp_path / "run", "--precision", "float32"]
+    beir([str(DATA / "ja.yaml"), *map(str, settings), "--device", "cpu", "--systems", *systems])
+    model = SparseEncoder(modules=[masked_lm(checkpoint, 256), SpladePooling("max")], device="cpu")
+    queries, documents = (
+        model.encode([*texts.values()], convert_to_sparse_tensor=False).numpy() for texts in (QUERIES, DOCUMENTS)
+    )
+    ids = [*DOCUMENTS]
+    rows = [line.split() for line in (tmp_path / "run" / "runs" / "splade.trec").read_text().splitlines()]
+    assert len(rows) == len(QUERIES) * len(DOCUMENTS)
+    products = dict(zip(QUERIES, queries @ documents.T, strict=True))
+    expected = [products[query][ids.index(document)] for query, _, document, *_ in rows]
+    np.testing.assert_allclose([float(row[4]) for row in rows], expected, rtol=1e-3)
+    assert (tmp_path / "run" / "runs" / "joint-splade-doc-idf.trec").exists() and "lacks" not in caplog.text
