@@ -85,7 +85,7 @@ class Plan:
         return self._add(
             output.name,
             output,
-            lambda: compute(run.collection, run.encoder(system).checkpoint, output),
+            lambda: compute(run.collection, run.encoder(system).config, output),
             self._encoder(system),
         )
 

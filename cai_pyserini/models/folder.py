@@ -92,6 +92,12 @@ def model_folder(config: EncoderConfig) -> Path:
     return read_folder(checkpoint_folder(config)).documents.folder
 
 
+def tokenizer_of(config: EncoderConfig) -> Tokenizer:
+    """The tokenizer of documents, whose code runs if the encoder trusts it."""
+    side = read_folder(checkpoint_folder(config)).documents
+    return Tokenizer(side.folder, config.trust_remote_code, special=not side.is_static)
+
+
 def described(config: EncoderConfig) -> EncoderConfig:
     """An encoder with the settings that its checkpoint's folder stands for."""
     return read_folder(checkpoint_folder(config)).described(config)

@@ -56,11 +56,11 @@ class Tokenizer:
             raise CaiError(f"{checkpoint}: {PYTHON}")
         if not files & {"tokenizer.json"} and not {*loaded.vocab_files_names.values()} - {"tokenizer.json"} <= files:
             raise missing  # the library takes special tokens alone for a vocabulary
-        self._backend = loaded.backend_tokenizer
-        self._backend.no_padding()
+        self.backend = loaded.backend_tokenizer
+        self.backend.no_padding()
         self._cut = loaded.truncation_side
         if not special:
-            self._backend.post_processor = TemplateProcessing(single="$A")
+            self.backend.post_processor = TemplateProcessing(single="$A")
         self._size = max(self.ids.values()) + 1  # some numbers may have no token
         self.pad_id: int = loaded.pad_token_id or 0
         self.unknown_id: int | None = loaded.unk_token_id
@@ -71,12 +71,12 @@ class Tokenizer:
     @property
     def settings(self) -> dict[str, Any]:
         """The tokenizer as a tokenizer.json describes it."""
-        return json.loads(self._backend.to_str())
+        return json.loads(self.backend.to_str())
 
     @cached_property
     def ids(self) -> dict[str, int]:
         """The numbers of all tokens."""
-        return self._backend.get_vocab(with_added_tokens=True)
+        return self.backend.get_vocab(with_added_tokens=True)
 
     @cached_property
     def terms(self) -> list[str]:
@@ -114,8 +114,8 @@ class Tokenizer:
     @cached_property
     def special_tokens(self) -> tuple[int, int]:
         """The numbers of special tokens before and after a text."""
-        self._backend.no_truncation()
-        special = self._backend.encode("a").special_tokens_mask
+        self.backend.no_truncation()
+        special = self.backend.encode("a").special_tokens_mask
         return special.index(0), special[::-1].index(0)
 
     def prompt_tokens(self, prompt: str) -> int:
@@ -124,11 +124,11 @@ class Tokenizer:
 
     def _encodings(self, texts: Sequence[str], max_length: int | None = None, special: bool = True) -> Iterator[Any]:
         if max_length is None:
-            self._backend.no_truncation()
+            self.backend.no_truncation()
         else:
-            self._backend.enable_truncation(max_length, direction=self._cut)
+            self.backend.enable_truncation(max_length, direction=self._cut)
         for part in batched(texts, TOKENIZED):  # the encodings are large
-            yield from self._backend.encode_batch_fast(list(part), add_special_tokens=special)
+            yield from self.backend.encode_batch_fast(list(part), add_special_tokens=special)
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
         """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""

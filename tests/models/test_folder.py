@@ -187,6 +187,12 @@ def test_queries_need_the_pooling_of_documents(checkpoint: Path, original: Calla
         encoder(checkpoint, query_checkpoint=str(original("sparse")))
 
 
+def test_dimensions_beyond_the_width_are_refused(original: Callable[[str], Path]) -> None:
+    assert encoder(original("dense"), dimensions=64).load("documents").width == 64
+    with pytest.raises(CaiError, match="dense has 64 dimensions, fewer than `dimensions`, 65: lower it"):
+        encoder(original("dense"), dimensions=65).load("documents")
+
+
 def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
     with pytest.raises(CaiError, match="sums over tokens are not computed with precision int8; choose another"):
         encoder(original("sparse"), "int8").load("documents")
@@ -195,7 +201,7 @@ def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
 def test_only_means_are_weighted_with_idf(original: Callable[[str], Path], tiny: Path, tmp_path: Path) -> None:
     from cai_pyserini.collection.beir_folder import BeirFolder
 
-    idf = str(compute(BeirFolder(tiny, "tiny"), Path(small()), tmp_path / "idf"))
+    idf = str(compute(BeirFolder(tiny, "tiny"), load_encoder(small()), tmp_path / "idf"))
     with pytest.raises(CaiError, match="does not pool tokens by their mean, in which IDF would weight them: leave out"):
         encoder(original("cls"), idf=idf).require_loadable()
     weighted, plain = (encoder(original("dense"), **each) for each in ({"idf": idf}, {}))
