@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import max_positions, require_safetensors
-from cai_pyserini.models.folder import read_json
+from cai_pyserini.models.folder import Entry, read_json
 from cai_pyserini.models.transformer import load_pretrained, quiet
 
 CLASSIFIER, CAUSAL = "sequence-classification", "text-generation"  # tasks of sentence-transformers
@@ -77,7 +77,7 @@ def _load(checkpoint: Path, kind: str) -> Reranker:
     settings: dict[str, Any] = {}
     if (listed := checkpoint / "modules.json").exists():
         settings = read_json(checkpoint / "config_sentence_transformers.json")
-        modules = [_module(checkpoint, entry) for entry in read_json(listed)]
+        modules = [_module(checkpoint, entry) for entry in read_json(listed, list[Entry])]
     elif kind.endswith("ForConditionalGeneration"):
         return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
     else:
@@ -96,7 +96,7 @@ def _load(checkpoint: Path, kind: str) -> Reranker:
     return Reranker(modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name")))
 
 
-def _module(checkpoint: Path, entry: dict[str, Any]) -> Any:
+def _module(checkpoint: Path, entry: Entry) -> Any:
     known = {"Transformer": _Module, "LogitScore": LogitScore}
     library, _, name = entry["type"].rpartition(".")
     if not library.startswith("sentence_transformers.") or name not in known:

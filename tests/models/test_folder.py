@@ -92,6 +92,10 @@ def route(role: str, *names: str) -> Callable[[Path], None]:
     return change_route
 
 
+def broken(place: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / place).write_text(text) and None
+
+
 LIBRARY = "sentence_transformers.models"
 REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "distance": ("dense", about(similarity_fn_name="euclidean"), "by their euclidean distance; indexes here score by"),
@@ -140,6 +144,33 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         route("document", "query_0_SparseStaticEmbedding"),
         "its documents are splade without a model",
     ),
+    "module without a type": (
+        "dense",
+        broken("modules.json", '[{"path": ""}]'),
+        r"modules\.json: 0: type: Field required; save or download the model again",
+    ),
+    "no list": ("dense", broken("modules.json", "{}"), r"modules\.json: Input should be a valid list; save or"),
+    "no JSON": ("dense", broken("modules.json", "[{"), r"modules\.json: not JSON .*; save or download the model again"),
+    "no object": (
+        "dense",
+        broken("config_sentence_transformers.json", "[]"),
+        r"transformers\.json: Input should be a val",
+    ),
+    "prompts": ("dense", about(prompts="query: "), r"transformers\.json: prompts: Input should be a valid dictionary"),
+    "empty pooling": ("dense", broken("1_Pooling/config.json", ""), r"1_Pooling/config\.json: not JSON"),
+    "no pooling": ("dense", broken("1_Pooling/config.json", "{}"), "1_Pooling: the module Pooling cannot be read"),
+    "number as mode": (
+        "dense",
+        config("1_Pooling", pooling_mode=1),
+        r"1_Pooling/config\.json: pooling_mode: .* string",
+    ),
+    "length": (
+        "dense",
+        broken("sentence_bert_config.json", '{"max_seq_length": "long"}'),
+        r"sentence_bert_config\.json: max_seq_length: Input should be a valid integer",
+    ),
+    "no types": ("routed", broken("router_config.json", '{"structure": {}}'), r"router_config\.json: types: Field req"),
+    "no such route": ("routed", route("query", "elsewhere"), "its Router has no route for queries"),
     "no weights": (
         "routed",
         config("query_0_SparseStaticEmbedding", path="../idf.json"),
