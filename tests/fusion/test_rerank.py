@@ -79,6 +79,9 @@ def test_minutes_lower_the_depth(
     assert reranked("limited.trec", 4, 5.5) == limited
     assert reranked("limited.trec", 4, 6.0).recipe["settings"]["depth"] == 4
     assert reranked("limited.trec", 4, None).stats["decision"] == []
+    with monkeypatch.context() as patch:  # what is up to date loads no model
+        patch.setattr(CrossEncoder, "__init__", lambda *_: pytest.fail("loaded"))
+        assert reranked("limited.trec", 4, None) == reranked("limited.trec", 4, 5.5)
     with artifact.dry_run(), pytest.raises(artifact.NotUpToDate):
         reranked("limited.trec", 3, 5.5)
 
@@ -95,6 +98,21 @@ def test_a_long_time_is_said_before_it_starts(
     assert re.search(r"scoring 7 pairs takes about 0 minutes here: [\d.e+]+ pairs per second", caplog.text)
     announce(30_000, 0.5)
     assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
+
+
+def test_little_is_measured_of_what_is_soon_done(cross_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, score = [], CrossEncoder.score
+
+    def counted(self: CrossEncoder, queries: list[str], *more: Any, **named: Any) -> Any:
+        scored.append(len(queries))
+        return score(self, queries, *more, **named)
+
+    monkeypatch.setattr(CrossEncoder, "score", counted)
+    pairs = ["fever"] * 50, ["a fever", "fever and cough"] * 25
+    model = CrossEncoder(cross_encoder, "cpu")
+    for count, measured in ((50, [1, 1]), (10**9, [1, 1, 6]), (0, [1, 6])):
+        assert model.seconds_per_pair(*pairs, pairs=count) > 0 and scored == measured
+        scored.clear()
 
 
 def test_a_score_that_is_not_finite_is_refused_by_id(
