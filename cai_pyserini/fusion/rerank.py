@@ -71,7 +71,7 @@ def rerank(
         contents = collection.contents(set(documents), str(run))
         hits = hits.assign(query=queries.map(topics), document=documents.map(contents))
         model = CrossEncoder(checkpoint, device, precision)
-        return Work(hits, model, model.seconds_per_pair(*_columns(hits), 0 if minutes else len(hits)))
+        return Work(hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits)))
 
     used = depth
     if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):

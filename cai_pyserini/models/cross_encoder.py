@@ -72,7 +72,7 @@ class CrossEncoder:
         return scores
 
     def seconds_per_pair(
-        self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None, pairs: int = 0
+        self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None, *, pairs: int = 0
     ) -> float:
         """The time that a pair takes, measured on two batches per thread, or a tenth of all pairs, evenly chosen; or
         that of the longest pair, alone, if so many `pairs` of it take less than SAID seconds, of which nothing is said.

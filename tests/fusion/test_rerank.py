@@ -59,7 +59,7 @@ def test_minutes_lower_the_depth(
 ) -> None:
     """The run is the one of that depth, under the same name; it is not measured again, as another machine's pace would
     make it out of date."""
-    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 60.0)
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 60.0)
     texts = collection.topics("test"), collection, cross_encoder
 
     def reranked(name: str, depth: int, minutes: float | None) -> artifact.Manifest:
@@ -75,7 +75,7 @@ def test_minutes_lower_the_depth(
     with pytest.raises(CaiError, match=r"one document per query takes about 3\.0 minutes, more than 2"):
         reranked("none.trec", 4, 2.0)
 
-    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 1.0)
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 1.0)
     assert reranked("limited.trec", 4, 5.5) == limited
     assert reranked("limited.trec", 4, 6.0).recipe["settings"]["depth"] == 4
     assert reranked("limited.trec", 4, None).stats["decision"] == []
