@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, Self
@@ -138,14 +137,14 @@ def check_encoder(settings: Doctor) -> int:
     """Print what is found about an encoder; 1 if its vectors are not those of its library."""
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.core.tables import aligned
-    from cai_pyserini.encode.check import check
+    from cai_pyserini.encode.check import check, table, verdict
 
     found = check(load_encoder(settings.encoder or ""), settings.device, settings.precision)
     if settings.json_output:
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        print(json.dumps(found, ensure_ascii=False))
     else:
-        print(f"{found.folder}\n\n{aligned(found.rows)}\n\n{found.verdict}")
-    return int(not found.equal)
+        print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
+    return int(not found["equal"])
 
 
 def main(argv: Argv = None) -> int:

@@ -86,7 +86,8 @@ class Adaptation:
             settings.queries,
             settings.seed,
             settings.device,
-            made=self._made,
+            settings.precision,
+            self._made,
         )
 
     def steps(self) -> list[Step]:
@@ -143,7 +144,7 @@ class Adaptation:
         (weight, share), why, gains = self._decide()
         say(why)
         mean_of_weights(old, self._trained if weight else [old], weight, folder)
-        compute(material.whole, folder, folder / "idf")
+        compute(material.whole, self.base.replace(checkpoint=str(folder)), folder / "idf")
         write_encoder(self.base, folder, folder / "idf")
         if material.dense:
             projection.write_dense(material.dense, self.projection, share, folder / "dense")
@@ -183,7 +184,8 @@ class Adaptation:
             splade = served.old_splade
             if weight:
                 mean_of_weights(model_folder(self.base), self._trained, weight, work)
-                splade = served.splade(Encoder(self.base.replace(checkpoint=str(work)), self.settings.device))
+                config, settings = self.base.replace(checkpoint=str(work)), self.settings
+                splade = served.splade(Encoder(config, settings.device, settings.precision))
             for share, of_systems in zip(shares, served.values(splade, dense, bm25), strict=True):
                 found[Candidate(weight, share)] = of_systems
         files.remove(work)
@@ -201,4 +203,4 @@ def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path)
     }
     first.load_state_dict(states[0] | mean)
     first.save_pretrained(output)
-    AutoTokenizer.from_pretrained(str(new[0])).save_pretrained(output)
+    AutoTokenizer.from_pretrained(str(new[0]), trust_remote_code=False).save_pretrained(output)

@@ -64,9 +64,10 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
 
     def write(output: Path) -> artifact.Stats:
         training.load_model(splade.output).save_pretrained(output)
-        AutoTokenizer.from_pretrained(str(splade.output)).save_pretrained(output)
-        compute(collection, output, output / "idf")
-        write_encoder(load_encoder(str(splade.output)), output, output / "idf")
+        AutoTokenizer.from_pretrained(str(splade.output), trust_remote_code=False).save_pretrained(output)
+        encoder = load_encoder(str(splade.output))
+        compute(collection, encoder.replace(checkpoint=str(output)), output / "idf")
+        write_encoder(encoder, output, output / "idf")
         return {"weight": 1.0, "projection": 0.0, "decision": []}
 
     last = partial(artifact.make, settings.output, recipe, write)

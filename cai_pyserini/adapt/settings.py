@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.flags import COLLECTION
+from cai_pyserini.core.flags import COLLECTION, DOCUMENT_PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.trainer.settings import CONFIG, ONE_GPU, SEED
 
@@ -39,6 +39,7 @@ class AdaptSettings(Settings):
     )
     seed: int = SEED
     device: Literal["auto", "cpu"] = ONE_GPU
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
 
     @model_validator(mode="after")
@@ -46,7 +47,7 @@ class AdaptSettings(Settings):
         def given(*names: str) -> list[str]:
             return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
 
-        if self.data and (without := given("dense", "weight", "queries", "vectors")):
+        if self.data and (without := given("dense", "weight", "queries", "vectors", "precision")):
             raise ValueError(f"--data is the paper's method, which has no --{without[0]}")
         if not self.data and (steps := given("vocabulary", "pretrain")):
             raise ValueError(f"--{steps[0]} is a step of the paper's method, which needs --data")

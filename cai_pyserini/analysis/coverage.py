@@ -14,7 +14,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from tokenizers import Tokenizer as Backend
-from transformers import AutoTokenizer
 
 from cai_pyserini.analysis.output import Report
 from cai_pyserini.collection.readers import open_collection
@@ -82,10 +81,8 @@ def coverage(settings: CoverageSettings) -> Report:
     Raises CaiError for a collection without words and for a vocabulary that is not WordPiece.
     """
     config, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
-    collection, checkpoint = open_collection(config), Encoder(encoder).checkpoint
-    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    _, unknown = vocabulary_of(backend, str(checkpoint))
+    collection, backend = open_collection(config), Encoder(encoder).tokenizer.backend
+    _, unknown = vocabulary_of(backend, encoder.checkpoint)
     documents = progress(collection.documents(), collection.size, "count words")
     words = split(count_words((document.contents for document in documents), backend), backend)
     if not words:

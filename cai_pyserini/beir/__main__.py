@@ -2,7 +2,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from cai_pyserini.beir.systems import NAMES, all_systems, default_systems, parse_system
+from cai_pyserini.beir.systems import NAMES, all_systems, default_systems, parse_system, with_parts
 from cai_pyserini.core import flags, terminal
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
@@ -87,7 +87,8 @@ def main(argv: Argv = None) -> None:
 
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
     config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
-    if not settings.systems or any("splade" in name or name == "all" for name in settings.systems):
+    given = [parse_system(name) for name in settings.systems if name != "all"]
+    if not given or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(given)):
         encoder = described(encoder)  # others need no checkpoint
     shared = Experiment.model_fields.keys() & BeirSettings.model_fields.keys() - {"collection", "encoder", "dense"}
     experiment = Experiment(
@@ -108,6 +109,7 @@ def main(argv: Argv = None) -> None:
             vectors=run.vectors,
             seed=settings.seed,
             device="cpu" if settings.device == "cpu" else "auto",
+            precision=settings.precision,
         )
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
     kinds = REQUIRES.keys() - missing

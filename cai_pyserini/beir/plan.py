@@ -29,7 +29,7 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
+from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.retrieval.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
 from cai_pyserini.retrieval.search import search
@@ -85,7 +85,7 @@ class Plan:
         return self._add(
             output.name,
             output,
-            lambda: compute(run.collection, run.encoder(system).checkpoint, output),
+            lambda: compute(run.collection, run.encoder(system).config, output),
             self._encoder(system),
         )
 
@@ -332,8 +332,10 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
             read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
             run.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet
         if system.kind == "cross-encoder":
-            require_safetensors(load_checkpoint(experiment.cross_encoder or ""))
+            from cai_pyserini.models.rerankers import require_reranker  # imports torch, which takes seconds
+
             resolve_device(experiment.device)
+            require_reranker(load_checkpoint(experiment.cross_encoder or ""))
         if system.exact and experiment.collection.passages:
             raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
         if system.kind == "doct5query":

@@ -24,8 +24,7 @@ from cai_pyserini.encode.queries import Queries
 from cai_pyserini.evaluate.measures import MEASURES
 from cai_pyserini.impact.impacts import Impacts, impacts_of_index
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.folder import model_folder
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.retrieval.search import word_queries
 from cai_pyserini.vectors.shards import Vectors
 
@@ -202,7 +201,7 @@ class RunFolder:
             return None
         checkpoint = model_folder(config)
         return Reading(
-            Tokenizer(checkpoint).lengths,
+            tokenizer_of(config).lengths,
             config.max_document_length,
             checkpoint_digest(checkpoint, tokenizer_only=True),
         )

@@ -26,8 +26,8 @@ Language = Literal[  # those of Anserini's -language
 ]  # fmt: skip
 ENGLISH: Language = "en"
 logger = logging.getLogger(__name__)
-# Keys of an encoder.yaml whose paths are relative to it.
-LOCATED = ("checkpoint", "query_checkpoint", "query_weights", "idf", "projection")
+CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys of an encoder.yaml that can also name what is no local folder
+LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the file
 
 # What a setting of an encoder shapes, of documents and of queries.
 Shapes = Literal["vectors", "impacts", "query vectors", "queries"]
@@ -245,8 +245,7 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     given = config.model_dump(include=config.model_fields_set.intersection(DESCRIBED))
     values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"}) | given
     for key in LOCATED:
-        is_folder = "checkpoint" in key
-        if key in values and not (is_folder and (values[key].startswith(PIP) or not Path(values[key]).is_dir())):
+        if key in values and (key not in CHECKPOINTS or Path(values[key]).is_dir()):
             values[key] = _relative(values[key], folder)
     return yaml.safe_dump(values, sort_keys=False)
 

@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import cycle, islice
 from textwrap import shorten
@@ -29,7 +28,6 @@ from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.folder import read_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.shards import Matrix
 
@@ -53,132 +51,94 @@ TEXTS: tuple[str, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Check:
-    """What was found about an encoder. Differences from the library's vectors are the largest ones, in float32."""
+def check(given: EncoderConfig, device: str = "auto", precision: Precision = "auto") -> dict[str, Any]:
+    """What is found about an encoder, as load_encoder returns it: JSON values by name.
 
-    encoder: str
-    kind: str
-    folder: str
-    model: str
-    parameters: int
-    modules: list[str]
-    vocabulary: int
-    document_prompt: str
-    query_prompt: str
-    max_document_length: int
-    max_query_length: int
-    positions: int | None  # None: any number
-    queries: str  # by a model, or bags of words
-    similarity: str
-    settings: dict[str, Any]  # others that shape vectors and queries
-    library: str
-    documents_differ_by: float
-    queries_differ_by: float | None  # None: bags of words, which the library does not make
-    equal: bool
-    precision: str
-    deviation: float  # of documents' vectors in this precision from float32, relative to their length
-    int8: float | str  # the same in int8, or why that cannot be used
-    documents_per_second: float
-    seconds: dict[int, float]  # by the number of documents
-
-    @property
-    def rows(self) -> Rows:
-        """What was found as a table."""
-        rows: dict[str, str] = {
-            "kind": self.kind,
-            "model": self.model,
-            "parameters": f"{self.parameters:,}",
-            "vocabulary": f"{self.vocabulary:,}",
-            "modules": ", ".join(self.modules),
-            "other settings": ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "none",
-            "before documents": json.dumps(self.document_prompt, ensure_ascii=False),
-            "before queries": json.dumps(self.query_prompt, ensure_ascii=False),
-            "tokens read of documents": f"{self.max_document_length:,} of {self.positions or 'any number'}",
-            "tokens read of queries": f"{self.max_query_length:,}",
-            "queries": self.queries,
-            "similarity": self.similarity,
-            "documents differ by": f"{self.documents_differ_by:.1e}",
-            "queries differ by": "not compared" if self.queries_differ_by is None else f"{self.queries_differ_by:.1e}",
-            f"{self.precision} differs from float32 by": f"{self.deviation:.1%}",
-            "int8 by": "not possible" if isinstance(self.int8, str) else f"{self.int8:.1%}",
-            f"documents per second, {self.precision}": f"{self.documents_per_second:,.1f}",
-            **{f"{size:,} documents": _duration(seconds) for size, seconds in self.seconds.items()},
-        }
-        return [["encoder", self.encoder], *([name, shorten(value, WIDTH)] for name, value in rows.items())]
-
-    @property
-    def verdict(self) -> str:
-        """Whether the vectors are those of the library, in a sentence."""
-        texts, most = f"The vectors of {len(TEXTS)} texts", f"{MOST_DIFFERENCE:.4f}, in float32"
-        if self.equal:
-            return f"{texts} are those of {self.library}: they differ by at most {most}."
-        return (
-            f"{texts} are NOT those of {self.library}: they differ by more than {most}. Does the encoder's YAML file "
-            "say something else than the folder, or does the model weigh entries that its tokenizer does not have?"
-        )
-
-
-def check(given: EncoderConfig, device: str = "auto", precision: Precision = "auto") -> Check:
-    """Check an encoder, as load_encoder returns it. Raises CaiError for one that cannot be loaded."""
+    Differences from the library's vectors are the largest ones, in float32; None for queries that it does not make.
+    How documents' vectors differ from float32's is relative to their length; for int8, it can be why that cannot be
+    used. Raises CaiError for an encoder that cannot be loaded.
+    """
     # Without what is done to the vectors of a model, which its library does not know.
     plain = given.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
     measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
     exact.require_loadable("documents")
-    config, documents = exact.config, _documents(exact)
-    queries = encode_queries(exact, TEXTS) if _library_has_queries(config) else None
-    vocabulary, positions = len(exact.tokenizer), exact.load("documents").transformer.max_length
+    config, documents, is_sparse = exact.config, _documents(exact), exact.config.kind == "splade"
+    # The library makes no bags of words, unless the folder itself has weights of tokens.
+    has_own = not exact.has_query_model and not config.query_weights
+    queries = encode_queries(exact, TEXTS) if not is_sparse or config.query == "splade" or has_own else None
+    positions, vocabulary = exact.load("documents").transformer.max_length, len(exact.tokenizer)
     del exact  # one model at a time
 
     library = open_library(config)
-    documents_differ_by = _difference(documents, _reference(library, plain, measured, "documents"))
+    differences = [_difference(documents, _reference(library, plain, measured, "documents"))]
     route = library[0].sub_modules["document"] if hasattr(library[0], "sub_modules") else library
-    about = {
+    made_of = {
         "model": type(getattr(route[0], "model", route[0])).__name__,
         "parameters": sum(parameter.numel() for parameter in library.parameters()),
+        "vocabulary": vocabulary,
+        "positions": None if positions == sys.maxsize else positions,  # None: any number
         "modules": [_said(module) for module in route],
     }
     if config.query_checkpoint:
         library = open_library(config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision))
-    queries_differ_by = None
     if queries is not None:
-        queries_differ_by = _difference(queries, _reference(library, plain, measured, "queries"))
+        differences.append(_difference(queries, _reference(library, plain, measured, "queries")))
     del library, route
 
     shown = {name: getattr(config, name) for name in SHOWN}
     shaping = config.shaping("vectors", "query vectors", "queries")
     rate = documents_per_second(measured)
-    return Check(
-        encoder=config.name,
-        folder=str(checkpoint_folder(given)),
-        vocabulary=vocabulary,
-        positions=None if positions == sys.maxsize else positions,
-        queries="bags of words" if config.kind == "splade" and config.query == "bow" else "model",
-        similarity="dot" if config.kind == "splade" else config.similarity,
-        settings={name: value for name, value in shaping.items() if name not in shown},
-        library=f"sentence-transformers {version('sentence-transformers')}",
-        documents_differ_by=documents_differ_by,
-        queries_differ_by=queries_differ_by,
-        equal=max(documents_differ_by, queries_differ_by or 0) <= MOST_DIFFERENCE,
-        precision=measured.precision("documents"),
-        deviation=_deviation(_documents(measured), documents),
-        int8=_int8(plain, documents),
-        documents_per_second=rate,
-        seconds={size: size / rate for size in SIZES},
-        **about,
+    return {
+        "encoder": config.name,
+        "folder": str(checkpoint_folder(given)),
+        **made_of,
         **shown,
+        "settings": {name: value for name, value in shaping.items() if name not in shown},
+        "queries": "bags of words" if is_sparse and config.query == "bow" else "model",
+        "similarity": "dot" if is_sparse else config.similarity,
+        "library": f"sentence-transformers {version('sentence-transformers')}",
+        "documents_differ_by": differences[0],
+        "queries_differ_by": differences[1] if len(differences) > 1 else None,
+        "equal": max(differences) <= MOST_DIFFERENCE,
+        "precision": measured.precision("documents"),
+        "differs_from_float32_by": _deviation(_documents(measured), documents),
+        "int8_differs_by": _int8(plain, documents),
+        "documents_per_second": rate,
+        "seconds": {size: size / rate for size in SIZES},
+    }
+
+
+def table(found: dict[str, Any]) -> Rows:
+    """What `check` has found, in words."""
+    values = {name: value for name, value in found.items() if name not in ("encoder", "folder", "equal", "seconds")}
+    values |= {name: json.dumps(found[name], ensure_ascii=False) for name in ("document_prompt", "query_prompt")}
+    values |= {f"{size:,} documents take": _duration(seconds) for size, seconds in found["seconds"].items()}
+    rows = [[name.replace("_", " "), shorten(_text(value), WIDTH)] for name, value in values.items()]
+    return [["encoder", found["encoder"]], *rows]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        value = [f"{name} {each}" for name, each in value.items()]
+    if isinstance(value, list) or value is None:
+        return ", ".join(value or "–")
+    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Whether the vectors are those of the library, in a sentence."""
+    texts, most = f"The vectors of {len(TEXTS)} texts", f"{MOST_DIFFERENCE:.4f}, in float32"
+    if found["equal"]:
+        return f"{texts} are those of {found['library']}: they differ by at most {most}."
+    return (
+        f"{texts} are NOT those of {found['library']}: they differ by more than {most}. Does the encoder's YAML file "
+        "say something else than the folder, or does the model weigh entries that its tokenizer does not have?"
     )
 
 
 def _documents(encoder: Encoder) -> Matrix:
     """The vectors of TEXTS as documents, cut at the end."""
     return encoder.load("documents").encode(TEXTS, encoder.max_length("documents"))
-
-
-def _library_has_queries(config: EncoderConfig) -> bool:
-    """Whether the library makes queries too: not bags of words, unless the folder itself has weights of tokens."""
-    own = read_folder(checkpoint_folder(config)).queries.weights
-    return config.kind == "dense" or config.query == "splade" or (own is not None and not config.query_weights)
 
 
 def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:

@@ -18,7 +18,7 @@ from cai_pyserini.models.checkpoint import (
     require_safetensors,
 )
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
-from cai_pyserini.models.folder import Side, read_folder, token_weights
+from cai_pyserini.models.folder import Side, read_folder, token_weights, tokenizer_of
 from cai_pyserini.models.idf import load_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 
@@ -106,8 +106,7 @@ class Encoder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        side = self._sides["documents"]
-        return Tokenizer(side.folder, self.config.trust_remote_code, special=not side.is_static)
+        return tokenizer_of(self.config)
 
     @property
     def digest(self) -> str:

@@ -42,7 +42,7 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
     if config.keep_terms or config.keep_mass:
         loses.append("static pruning: documents keep all their terms")
     if query == "bow":
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
         tokenizer.model_max_length = config.max_query_length - 2
         width = model.model.get_output_embeddings().out_features
         if width != len(tokenizer):

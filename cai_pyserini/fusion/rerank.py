@@ -65,13 +65,15 @@ def rerank(
         from cai_pyserini.models.cross_encoder import CrossEncoder
 
         hits = top(read_run(run), depth)
+        if hits.empty:
+            raise CaiError(f"{run} has no results to rerank")
         queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
         if unknown := sorted(set(queries) - topics.keys()):
             raise CaiError(f"{run} has results of query {unknown[0]!r}, which is not among the topics")
         contents = collection.contents(set(documents), str(run))
         hits = hits.assign(query=queries.map(topics), document=documents.map(contents))
         model = CrossEncoder(checkpoint, device, precision)
-        return Work(hits, model, model.seconds_per_pair(*_columns(hits)))
+        return Work(hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits)))
 
     used = depth
     if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):

@@ -19,10 +19,9 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.idf.idf import compute
-    from cai_pyserini.models.folder import model_folder
 
     collection, encoder = load_collection(settings.collection), load_encoder(settings.encoder)
-    stats = artifact.require(compute(collection, model_folder(encoder), settings.output), "idf").stats
+    stats = artifact.require(compute(collection, encoder, settings.output), "idf").stats
     print(f"{settings.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
 
 

@@ -8,25 +8,27 @@ import numpy as np
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.models.idf import Idf
-from cai_pyserini.models.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
 
-def compute(collection: Collection, checkpoint: Path, output: Path) -> Path:
-    """Write the IDF of a collection under a checkpoint's tokenizer to a folder.
+def compute(collection: Collection, encoder: EncoderConfig, output: Path) -> Path:
+    """Write the IDF of a collection under an encoder's tokenizer to a folder.
 
     Warns of a vocabulary for other languages: one that lacks words of most documents.
     """
+    checkpoint = model_folder(encoder)
     tokenizer = checkpoint_digest(checkpoint, tokenizer_only=True)
     recipe = artifact.recipe("idf", {"documents": collection.fingerprint("documents"), "tokenizer": tokenizer})
 
     def write(folder: Path) -> artifact.Stats:
         documents = progress(collection.documents(), collection.size, "idf")
-        reader = Tokenizer(checkpoint)
+        reader = tokenizer_of(encoder)
         idf = Idf.of((document.contents for document in documents), reader)
         lacking = 0 if reader.unknown_id is None else int(idf.frequencies[reader.unknown_id])
         if 2 * lacking > idf.documents:

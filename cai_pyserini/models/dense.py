@@ -65,6 +65,8 @@ class Dense(TextEncoder[np.ndarray]):
         self.prompt_tokens = 0
         probe = torch.zeros(1, 1, model.config.hidden_size, device=transformer.device)
         super().__init__(transformer, self._pooled(probe, probe[..., 0] + 1).shape[1])
+        if dimensions and dimensions > self.width:
+            raise CaiError(f"{checkpoint} has {self.width} dimensions, fewer than `dimensions`, {dimensions}: lower it")
         if weights is not None and len(weights) != len(self.tokenizer):
             raise CaiError(
                 f"{checkpoint} has {len(self.tokenizer):,} tokens, the IDF {len(weights):,}: compute the IDF with this "

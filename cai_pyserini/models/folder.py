@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from safetensors.numpy import load_file
 
 from cai_pyserini.core.artifact import digest, file_digest
@@ -29,6 +30,38 @@ UNUSUAL |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queri
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # by setting
 SPLADE_POOLING = {"pooling_strategy": "max", "activation_function": "relu"}  # the library's defaults
 POOLED = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")  # modules of dense models
+
+
+class Entry(TypedDict):
+    """A module in modules.json."""
+
+    type: str
+    path: str
+
+
+class Routes(TypedDict):
+    """router_config.json: the classes of modules, and the modules of each role."""
+
+    types: dict[str, str]
+    structure: dict[str, list[str]]
+
+
+@with_config(ConfigDict(extra="allow"))
+class Keys(TypedDict, total=False):
+    """What is read of the other files."""
+
+    architectures: list[str] | None
+    model_type: str
+    similarity_fn_name: str | None
+    prompts: dict[str, str | None] | None
+    truncate_dim: int | None
+    max_active_dims: int | None
+    max_seq_length: int | None
+    model_max_length: float | None
+    max_position_embeddings: float | None
+    modality_config: dict[str, dict[str, Any]] | None
+    pooling_mode: str | list[str]
+    path: str | None  # of the weights of tokens
 
 
 class Module(NamedTuple):
@@ -92,6 +125,12 @@ def model_folder(config: EncoderConfig) -> Path:
     return read_folder(checkpoint_folder(config)).documents.folder
 
 
+def tokenizer_of(config: EncoderConfig) -> Tokenizer:
+    """The tokenizer of documents, whose code runs if the encoder trusts it."""
+    side = read_folder(checkpoint_folder(config)).documents
+    return Tokenizer(side.folder, config.trust_remote_code, special=not side.is_static)
+
+
 def described(config: EncoderConfig) -> EncoderConfig:
     """An encoder with the settings that its checkpoint's folder stands for."""
     return read_folder(checkpoint_folder(config)).described(config)
@@ -128,7 +167,7 @@ def read_folder(path: Path) -> Folder:
             f"{path} compares vectors by their {about['similarity_fn_name']} distance; indexes here score by dot "
             "products or cosines"
         )
-    modules = [_module(path, each["type"], each["path"]) for each in read_json(path / "modules.json")]
+    modules = [_module(path, each["type"], each["path"]) for each in read_json(path / "modules.json", list[Entry])]
     if modules and modules[0].name in ("Router", "Asym"):
         queries, documents = (_route(modules[0].folder, role, modules[1:]) for role in ROLES)
     else:
@@ -155,7 +194,7 @@ def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
         if not (place / path).is_file() or not (place / path).resolve().is_relative_to(place.resolve()):
             raise CaiError(f"{place}: the weights of tokens are in {path}, which is not in this folder: copy it there")
         place = place / path
-    weights, found = np.zeros(len(tokenizer), np.float32), read_json(place)
+    weights, found = np.zeros(len(tokenizer), np.float32), read_json(place, dict[str, float])
     known = [token for token in found if token in tokenizer.ids]
     if not known:
         raise CaiError(f"{place}: no weight of a token of the vocabulary")
@@ -172,9 +211,9 @@ def _positive(weights: np.ndarray, place: Path) -> np.ndarray:
 
 def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
     """The modules of a role, with those that follow the router."""
-    config = read_json(router / "router_config.json")
-    names = config.get("structure", {}).get(role)
-    if not names:
+    config = read_json(router / "router_config.json", Routes) or {"structure": {}}
+    names = config["structure"].get(role)
+    if not names or not config["types"].keys() >= {*names}:
         raise CaiError(f"{router}: its Router has no route for {ROLES[role]}")
     return [*(_module(router, config["types"][name], name) for name in names), *after]
 
@@ -290,9 +329,12 @@ def _is_mean(pooling: Mapping[str, Any]) -> bool:
     return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in means
 
 
-def read_json(path: Path) -> Any:
-    """The contents of a JSON file; {} if it is missing."""
+def read_json(path: Path, shape: Any = Keys) -> Any:
+    """The contents of a JSON file; {} if it is missing. Raises CaiError for a file of another shape."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return TypeAdapter(shape).validate_python(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+    except ValidationError as error:
+        (detail, *_), where = error.errors(), "".join(f"{part}: " for part in error.errors()[0]["loc"])
+        raise CaiError(f"{path}: {where}{detail['msg']}; save or download the model again") from None
     except ValueError as error:
-        raise CaiError(f"{path}: not JSON ({error})") from None
+        raise CaiError(f"{path}: not JSON ({error}); save or download the model again") from None

@@ -4,8 +4,8 @@ A classifier with one label, bare or saved by CrossEncoder; a language model sav
 monoT5.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import max_positions, require_safetensors
+from cai_pyserini.models.folder import Entry, read_json
 from cai_pyserini.models.transformer import load_pretrained, quiet
 
 CLASSIFIER, CAUSAL = "sequence-classification", "text-generation"  # tasks of sentence-transformers
@@ -35,39 +36,56 @@ class Reranker(NamedTuple):
     prompt: str | None
 
 
-def load_reranker(checkpoint: Path) -> Reranker:
-    """The reranker in a folder. Raises CaiError for a folder of anything else, or with several labels."""
-    require_safetensors(checkpoint)
-    if (checkpoint / "adapter_config.json").exists():
-        raise CaiError(f"{checkpoint} is an adapter: save the model that peft's merge_and_unload makes of it")
+@contextmanager
+def _reading(checkpoint: Path) -> Iterator[None]:
+    """Raise CaiError for what the libraries cannot read."""
     try:
         with quiet():
-            return _load(checkpoint)
+            yield
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise CaiError(f"{checkpoint} cannot be read as a reranker ({str(error).splitlines()[0][:200]})") from None
 
 
-def _load(checkpoint: Path) -> Reranker:
+def require_reranker(checkpoint: Path) -> str:
+    """The kind of the reranker in a folder. Raises CaiError for a folder of anything else, or with several
+    labels, as far as its configuration says. The weights are not loaded."""
+    require_safetensors(checkpoint)
+    if (checkpoint / "adapter_config.json").exists():
+        raise CaiError(f"{checkpoint} is an adapter: save the model that peft's merge_and_unload makes of it")
+    with _reading(checkpoint):
+        config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
+    kind: str = (config.architectures or ["ForSequenceClassification"])[0]
+    if kind.endswith("ForSequenceClassification") and config.num_labels != 1:
+        raise CaiError(f"{checkpoint} has {config.num_labels} labels; a reranker has one, the score")
+    if (checkpoint / "modules.json").exists():
+        kind = read_json(checkpoint / "config_sentence_transformers.json").get("model_type", "SentenceTransformer")
+    elif kind.endswith("ForCausalLM"):
+        raise CaiError(f"{checkpoint} is a language model: save it as a reranker, by CrossEncoder with LogitScore")
+    if not kind.endswith(("ForSequenceClassification", "ForConditionalGeneration", "CrossEncoder")):
+        raise CaiError(f"{checkpoint} is a {kind}, not a reranker")
+    return kind
+
+
+def load_reranker(checkpoint: Path) -> Reranker:
+    """The reranker in a folder. Raises CaiError as require_reranker does, and for weights that are not a reranker's."""
+    kind = require_reranker(checkpoint)
+    with _reading(checkpoint):
+        return _load(checkpoint, kind)
+
+
+def _load(checkpoint: Path, kind: str) -> Reranker:
     settings: dict[str, Any] = {}
     if (listed := checkpoint / "modules.json").exists():
-        settings = json.loads((checkpoint / "config_sentence_transformers.json").read_text(encoding="utf-8"))
-        if (kind := settings.get("model_type", "SentenceTransformer")) != "CrossEncoder":
-            raise CaiError(f"{checkpoint} is a {kind}, not a reranker")
-        modules = [_module(checkpoint, entry) for entry in json.loads(listed.read_text(encoding="utf-8"))]
+        settings = read_json(checkpoint / "config_sentence_transformers.json")
+        modules = [_module(checkpoint, entry) for entry in read_json(listed, list[Entry])]
+    elif kind.endswith("ForConditionalGeneration"):
+        return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
     else:
-        config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
-        (architecture,) = config.architectures or ("",)
-        if architecture.endswith("ForCausalLM"):
-            raise CaiError(f"{checkpoint} is a language model: save it as a reranker, by CrossEncoder with LogitScore")
-        if architecture.endswith("ForConditionalGeneration"):
-            return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
         safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
         modules = [_Module(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
     model, task = modules[0].model, modules[0].transformer_task
     if [type(module) for module in modules[1:]] != [LogitScore] * (task == CAUSAL):
         raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
-    if task == CLASSIFIER and model.config.num_labels != 1:
-        raise CaiError(f"{checkpoint} has {model.config.num_labels} labels; a reranker has one, the score")
     if task == CAUSAL and max_positions(model) is not None:
         raise CaiError(f"{checkpoint} counts positions from the padding: its scores would depend on the batch")
     older = getattr(model.config, "sentence_transformers", None) or {}
@@ -78,7 +96,7 @@ def _load(checkpoint: Path) -> Reranker:
     return Reranker(modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name")))
 
 
-def _module(checkpoint: Path, entry: dict[str, Any]) -> Any:
+def _module(checkpoint: Path, entry: Entry) -> Any:
     known = {"Transformer": _Module, "LogitScore": LogitScore}
     library, _, name = entry["type"].rpartition(".")
     if not library.startswith("sentence_transformers.") or name not in known:

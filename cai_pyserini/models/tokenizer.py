@@ -88,17 +88,17 @@ class Tokenizer:
             own = {*loaded.vocab_files_names.values()} - {"tokenizer.json"}
             if "tokenizer.json" not in files and not own <= files:
                 raise missing  # the library takes special tokens alone for a vocabulary
-            self._backend = loaded.backend_tokenizer
+            self.backend = loaded.backend_tokenizer
         elif isinstance(loaded, BertJapaneseTokenizer) and loaded.subword_tokenizer_type != "sentencepiece":
-            self._backend = _backend(loaded)
+            self.backend = _backend(loaded)
         else:
             raise CaiError(f"{checkpoint}: {PYTHON}")
-        self._backend.no_padding()
+        self.backend.no_padding()
         # Truncation is shared by threads. One that changes it holds the GIL, for which _Tokens waits: a deadlock.
         self._lock = Lock()
         self._cut = loaded.truncation_side
         if not special:
-            self._backend.post_processor = TemplateProcessing(single="$A")
+            self.backend.post_processor = TemplateProcessing(single="$A")
         self._size = max(self.ids.values()) + 1  # some numbers may have no token
         self.pad_id: int = loaded.pad_token_id or 0
         self.unknown_id: int | None = loaded.unk_token_id
@@ -109,12 +109,12 @@ class Tokenizer:
     @property
     def settings(self) -> dict[str, Any]:
         """The tokenizer as a tokenizer.json describes it; empty for one that is written in Python."""
-        return json.loads(self._backend.to_str()) if self._is_fast else {}
+        return json.loads(self.backend.to_str()) if self._is_fast else {}
 
     @cached_property
     def ids(self) -> dict[str, int]:
         """The numbers of all tokens."""
-        return self._backend.get_vocab(with_added_tokens=True)
+        return self.backend.get_vocab(with_added_tokens=True)
 
     @cached_property
     def terms(self) -> list[str]:
@@ -153,8 +153,8 @@ class Tokenizer:
     def special_tokens(self) -> tuple[int, int]:
         """The numbers of special tokens before and after a text."""
         with self._lock:
-            self._backend.no_truncation()
-            special = self._backend.encode("a").special_tokens_mask
+            self.backend.no_truncation()
+            special = self.backend.encode("a").special_tokens_mask
         return special.index(0), special[::-1].index(0)
 
     def prompt_tokens(self, prompt: str) -> int:
@@ -165,10 +165,10 @@ class Tokenizer:
         for part in batched(texts, TOKENIZED):  # the encodings are large
             with self._lock:
                 if max_length is None:
-                    self._backend.no_truncation()
+                    self.backend.no_truncation()
                 else:
-                    self._backend.enable_truncation(max_length, direction=self._cut)
-                encodings = self._backend.encode_batch_fast(list(part), add_special_tokens=special)
+                    self.backend.enable_truncation(max_length, direction=self._cut)
+                encodings = self.backend.encode_batch_fast(list(part), add_special_tokens=special)
             yield from encodings
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:

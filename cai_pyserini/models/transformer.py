@@ -244,7 +244,7 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
     if trust_remote_code:
         require_own_code(checkpoint)
     logging.disable_progress_bar()
-    failures = (Exception,) if trust_remote_code else (ValueError, KeyError, OSError)
+    failures = (Exception,) if trust_remote_code else (ValueError, KeyError, OSError, RuntimeError)
     try:
         with quiet():  # missing weights are reported below
             model, report = getattr(transformers, kind).from_pretrained(
@@ -261,6 +261,8 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
         if "trust_remote_code" in str(error):
             raise untrusted(checkpoint) from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        if "ignore_mismatched_sizes" in reason:  # an option that the library would have
+            reason = "its weights have other shapes than config.json says"
         raise CaiError(f"{checkpoint} has no {head}: {reason}. Use a checkpoint saved from {kind}") from None
     # The pooler is never used here, and masked language models come without one.
     if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):

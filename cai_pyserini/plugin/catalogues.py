@@ -49,6 +49,10 @@ def define(module: Any, execute: Callable[[Any], None]) -> None:
         made = builtins.__build_class__(*args, **kwargs)
         if load := getattr(made, "_load", None):
             made._load = lambda self: _Names() if defining else _load(self, load)
+        if resolve := getattr(made, "_resolve_alias", None):  # it would list aliases of what is not there
+            made.__iter__ = lambda self, names=made.__iter__: (
+                name for name in names(self) if any(resolve(self, name) in source for source in self._sources)
+            )
         return made
 
     module.__builtins__ = {**vars(builtins), "__build_class__": build_class}

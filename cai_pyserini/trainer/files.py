@@ -173,7 +173,7 @@ def score(settings: ScoreSettings) -> Path:
             texts = [query for query, _ in pairs], [text for _, text in pairs]
             if not load.cache_info().currsize:
                 remaining = (total - number * KEPT) * len(pairs) // len(lines)
-                announce(remaining, load().seconds_per_pair(*texts))
+                announce(remaining, load().seconds_per_pair(*texts, pairs=remaining))
             scores = iter(load().score(*texts, bar.update).tolist())
             for line in lines:
                 positive = next(scores)

@@ -36,7 +36,7 @@ def pretrain(settings: PretrainSettings) -> Path:
     require_positions(checkpoint, {"--max-length": settings.max_length})
 
     def train(arguments: TrainingArguments) -> artifact.Stats | None:
-        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
         sequences = training.dataset(
             packed, arguments, checkpoint=str(checkpoint), corpora=settings.corpus, min_words=settings.min_words,
             length=settings.max_length,
@@ -60,7 +60,8 @@ def pretrain(settings: PretrainSettings) -> Path:
 
 def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> Iterator[dict[str, list[int]]]:
     """Sequences of exactly `length` tokens; what is left at the end is dropped."""
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)  # here, since MeCab's cannot be pickled
+    # Here, since MeCab's cannot be pickled.
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
     rest: list[int] = []
     for batch in batched(texts(corpora, min_words), 1024):
         encoded = tokenizer(list(batch), return_attention_mask=False, return_token_type_ids=False, verbose=False)

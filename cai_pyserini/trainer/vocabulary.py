@@ -29,6 +29,7 @@ from cai_pyserini.core.figures import plot_lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.splade import load_masked_lm
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import wordpiece
 from cai_pyserini.trainer.settings import VocabularySettings, write_encoder
 from cai_pyserini.trainer.texts import corpus_recipe, texts
@@ -100,8 +101,8 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
     def write(folder: Path) -> artifact.Stats:
         checkpoint = model_folder(encoder)
         model, _ = load_masked_lm(checkpoint)
-        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-        backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        backend = Tokenizer(checkpoint).backend
         base, unknown = wordpiece.vocabulary_of(backend, str(checkpoint))
         corpus = progress(texts(settings.corpus, settings.min_words), None, "count words", "text")
         counts = wordpiece.count_words(corpus, backend)

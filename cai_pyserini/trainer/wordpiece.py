@@ -27,7 +27,7 @@ BATCH = 1 << 13  # texts that a process counts at a time
 
 def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
     """The vocabulary of a WordPiece tokenizer, token -> id, and its token for words that it cannot spell."""
-    model = getattr(backend, "model", backend)  # a tokenizer that is written in Python has no backend
+    model = backend.model
     if not isinstance(model, WordPiece) or model.continuing_subword_prefix != PREFIX:
         raise CaiError(
             f"{name}: its tokenizer is {type(model).__name__}; only WordPiece vocabularies (BERT's) can be expanded"

@@ -94,6 +94,7 @@ def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monk
 
     monkeypatch.setattr(executing, "execute", record)
     flags = [str(tiny), "--adapt", "--dense", "minilm", "--device", "cpu", "--output", str(tmp_path / "run")]
+    flags += ["--precision", "float32"]
     with pytest.raises(InterruptedError, match="adapted-hybrid-splade-idf-dense-zscore"):
         main(flags)
     with pytest.raises(InterruptedError):
@@ -107,6 +108,7 @@ def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monk
             output=run.adapted,
             vectors=run.vectors,
             device="cpu",
+            precision="float32",
         ),
         None,
     ]

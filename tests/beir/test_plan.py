@@ -217,6 +217,9 @@ def test_what_cannot_be_loaded_is_refused(run: RunFolder, system: str, checkpoin
     pickled = Path(shutil.copytree(checkpoint, tmp_path / "pickled"))
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     assert_refused(with_models(str(pickled)), ["bm25", system], r"pickled has no \*\.safetensors")
+    if system == "cross-encoder":
+        for spec, kind in ((str(checkpoint), "BertForMaskedLM"), ("minilm", "SentenceTransformer")):
+            assert_refused(with_models(spec), ["bm25", system], f"is a {kind}, not a reranker")
 
 
 def test_outputs_of_others_are_refused(run: RunFolder) -> None:

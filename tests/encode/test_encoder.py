@@ -64,7 +64,7 @@ def test_only_dense_vectors_depend_on_the_idf(tiny: Path, checkpoint: Path, tmp_
     def identity(kind: str = "dense", **settings: object) -> dict:
         return encoder(checkpoint, kind=kind, **settings).identity("documents")
 
-    idf = str(compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf"))
+    idf = str(compute(BeirFolder(tiny, "tiny"), load_encoder(str(checkpoint)), tmp_path / "idf"))
     plain, weighted = identity(), identity(idf=idf)
     assert plain != weighted == identity(idf=idf) != identity(idf=idf, idf_power=0.5) != plain
     assert identity(idf=idf, idf_power=0.0) == plain

@@ -12,11 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.dense import Dense
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.ship.encoder import bundle
@@ -76,6 +79,18 @@ class OwnForMaskedLM(PreTrainedModel):
         return MaskedLMOutput(logits=self.decoder(hidden))
 """
 
+TOKENIZER = """
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+Path("MARKER").touch()
+
+
+class OwnTokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -124,15 +139,21 @@ def test_code_that_is_not_trusted_runs_nowhere(folder: Path) -> None:
     assert not (folder.parent / "ran").exists()
 
 
-def test_a_tokenizer_of_its_own_does_not_run_either(folder: Path) -> None:
+def test_a_tokenizer_of_its_own_runs_only_if_it_is_trusted(folder: Path, tiny: Path, tmp_path: Path) -> None:
     path = folder / "tokenizer_config.json"
-    auto_map = {"AutoTokenizer": ["modeling_own.OwnTokenizer", None]}
+    auto_map = {"AutoTokenizer": [None, "tokenization_own.OwnTokenizer"]}
     path.write_text(json.dumps({"tokenizer_class": "OwnTokenizer", "auto_map": auto_map}))
+    ran = tmp_path / "ran"
+    (folder / "tokenization_own.py").write_text(TOKENIZER.replace("MARKER", str(ran)))
+    documents = BeirFolder(tiny, "tiny")
     with pytest.raises(
         CaiError, match=r"has code of its own .*, which was not run: read it, and set `trust_remote_code"
     ):
-        Tokenizer(folder)
-    assert not (folder.parent / "ran").exists()
+        compute(documents, config(folder), tmp_path / "idf")
+    assert not ran.exists()
+    trusted = config(folder, trust_remote_code=True)
+    assert Idf.load(compute(documents, trusted, tmp_path / "idf")).vocabulary == Encoder(trusted).tokenizer.vocabulary
+    assert ran.exists()
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

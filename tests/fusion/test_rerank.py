@@ -59,7 +59,7 @@ def test_minutes_lower_the_depth(
 ) -> None:
     """The run is the one of that depth, under the same name; it is not measured again, as another machine's pace would
     make it out of date."""
-    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 60.0)
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 60.0)
     texts = collection.topics("test"), collection, cross_encoder
 
     def reranked(name: str, depth: int, minutes: float | None) -> artifact.Manifest:
@@ -75,10 +75,13 @@ def test_minutes_lower_the_depth(
     with pytest.raises(CaiError, match=r"one document per query takes about 3\.0 minutes, more than 2"):
         reranked("none.trec", 4, 2.0)
 
-    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 1.0)
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 1.0)
     assert reranked("limited.trec", 4, 5.5) == limited
     assert reranked("limited.trec", 4, 6.0).recipe["settings"]["depth"] == 4
     assert reranked("limited.trec", 4, None).stats["decision"] == []
+    with monkeypatch.context() as patch:  # what is up to date loads no model
+        patch.setattr(CrossEncoder, "__init__", lambda *_: pytest.fail("loaded"))
+        assert reranked("limited.trec", 4, None) == reranked("limited.trec", 4, 5.5)
     with artifact.dry_run(), pytest.raises(artifact.NotUpToDate):
         reranked("limited.trec", 3, 5.5)
 
@@ -97,6 +100,21 @@ def test_a_long_time_is_said_before_it_starts(
     assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
 
 
+def test_little_is_measured_of_what_is_soon_done(cross_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, score = [], CrossEncoder.score
+
+    def counted(self: CrossEncoder, queries: list[str], *more: Any, **named: Any) -> Any:
+        scored.append(len(queries))
+        return score(self, queries, *more, **named)
+
+    monkeypatch.setattr(CrossEncoder, "score", counted)
+    pairs = ["fever"] * 50, ["a fever", "fever and cough"] * 25
+    model = CrossEncoder(cross_encoder, "cpu")
+    for count, measured in ((50, [1, 1]), (10**9, [1, 1, 6]), (0, [1, 6])):
+        assert model.seconds_per_pair(*pairs, pairs=count) > 0 and scored == measured
+        scored.clear()
+
+
 def test_a_score_that_is_not_finite_is_refused_by_id(
     collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +131,12 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
         ({"q1": [("elsewhere", 1.0)]}, "elsewhere"),
     ],
 )
+def test_a_run_without_results_is_refused(collection: BeirFolder, run: Path, cross_encoder: Path) -> None:
+    run.write_text("")
+    with pytest.raises(CaiError, match=r"run\.trec"):
+        rerank(run, collection.topics("test"), collection, cross_encoder, run.with_name("out.trec"), 3, "cpu")
+
+
 def test_a_run_of_another_collection_is_refused(
     hits: dict, message: str, collection: BeirFolder, cross_encoder: Path, tmp_path: Path
 ) -> None:

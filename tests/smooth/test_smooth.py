@@ -84,7 +84,7 @@ def encoded(tiny: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFacto
     """The tiny collection's IDF, its SPLADE vectors, and dense ones."""
     folder, collection = tmp_path_factory.mktemp("encoded"), BeirFolder(tiny, "tiny")
     config = load_encoder("splade-tiny")
-    compute(collection, checkpoint, folder / "idf")
+    compute(collection, config, folder / "idf")
     encode(collection, Encoder(config, "cpu", "float32"), folder / "splade")
     encode(collection, Encoder(config.replace(kind="dense"), "cpu", "float32"), folder / "dense")
     return folder

@@ -23,7 +23,6 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.__main__ import main
@@ -252,7 +251,7 @@ def test_one_document_alone_in_a_batch_is_refused(splade_settings: MakeSettings,
 @pytest.mark.slow
 def test_dense_training_lowers_its_loss_and_gives_an_encoder(triples: Path, tmp_path: Path, tiny: Path) -> None:
     base = load_encoder("minilm")
-    idf = compute(BeirFolder(tiny, "tiny"), checkpoint_folder(base), tmp_path / "idf")
+    idf = compute(BeirFolder(tiny, "tiny"), base, tmp_path / "idf")
     (tmp_path / "data.jsonl").write_text("".join(triples.read_text().splitlines(keepends=True)[:6]))
     values = {
         "data": tmp_path / "data.jsonl", "base": "minilm", "output": tmp_path / "dense", "idf": idf, "batch_size": 12,
