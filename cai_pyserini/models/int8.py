@@ -150,20 +150,77 @@ class Int8Layer(nn.Module):
 
     def forward(self, x: torch.Tensor, attention_mask: torch.Tensor | None = None, *_: Any, **__: Any) -> torch.Tensor:
         """`x` (texts, tokens, width); `attention_mask`, if any, (texts, 1, tokens, tokens), is true for tokens."""
-        x = self.norm(self.out(self.attention(x, attention_mask)).add_(x))
+        mask = None if attention_mask is None else attention_mask[:, :, :1]
+        x = self.norm(self.out(attention(self.qkv(x), self.heads, mask)).add_(x))
         return self.last_norm(self.down(self.up(x)).add_(x))
 
-    def attention(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """As plain batched products: on a CPU, more than twice as fast as scaled_dot_product_attention."""
-        texts, length, width = x.shape
-        heads = self.qkv(x).view(texts, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).flatten(1, 2)
-        query, key, value = heads  # (texts * heads, tokens, width / heads) each
-        scores = torch.bmm(query, key.transpose(1, 2))
-        if mask is not None:
-            bias = torch.where(mask[:, 0, :1], 0.0, -1e4).to(query.dtype)
-            scores += bias.repeat_interleave(self.heads, 0)
-        context = torch.bmm(scores.softmax(-1), value).view(texts, self.heads, length, -1)
-        return context.transpose(1, 2).reshape(texts, length, width)
+
+class Int8ModernBertLayer(nn.Module):
+    """A layer of ModernBERT: rotary positions, attention to near tokens or to all, and GELU(a) * b, with a gate b."""
+
+    def __init__(self, layer: Any, dtype: torch.dtype):
+        super().__init__()
+        self.attention_type, self.attn_norm, self.mlp_norm = layer.attention_type, layer.attn_norm, layer.mlp_norm
+        attention = layer.attn
+        scale = torch.ones(attention.Wqkv.out_features, 1)
+        scale[: len(scale) // 3] = attention.head_dim**-0.5  # of scores
+        bias = None if attention.Wqkv.bias is None else scale[:, 0] * attention.Wqkv.bias
+        self.heads = attention.Wqkv.in_features // attention.head_dim
+        self.qkv, self.out = Int8Linear(scale * attention.Wqkv.weight, bias, dtype), _plain(attention.Wo)
+        weights = layer.mlp.Wi.weight.chunk(2)
+        biases = (None, None) if layer.mlp.Wi.bias is None else layer.mlp.Wi.bias.chunk(2)
+        self.up, self.gate = Int8Linear(weights[0], biases[0], gelu=True), Int8Linear(weights[1], biases[1])
+        self.down = _plain(layer.mlp.Wo)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] = (torch.ones(1), torch.zeros(1)),
+        **_: Any,
+    ) -> torch.Tensor:
+        """As Int8Layer.forward; position_embeddings are cosines and sines of rotations, (1, tokens, width / heads)."""
+        x = self.out(attention(self.qkv(self.attn_norm(x)), self.heads, attention_mask, position_embeddings)).add_(x)
+        values = quantize(self.mlp_norm(x), by_token=False)
+        return self.down(self.up.product(values).mul_(self.gate.product(values))).add_(x)
+
+
+def _plain(layer: nn.Linear) -> Int8Linear:
+    return Int8Linear(layer.weight, layer.bias)
+
+
+def attention(
+    qkv: torch.Tensor,
+    heads: int,
+    mask: torch.Tensor | None,
+    rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """The context (texts, tokens, width) of scaled queries, keys and values (texts, tokens, 3 * width).
+
+    `mask` (texts, 1, tokens or 1, tokens) is true where there is attention. As plain batched products: on a CPU, more
+    than twice as fast as scaled_dot_product_attention.
+    """
+    texts, length, _ = qkv.shape
+    parts = qkv.view(texts, length, 3, heads, -1)
+    if rotation is not None:
+        rotate(parts[:, :, :2], *rotation)
+    # (texts * heads, tokens, width / heads) each
+    query, key, value = parts.permute(2, 0, 3, 1, 4).flatten(1, 2)
+    scores = torch.bmm(query, key.transpose(1, 2))
+    if mask is not None:
+        scores.view(texts, heads, length, length).add_(torch.where(mask, 0.0, -1e4).to(scores.dtype))
+    context = torch.bmm(scores.softmax(-1), value).view(texts, heads, length, -1)
+    return context.transpose(1, 2).reshape(texts, length, -1)
+
+
+def rotate(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> None:
+    """Rotate the pairs (x_j, x_j+half) of x (texts, tokens, 2, heads, 2 * half) by each token's angles, in place."""
+    first, second = x.chunk(2, -1)
+    half = first.shape[-1]
+    cos, sin = (part[:, :, None, None, :half].to(x.dtype) for part in (cosines, sines))
+    turned = torch.addcmul(first * cos, second, sin, value=-1)
+    second.mul_(cos).addcmul_(first, sin)
+    first.copy_(turned)
 
 
 class Int8Head:
@@ -187,18 +244,24 @@ class Int8Head:
 def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dtype) -> None:
     """Replace the layers of a model, in place, and all linear layers but `exclude`; `dtype` is that of attention."""
     for name, child in list(model.named_children()):
-        paths = LAYERS.get(type(child).__name__)
+        # The code of a checkpoint may have the same names.
+        kind = type(child).__name__ if type(child).__module__.startswith("transformers.") else ""
         if (
-            paths
-            and type(child).__module__.startswith("transformers.")  # the code of a checkpoint may have the same names
+            (paths := LAYERS.get(kind))
             and not getattr(child, "is_decoder", False)
-            and isinstance(attrgetter(paths["activation"])(child), GELUActivation)
+            and _is_gelu(child, paths["activation"])
         ):
             setattr(model, name, Int8Layer(child, paths, dtype))
+        elif kind == "ModernBertEncoderLayer" and _is_gelu(child, "mlp.act"):
+            setattr(model, name, Int8ModernBertLayer(child, dtype))
         elif type(child) is nn.Linear and child is not exclude:
-            setattr(model, name, Int8Linear(child.weight, child.bias))
+            setattr(model, name, _plain(child))
         else:
             replace_linears(child, exclude, dtype)
+
+
+def _is_gelu(layer: nn.Module, path: str) -> bool:
+    return isinstance(attrgetter(path)(layer), GELUActivation)
 
 
 def require_close(checkpoint: Path, found: Any, expected: Any) -> None:

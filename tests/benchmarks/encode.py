@@ -7,19 +7,20 @@ gains from it), ours in float32 and, on processors with VNNI, in int8, Pyserini 
 library's own sparse vectors; imports, loading the model and a warm-up of 8 documents are outside. Peak memory is that
 of the whole process. Pyserini needs up to 11 GB for documents of 256 tokens.
 
---backends also measures sentence-transformers with ONNX and OpenVINO, in float32 and in int8, each exported beforehand.
-These need other versions of its dependencies than the rest: give the Python of an environment in which
-`pip install 'sentence-transformers[onnx,openvino]' 'datasets<4.5'` has been run.
+--openvino also measures OpenVINO, in its default precision and in int8 (static, by nncf with SmoothQuant, calibrated
+with other documents of the collection). It gets what was fastest: max pooling as a part of its graph, and as many
+requests of two documents of similar length at a time as it asks for.
 
 Same vectors: both are quantized with Pyserini's own round(w / 5 * 256), and the share of the entries of either that are
 the same integer in ours (float32) and Pyserini's is printed.
 
---random encodes with a random checkpoint of that size, with the tokenizer of the encoder and a decoder bias with which
-a vector has some 200 entries. The last table compares the operations per second of encoding, those of linear layers
+--random encodes with a random checkpoint of DistilBERT's (66M), BERT's (110M) or ModernBERT-base's (150M) architecture
+and size, with the tokenizer of the encoder, filled up to the vocabulary, and a decoder bias with which a vector has
+some 200 entries. The last table compares the operations per second of encoding, those of linear layers
 counted, with those of one large product in the same precision.
 
---quality also encodes the whole collection in each precision, and compares nDCG@10 of exact dot products of the float
-vectors, with and without IDF; queries are SPLADE's in float32.
+--quality also encodes the whole collection in each precision, and with OpenVINO, and compares nDCG@10 of exact dot
+products of the float vectors, with and without IDF; queries are SPLADE's in float32.
 """
 
 import json
@@ -35,16 +36,12 @@ import harness
 WARM_UP = 8
 DEVICE = "cpu"
 ACTIVE = 200  # entries per vector of a random checkpoint
-BACKENDS = {  # of sentence-transformers: the name of the backend, and the file of its model
-    "ONNX": ("onnx", "onnx/model.onnx"),
-    "ONNX, int8": ("onnx", "onnx/model_qint8_avx512_vnni.onnx"),
-    "OpenVINO": ("openvino", "openvino/openvino_model.xml"),
-    "OpenVINO, int8": ("openvino", "openvino/openvino_model_qint8_quantized.xml"),
-}
-CALIBRATION = 300  # documents that OpenVINO's int8 is calibrated with
+OPENVINO = "OpenVINO, int8"
+CALIBRATION = 100  # documents that OpenVINO's int8 is calibrated with
+OPENVINO_BATCH = 2
 
 
-def write_texts(collection: str, encoder: str, documents: int, output: str) -> harness.Result:
+def write_texts(collection: str, encoder: str, documents: int | None, output: str) -> harness.Result:
     """Write the texts of the first documents of a collection as a JSON list; also finds the encoder's checkpoint."""
     from itertools import islice
 
@@ -69,20 +66,26 @@ def timed(encode: Callable[[list[str]], Any], texts: str) -> tuple[Any, dict[str
 def random_checkpoint(size: str, encoder: str, output: str) -> harness.Result:
     """Write a random masked language model with the tokenizer of an encoder."""
     import torch
-    from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, DistilBertConfig
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, DistilBertConfig, ModernBertConfig
 
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.models.checkpoint import checkpoint_folder
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint_folder(load_encoder(encoder))))
-    config = {"66M": DistilBertConfig, "110M": BertConfig}[size](vocab_size=len(tokenizer))
+    names = ("pad_token_id", "cls_token_id", "sep_token_id")
+    kind = {"66M": DistilBertConfig, "110M": BertConfig, "150M": ModernBertConfig}[size]
+    config = kind(bos_token_id=None, eos_token_id=None, **{name: getattr(tokenizer, name) for name in names})
     model = AutoModelForMaskedLM.from_config(config).eval()
     with torch.inference_mode():
         largest = model(input_ids=torch.randint(len(tokenizer), (1, 128))).logits[0].amax(0)
     torch.nn.init.constant_(model.get_output_embeddings().bias, -float(largest.sort().values[-ACTIVE]))
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
+    file = Path(output, "tokenizer.json")
+    settings = json.loads(file.read_text())
+    settings["model"]["vocab"] |= {f"[more{id}]": id for id in range(len(tokenizer), config.vocab_size)}
+    file.write_text(json.dumps(settings))
     return {}
 
 
@@ -167,35 +170,88 @@ def pyserini(texts: str, checkpoint: str, length: int, batch: int, output: str) 
     return result
 
 
-def sentence_transformers(
-    texts: str, checkpoint: str, length: int, backend: str = "torch", **settings: str
-) -> harness.Result:
+def sentence_transformers(texts: str, checkpoint: str, length: int, dtype: str) -> harness.Result:
     """SparseEncoder, which makes a masked language model and SpladePooling of the checkpoint."""
     from sentence_transformers import SparseEncoder
 
-    model = SparseEncoder(checkpoint, device=DEVICE, backend=backend, model_kwargs=settings)
+    model = SparseEncoder(checkpoint, device=DEVICE, model_kwargs={"dtype": dtype})
     model.max_seq_length = length
     return timed(model.encode, texts)[1]
 
 
-def export_backends(texts: str, checkpoint: str, folder: str) -> harness.Result:
-    """Write sentence-transformers' models for BACKENDS; returns the versions of what they run with."""
-    from importlib.metadata import version
+def inputs_of(checkpoint: str, length: int) -> Callable[[list[str]], dict[str, Any]]:
+    """The function that makes a model's inputs, padded, of texts."""
+    from transformers import AutoTokenizer
 
-    from sentence_transformers import SparseEncoder, backend
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    names = ("input_ids", "attention_mask")
 
-    model = SparseEncoder(checkpoint, device=DEVICE, backend="onnx", model_kwargs={"export": True})
-    model.save_pretrained(folder)
-    backend.export_dynamic_quantized_onnx_model(model, "avx512_vnni", folder)
-    model = SparseEncoder(checkpoint, device=DEVICE, backend="openvino", model_kwargs={"export": True})
-    model.save_pretrained(folder)
-    data = Path(folder, "calibration")
-    data.mkdir()
-    lines = [json.dumps({"text": text}) for text in json.loads(Path(texts).read_text())[:CALIBRATION]]
-    (data / "train.jsonl").write_text("\n".join(lines))
-    backend.export_static_quantized_openvino_model(model, None, folder, str(data), "default", "train", "text")
-    names = ("sentence-transformers", "transformers", "torch", "onnxruntime", "openvino")
-    return {"versions": [f"{name} {version(name)}" for name in names]}
+    def inputs(texts: list[str]) -> dict[str, Any]:
+        found = tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
+        return {name: found[name] for name in names}
+
+    return inputs
+
+
+def export_openvino(collection: str, checkpoint: str, length: int, skip: int, output: str) -> harness.Result:
+    """Write OpenVINO's model of SPLADE, output/OpenVINO.xml, and the same in int8."""
+    from itertools import islice
+
+    import nncf
+    import openvino
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = AutoModelForMaskedLM.from_pretrained(checkpoint, dtype=torch.float32)
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            logits = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+            return torch.log1p(torch.relu(logits) * attention_mask[:, :, None]).amax(1)
+
+    documents = islice(harness.opened(collection)[0].documents(), skip, skip + CALIBRATION)
+    texts = [document.contents for document in documents]
+    inputs = inputs_of(checkpoint, length)
+    shapes = [(name, [-1, -1], openvino.Type.i64) for name in ("input_ids", "attention_mask")]
+    model = openvino.convert_model(Pooled().eval(), example_input=inputs([texts[0], "short"]), input=shapes)
+    openvino.save_model(model, Path(output, "OpenVINO.xml"), compress_to_fp16=False)
+    data = nncf.Dataset([{name: part.numpy() for name, part in inputs([text]).items()} for text in texts])
+    quantized = nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=CALIBRATION)
+    openvino.save_model(quantized, Path(output, f"{OPENVINO}.xml"))
+    return {"versions": [f"openvino {openvino.__version__}", f"nncf {nncf.__version__}"]}
+
+
+def openvino(texts: str, checkpoint: str, length: int, model: str, output: str | None = None) -> harness.Result:
+    """The vectors of OpenVINO's model, written to `output` if that is given."""
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+    from itertools import batched
+
+    import numpy as np
+    import openvino
+    from scipy.sparse import csr_matrix, save_npz, vstack
+
+    compiled = openvino.Core().compile_model(model, DEVICE.upper(), {"PERFORMANCE_HINT": "THROUGHPUT"})
+    inputs, own = inputs_of(checkpoint, length), threading.local()
+
+    def one(texts: tuple[str, ...]) -> Any:
+        if not hasattr(own, "request"):
+            own.request = compiled.create_infer_request()
+        tensors = {name: tensor.numpy() for name, tensor in inputs(list(texts)).items()}
+        return csr_matrix(own.request.infer(tensors)[0])
+
+    def encode(texts: list[str]) -> Any:
+        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+        batches = batched([texts[i] for i in order], OPENVINO_BATCH)
+        with ThreadPoolExecutor(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")) as pool:
+            return vstack(list(pool.map(one, batches)), format="csr")[np.argsort(order)]
+
+    vectors, result = timed(encode, texts)
+    if output:
+        save_npz(output, vectors)
+    return result
 
 
 def agreement(first: str, second: str) -> harness.Result:
@@ -207,10 +263,10 @@ def agreement(first: str, second: str) -> harness.Result:
     return {"same": 1 - (a != b).nnz / either, "entries": either}
 
 
-def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: list[str]) -> harness.Result:
-    """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents."""
+def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], others: dict[str, str]) -> harness.Result:
+    """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents, and other vectors."""
     import numpy as np
-    from scipy.sparse import vstack
+    from scipy.sparse import load_npz, vstack
 
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
@@ -226,24 +282,27 @@ def ndcg(collection: str, encoder: str, device: str, folder: str, precisions: li
     config, index_config = load_encoder(encoder), load_index_config(collection)
     opened = open_collection(index_config)
     topics, qrels = opened.topics(index_config.split), opened.qrels(index_config.split)
-    loaded = Encoder(config, device)
+    loaded = Encoder(config, DEVICE)
     queries = encode_queries(loaded, list(topics.values()), "splade")
     contents = (document.contents for document in opened.documents())
     weightings = {"splade": None, "splade-idf": Idf.of(contents, loaded.tokenizer).weights()}
     remove_query = removes_query(index_config.remove_query, qrels)
-    scores: dict[str, Any] = {}
+    vectors = {name: load_npz(file) for name, file in others.items()}
+    ids = np.array([document.id for document in opened.documents()])
     for precision in precisions:
-        shards = list(Vectors(encode(opened, Encoder(config, device, precision), Path(folder, precision))))
-        ids = np.array([id for shard in shards for id in shard.ids])
+        shards = list(Vectors(encode(opened, Encoder(config, DEVICE, precision), Path(folder, precision))))
+        vectors[precision] = vstack([shard.vectors for shard in shards], format="csr")
+    scores: dict[str, Any] = {}
+    for vectors_name, matrix in vectors.items():
         for name, weights in weightings.items():
-            documents = weighted(vstack([shard.vectors for shard in shards], format="csr"), weights).T.tocsr()
+            documents = weighted(matrix, weights).T.tocsr()
             hits = {}
             for number, query in enumerate(topics):
                 products = (queries[number] @ documents).toarray()[0]
                 best = np.argsort(-products, kind="stable")[:11]  # one more than counts: the query may be a document
                 hits[query] = [(str(ids[i]), float(products[i])) for i in best if products[i] > 0]
             run = without_query(run_of(hits)) if remove_query else run_of(hits)
-            scores.setdefault(name, {})[precision] = mean(measure(qrels, run, ["nDCG@10"])["nDCG@10"])
+            scores.setdefault(name, {})[vectors_name] = mean(measure(qrels, run, ["nDCG@10"])["nDCG@10"])
     return {"scores": scores}
 
 
@@ -251,8 +310,11 @@ def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--documents", type=int, default=512, help="how many are encoded")
     parser.add_argument("--quality", action="store_true", help="also nDCG@10 of each precision")
-    parser.add_argument("--backends", metavar="PYTHON", help="also ONNX and OpenVINO, with this interpreter")
-    parser.add_argument("--random", choices=("66M", "110M"), help="encode with a random checkpoint of this size")
+    parser.add_argument("--openvino", action="store_true", help="also OpenVINO")
+    parser.add_argument(
+        "--random", choices=("66M", "110M", "150M"), help="encode with a random checkpoint of this size"
+    )
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 32], help="of Pyserini")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         texts, exported, mine, stock = (f"{folder}/{name}" for name in ("texts", "splade", "ours.npz", "pyserini.npz"))
@@ -273,24 +335,30 @@ def main() -> None:
             "ours": partial(own, precision="auto", output=f"{folder}/other.npz"),
             "ours, float32": partial(own, precision="float32", output=mine),
             "ours, int8": partial(own, precision="int8", output=f"{folder}/other.npz"),
-            "Pyserini, batches of 64": partial(theirs, batch=64),
-            "Pyserini, batches of 32": partial(theirs, batch=32),
+            **{f"Pyserini, batches of {size}": partial(theirs, batch=size) for size in args.batches},
             "sentence-transformers": partial(others, dtype="float32"),
             "sentence-transformers, bfloat16": partial(others, dtype="bfloat16"),
         }
         if "int8" not in speeds:
             del peers["ours, int8"]
-        if args.backends:
-            made = {"checkpoint": checkpoint, "folder": f"{folder}/backends"}
-            print(*harness.fresh(export_backends, args.backends, texts=texts, **made)["versions"])
-            other = partial(harness.fresh, sentence_transformers, args.backends, **settings, checkpoint=made["folder"])
-            for name, (backend, file) in BACKENDS.items():
-                peers[f"sentence-transformers, {name}"] = partial(other, backend=backend, file_name=file)
+        if args.openvino:
+            made = {"collection": args.collection, "checkpoint": checkpoint, "length": written["length"]}
+            exporting = harness.fresh(export_openvino, **made, skip=args.documents, output=folder)
+            print(*exporting["versions"])
+            other = partial(harness.fresh, openvino, checkpoint=checkpoint, length=written["length"])
+            for name in ("OpenVINO", OPENVINO):
+                peers[name] = partial(other, texts=texts, model=f"{folder}/{name}.xml")
         results = harness.rounds(args.repeats, peers)
         same = harness.fresh(agreement, first=mine, second=stock)
         scores: dict[str, dict[str, float]] = {}
         if args.quality:
-            scores = harness.fresh(ndcg, **collection, device=DEVICE, folder=folder, precisions=list(speeds))["scores"]
+            encoded = {}
+            if args.openvino:
+                everything, encoded[OPENVINO] = f"{folder}/everything", f"{folder}/openvino.npz"
+                harness.fresh(write_texts, **collection, documents=None, output=everything)
+                other(texts=everything, model=f"{folder}/{OPENVINO}.xml", output=encoded[OPENVINO])
+            quality = partial(harness.fresh, ndcg, **collection, folder=folder, precisions=list(speeds))
+            scores = quality(others=encoded)["scores"]
     first = results["ours"][0]
     best = results["ours, int8" if args.random and "int8" in speeds else "ours"]
     rows = []
@@ -306,7 +374,7 @@ def main() -> None:
     harness.show(f"{title} (ours: {first['precision']})", header, rows)
     print(f"the same quantized entries as Pyserini's: {same['same']:.3%} of {same['entries']:,}")
     for name, by in scores.items():
-        print(f"nDCG@10 of {name}:", ", ".join(f"{precision} {value:.4f}" for precision, value in by.items()))
+        print(f"nDCG@10 of {name}:", ", ".join(f"{vectors} {value:.4f}" for vectors, value in by.items()))
 
 
 if __name__ == "__main__":

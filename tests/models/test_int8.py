@@ -14,12 +14,22 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.device import resolve_precision
-from cai_pyserini.models.int8 import AFTER_GELU, BLOCK, CENTRE, Int8Head, Int8Layer, Int8Linear, quantize
+from cai_pyserini.models.int8 import (
+    AFTER_GELU,
+    BLOCK,
+    CENTRE,
+    Int8Head,
+    Int8Layer,
+    Int8Linear,
+    Int8ModernBertLayer,
+    quantize,
+)
 from cai_pyserini.models.splade import Splade
 from tests.models.test_architectures import ARCHITECTURES, SENTENCES, make_model
 from tests.models.test_splade import TEXTS
 
-FUSED = ("Bert", "DistilBert", "Roberta", "XLMRoberta", "Camembert", "Electra")  # layers replaced as a whole
+# Layers replaced as a whole.
+FUSED = ("Bert", "DistilBert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ModernBert")
 VNNI = pytest.mark.usefixtures("vnni")
 
 
@@ -85,10 +95,11 @@ def test_vectors_are_close_to_those_of_float32(checkpoint: Path, batch_size: int
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures(tmp_path: Path, architecture: str) -> None:
     fused = 2 if architecture in FUSED else 0
-    checkpoint = make_model(tmp_path, architecture)
+    more = {"attention_bias": True, "mlp_bias": True} if architecture == "ModernBert" else {}
+    checkpoint = make_model(tmp_path, architecture, **more)
     splade = Splade(checkpoint, "cpu", "int8")
     modules = list(splade.transformer._model.modules())
-    assert sum(isinstance(module, Int8Layer) for module in modules) == fused
+    assert sum(isinstance(module, (Int8Layer, Int8ModernBertLayer)) for module in modules) == fused
     assert sum(isinstance(module, Int8Linear) for module in modules) >= 4 * 2
     assert sum(type(module) is torch.nn.Linear for module in modules) == 1  # the decoder, which is bypassed
     expected = Splade(checkpoint, "cpu", "float32").encode(SENTENCES, 24)
