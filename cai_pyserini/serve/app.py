@@ -6,13 +6,13 @@ Every wrong request gets a 4xx, and every failure a 5xx, with {"error": reason}.
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from pydantic import BaseModel, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
@@ -21,14 +21,36 @@ from cai_pyserini.search.engine import Stored
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.guard import Guard, Metrics, require
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
-from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
+from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
 
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an empty query, strips these four as well
-Text = Annotated[
-    str, Parameter(description="the text to search for", min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)
-]
+LONGEST_ID = 200  # characters of a query's id
+QueryText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)]
+Text = Annotated[QueryText, Parameter(description="the text to search for", examples=["short fingers"])]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
 HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_HITS)]
+
+
+DOCUMENT = {
+    "title": "Short finger",
+    "contents": "Short finger Abnormally short finger associated with developmental hypoplasia.",
+}
+CANDIDATE = {"docid": "HP:0009381", "score": 12.35, "rank": 1, "doc": DOCUMENT}
+ANSWER = {"api": "v1", "index": "joint-splade-idf"}
+EXPLANATION = {
+    "system": "joint-splade-idf",
+    "document": "HP:0009381",
+    "rank": 1,
+    "score": 4.2,
+    "grade": None,
+    "terms": [{"term": "short", "query": 1.5, "document": 2.8, "idf": None, "impact": 28, "contribution": 4.2}],
+    "parts": [],
+}
+
+
+def example(**values: Any) -> ConfigDict:
+    """The configuration of a model with an example for its schema."""
+    return ConfigDict(json_schema_extra={"examples": [values]})
 
 
 class Css(Response):
@@ -73,6 +95,12 @@ class DocumentForm:
         contents = stored.contents[: self._length]
         return Document(title=stored.title, contents=contents) if stored.title else contents
 
+    def candidates(self, found: Found) -> list[Candidate]:
+        return [
+            Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and self.of(stored))
+            for hit, stored in found
+        ]
+
 
 Form = Annotated[DocumentForm, Depends()]
 
@@ -83,21 +111,69 @@ class Answer(BaseModel):
 
 
 class SearchAnswer(Answer):
+    model_config = example(**ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE])
+
     query: Query
     candidates: list[Candidate]
 
 
+class Topic(BaseModel):
+    """A query of several."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    qid: Annotated[str, StringConstraints(max_length=LONGEST_ID)]
+    text: QueryText
+
+
+class SearchRequest(BaseModel):
+    """Several queries, which together have at most as many characters and hits as one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid") | example(
+        queries=[{"qid": "q1", "text": "short fingers"}, {"qid": "q2", "text": "hearing loss"}], hits=10
+    )
+
+    queries: list[Topic] = Field(min_length=1, max_length=BATCH)
+    hits: int = Field(10, description="hits to return for each query", ge=1, le=MOST_HITS)
+
+    def require_limits(self) -> None:
+        """Raise HTTPException for queries that cost more than one may, and for two of one id."""
+        if (characters := sum(len(topic.text) for topic in self.queries)) > LONGEST_QUERY:
+            raise HTTPException(400, f"queries: {characters} characters in all; {LONGEST_QUERY} are allowed")
+        if (hits := self.hits * len(self.queries)) > MOST_HITS:
+            raise HTTPException(400, f"hits: {hits} for all queries; {MOST_HITS} are allowed")
+        if len({topic.qid for topic in self.queries}) < len(self.queries):
+            raise HTTPException(400, "queries: two have the same qid")
+
+
+class TopicAnswer(BaseModel):
+    qid: str
+    candidates: list[Candidate]
+
+
+class SearchAnswers(Answer):
+    model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
+
+    results: list[TopicAnswer]  # in the order of the queries
+
+
 class DocumentAnswer(Answer):
+    model_config = example(**ANSWER, docid="HP:0009381", doc=DOCUMENT)
+
     docid: str
     doc: Document | str
 
 
 class ExplainAnswer(Answer):
+    model_config = example(**ANSWER, query={"text": "short fingers"}, explanation=EXPLANATION)
+
     query: Query
     explanation: Explanation
 
 
 class Health(BaseModel):
+    model_config = example(status="ok", version=__version__, indexes=["bm25", "joint-splade-idf"], unanswered=0)
+
     status: Literal["ok", "stuck"]
     version: str
     indexes: list[str]
@@ -105,17 +181,23 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
+    model_config = example(status="ok", indexes={"bm25": "ok", "joint-splade-idf": "ok"})
+
     status: Literal["ok", "not ready"]
     indexes: dict[str, str]  # "ok", or the kind of error
 
 
 class Reloaded(BaseModel):
+    model_config = example(status="ok", indexes=["bm25", "joint-splade-idf"])
+
     status: Literal["ok"] = "ok"
     indexes: list[str]
 
 
 class Wrong(BaseModel):
     """Why a request was refused or failed."""
+
+    model_config = example(error="hits: Input should be greater than or equal to 1")
 
     error: str
 
@@ -139,7 +221,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 429, 500, 503)},
+        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 411, 413, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
     locked = APIRouter(dependencies=[Depends(require(key))] if key else [])
@@ -152,7 +234,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         what = "should not be blank" if first["type"] == "string_pattern_mismatch" else first["msg"]
-        return _error(400, f"{first['loc'][-1]}: {what}")
+        return _error(400, f"{'.'.join(map(str, first['loc'][1:])) or 'body'}: {what}")
 
     @app.exception_handler(TimeoutError)
     async def late(request: Request, error: TimeoutError) -> Response:
@@ -165,11 +247,19 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
     @locked.get("/v1/{index}/search")
     async def search(index: Name, query: Text, form: Form, hits: HitCount = 10) -> SearchAnswer:
         """The best documents for a query."""
-        candidates = [
-            Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and form.of(stored))
-            for hit, stored in await service.search(index, query, hits)
-        ]
+        candidates = form.candidates(await service.search(index, query, hits))
         return SearchAnswer(index=index, query=Query(text=query), candidates=candidates)
+
+    @locked.post("/v1/{index}/search")
+    async def search_all(index: Name, asked: SearchRequest, form: Form) -> SearchAnswers:
+        """The best documents for each of several queries."""
+        asked.require_limits()
+        found = await service.search_all(index, [topic.text for topic in asked.queries], asked.hits)
+        results = [
+            TopicAnswer(qid=topic.qid, candidates=form.candidates(of_topic))
+            for topic, of_topic in zip(asked.queries, found, strict=True)
+        ]
+        return SearchAnswers(index=index, results=results)
 
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -21,9 +21,9 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine, Hit, Stored
 
-LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a batch
-MOST_HITS = 1000  # the most hits of a search, and of all searches of a batch
-BATCH = 64  # the most queries of a batch
+LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a request or batch
+MOST_HITS = 1000  # the most hits of a search, and of all searches of a request or batch
+BATCH = 64  # the most queries of a request or batch
 PROBE = "ready"  # the query of the readiness probe
 
 Found = list[tuple[Hit, Stored | None]]
@@ -35,7 +35,7 @@ class Job:
     """A waiting request: a search, or something else that the worker calls."""
 
     index: str
-    text: str = ""
+    texts: Sequence[str] = ()
     hits: int = 0
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -63,7 +63,12 @@ class Service:
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
-        return await self._answer(Job(index, text, hits))
+        (found,) = await self.search_all(index, [text], hits)
+        return found
+
+    async def search_all(self, index: str, texts: Sequence[str], hits: int) -> list[Found]:
+        """The same for each of several texts, which are one request."""
+        return await self._answer(Job(index, texts, hits))
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
@@ -137,11 +142,15 @@ class Service:
             if isinstance(result, Iterator):
                 result = list(takewhile(lambda _: not first.answer.done(), result))
             return [result]
-        self.batches(len(jobs))
-        rankings = engine.search([job.text for job in jobs], first.hits, self._threads)
+        texts = [text for job in jobs for text in job.texts]
+        self.batches(len(texts))
+        rankings = iter(engine.search(texts, first.hits, self._threads))
         return [
-            [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
-            for job, ranking in zip(jobs, rankings, strict=True)
+            [
+                [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
+                for ranking in islice(rankings, len(job.texts))
+            ]
+            for job in jobs
         ]
 
     async def _answer(self, job: Job) -> Any:
@@ -172,8 +181,8 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
         batches = groups.setdefault(id(job) if job.call else (job.index, job.hits), [[]])
-        batch = [*batches[-1], job]
-        if sum(len(one.text) for one in batch) > LONGEST_QUERY or job.hits * len(batch) > MOST_HITS:
+        texts = [text for one in (*batches[-1], job) for text in one.texts]
+        if sum(map(len, texts)) > LONGEST_QUERY or job.hits * len(texts) > MOST_HITS or len(texts) > BATCH:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]

@@ -11,13 +11,15 @@ from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator
 
 from cai_pyserini.serve.app import create_app
-from cai_pyserini.serve.service import LONGEST_QUERY, Service
+from cai_pyserini.serve.guard import LONGEST_BODY
+from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, Service
 from tests.serve.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
 
 TOO_LONG = "x" * (LONGEST_QUERY + 1)
 EXPLAIN = "/v1/bm25/explain?query=cancer&docid=d3"
+JSON = {"Content-Type": "application/json"}
 
 
 def ids(client: TestClient, index: str, query: str, **parameters: object) -> list[str]:
@@ -33,6 +35,55 @@ def test_answers_are_those_of_the_engine(client: TestClient, run_folder: Path, i
     candidates = found["candidates"]
     assert [(c["docid"], c["rank"], c["score"]) for c in candidates] == [(h.id, h.rank, h.score) for h in hits]
     assert candidates[0]["doc"]["title"] == "Phytate and colon cancer"
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_several_queries_are_answered_in_order_as_each_alone(client: TestClient, index: str) -> None:
+    texts = {"b": "phytate and cancer", "a": "xyzzy", "c": "bladder infection"}
+    asked = {"queries": [{"qid": qid, "text": text} for qid, text in texts.items()], "hits": 2}
+    found = client.post(f"/v1/{index}/search", params={"max_doc_length": 5}, json=asked).json()
+    assert [result["qid"] for result in found["results"]] == list(texts)
+    for result in found["results"]:
+        own = {"query": texts[result["qid"]], "hits": 2, "max_doc_length": 5}
+        expected = client.get(f"/v1/{index}/search", params=own).json()["candidates"]
+        assert result["candidates"] == [c | {"score": pytest.approx(c["score"], rel=1e-6)} for c in expected]
+
+
+def queries(*texts: str, **others: object) -> dict[str, object]:
+    """The body of a request with these queries."""
+    return {"queries": [{"qid": str(number), "text": text} for number, text in enumerate(texts)], **others}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({}, "queries: Field required"),
+        ([], "body: Input should be a valid dictionary"),
+        (queries(), "queries: List should have at least 1 item"),
+        (queries(*["x"] * (BATCH + 1)), "queries: List should have at most 64 items"),
+        (queries("x", " \x1c"), "queries.1.text: should not be blank"),
+        (queries("x" * (LONGEST_QUERY - 1), "yy"), "queries: 10001 characters in all; 10000 are allowed"),
+        (queries("x", "y", hits=501), "hits: 1002 for all queries; 1000 are allowed"),
+        (queries("x", hits=0), "hits: Input should be greater than or equal to 1"),
+        (queries("x", hits="3"), "hits: Input should be a valid integer"),
+        (queries("x", hit=3), "hit: Extra inputs are not permitted"),
+        ({"queries": [{"qid": "1", "text": "x"}] * 2}, "queries: two have the same qid"),
+        ({"queries": [{"qid": 1, "text": "x"}]}, "queries.0.qid: Input should be a valid string"),
+    ],
+)
+def test_wrong_bodies_get_a_reason(client: TestClient, body: object, reason: str) -> None:
+    answer = client.post("/v1/bm25/search", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(reason)
+
+
+def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
+    """Nothing else limits the memory that a body takes, which is read before the key is asked for."""
+    longest = json.dumps(queries("🧬" * (LONGEST_QUERY - BATCH + 1), *["🧬"] * (BATCH - 1), hits=1))
+    assert client.post("/v1/bm25/search", content=longest, headers=JSON).status_code == 200
+    assert client.post("/v1/bm25/search", content=longest + " " * LONGEST_BODY, headers=JSON).status_code == 413
+    assert client.post("/v1/bm25/search", content=iter([longest.encode()]), headers=JSON).status_code == 411
+    assert client.post("/v1/bm25/search", content="[" * 100_000, headers=JSON).status_code == 400
 
 
 def test_documents_parsed_or_as_they_are_stored(client: TestClient) -> None:
@@ -60,6 +111,20 @@ def test_pyserinis_schemas_hold(client: TestClient) -> None:
     check("SearchResponse", client.get("/v1/bm25/search", params={"query": "cancer", "parse": "false"}).json())
     check("DocumentResponse", client.get("/v1/bm25/doc/d3").json())
     check("ErrorResponse", client.get("/v1/bm25/doc/d99").json())
+
+
+def test_examples_are_what_the_schemas_say(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    models = schema["components"]["schemas"]
+    for path, of_method in schema["paths"].items():
+        for operation in of_method.values():
+            (content,) = operation["responses"]["200"]["content"].items()
+            if content[0] == "application/json" and path != "/":
+                assert "examples" in models[content[1]["schema"]["$ref"].rpartition("/")[2]], path
+    for name, model in models.items():
+        validator = Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": {"schemas": models}})
+        for one in model.get("examples", ()):
+            validator.validate(one)
 
 
 def test_explanations(client: TestClient) -> None:
