@@ -19,6 +19,7 @@ from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Stored
 from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.serve.access_log import AccessLog, note
 from cai_pyserini.serve.guard import Guard, Metrics, require
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
 from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
@@ -202,8 +203,11 @@ class Wrong(BaseModel):
     error: str
 
 
-def create_app(service: Service, key: str | None = None, local: bool = False) -> Guard:
-    """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` is Guard's."""
+def create_app(
+    service: Service, key: str | None = None, local: bool = False, log: AccessLog | None = None
+) -> Guard:
+    """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` and `log` are
+    Guard's."""
     metrics = Metrics(service)
 
     @asynccontextmanager
@@ -272,6 +276,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
     @locked.get("/v1/{index}/explain")
     async def explain(index: Name, query: Text, docid: Name) -> ExplainAnswer:
         """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
+        note(texts=[query])
         explained = await service.call(index, lambda engine: engine.explain(query, [docid]))
         if docid not in explained:
             raise HTTPException(404, f"document {docid!r} has no score in {index}")
@@ -328,7 +333,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         responses.pop("422", None)  # a wrong request is a 400 here
         for status in responses.keys() - {"200"}:  # errors are JSON, also of routes that return text
             responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
-    return Guard(app, metrics, local)
+    return Guard(app, metrics, local, log)
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

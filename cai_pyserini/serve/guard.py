@@ -7,6 +7,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from fastapi import HTTPException, Request, Security
 from fastapi.responses import JSONResponse
@@ -15,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cai_pyserini.serve.access_log import AccessLog
 from cai_pyserini.serve.service import Service
 
 HEADERS = {
@@ -51,24 +53,28 @@ class Guard:
     """An ASGI application around another: every response, errors included, is counted and gets security headers.
 
     With `local`, requests for another host name than loopback's are refused, so that no web site can read a server on
-    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused.
+    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused. A response has
+    an X-Request-ID, which the `log` has too.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, local: bool):
-        self._app, self._metrics, self._local = app, metrics, local
+    def __init__(self, app: ASGIApp, metrics: Metrics, local: bool, log: AccessLog | None = None):
+        self._app, self._metrics, self._local, self._log = app, metrics, local, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start = time.perf_counter()
+        start, id = time.perf_counter(), uuid4().hex
+        line = self._log.begin() if self._log else {}
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-                route = getattr(scope.get("route"), "path", "other")
+                MutableHeaders(scope=message).update(HEADERS | {"X-Request-ID": id})
+                route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
                 self._metrics.requests.labels(route, str(message["status"])).inc()
-                self._metrics.seconds.labels(route).observe(time.perf_counter() - start)
+                self._metrics.seconds.labels(route).observe(seconds)
+                if self._log:
+                    self._log.end(line, route, message["status"], seconds, id)
             await send(message)
 
         answer = self._refusal(Request(scope)) or self._app

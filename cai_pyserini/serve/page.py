@@ -9,6 +9,7 @@ from cai_pyserini.core.template import template
 from cai_pyserini.search.engine import Described
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.search.highlight import Marked
+from cai_pyserini.serve.access_log import note
 from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent
@@ -25,6 +26,7 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
     names = list(service.engines)
     first = first if first in names else names[0]
     second = second if second in names and second != first else ""
+    note(texts=[query] * bool(query), hits=hits)
     columns = []
     for name in filter(None, (first, second)):
         described = await service.call(name, lambda engine: engine.describe(query, hits)) if query else []

@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine, Hit, Stored
+from cai_pyserini.serve.access_log import note
 
 LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a request or batch
 MOST_HITS = 1000  # the most hits of a search, and of all searches of a request or batch
@@ -68,7 +69,10 @@ class Service:
 
     async def search_all(self, index: str, texts: Sequence[str], hits: int) -> list[Found]:
         """The same for each of several texts, which are one request."""
-        return await self._answer(Job(index, texts, hits))
+        note(texts=texts, hits=hits)
+        found = await self._answer(Job(index, texts, hits))
+        note(returned=sum(map(len, found)))
+        return found
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
@@ -155,6 +159,7 @@ class Service:
 
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)
+        note(index=job.index)
         if self.unanswered >= self._limit:
             raise HTTPException(429, "too many requests wait; try again soon", {"Retry-After": "1"})
         self.unanswered += 1
