@@ -15,7 +15,7 @@ from cai_pyserini.retrieval.lucene import Stored as Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
 from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
-from cai_pyserini.search.retriever import Retriever
+from cai_pyserini.search.retriever import Effort, Retriever
 
 QUERY = "query"  # the query's id where the runs of one query are fused
 
@@ -65,9 +65,11 @@ class Engine:
         self._passages = passages
         self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
 
-    def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
-        """The best documents for each text."""
-        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads)]
+    def search(
+        self, texts: Sequence[str], hits: int = 10, threads: int = 1, effort: Effort | None = None
+    ) -> list[list[Hit]]:
+        """The best documents for each text. What the search takes is added to `effort`."""
+        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads, effort)]
 
     def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
         """Yield the best documents for a text, the words that make their scores marked in title and snippet."""
@@ -105,16 +107,20 @@ class Engine:
             return hits
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
-    def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
+    def _parts(
+        self, texts: Sequence[str], hits: int, threads: int = 1, effort: Effort | None = None
+    ) -> list[tuple[list[Hit], ...]]:
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
-        found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]
+        found = [self._found(retriever, texts, hits, threads, effort) for retriever in self._retrievers.values()]
         return list(zip(*found, strict=True))
 
-    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int) -> list[list[Hit]]:
+    def _found(
+        self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int, effort: Effort | None
+    ) -> list[list[Hit]]:
         """The hits of a retriever; of passages, the best of each document."""
         rankings = []
-        for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads):
+        for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads, effort):
             best: dict[str, tuple[float, str]] = {}
             for stored, score in found:
                 best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))

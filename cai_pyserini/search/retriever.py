@@ -1,9 +1,10 @@
 """One open index: texts in, hits out, and the terms of every score."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -19,6 +20,14 @@ from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
 from cai_pyserini.search.explanation import Scored, Term
 from cai_pyserini.words.analyzer import Analyzer
+
+
+@dataclass
+class Effort:
+    """What a search took, in seconds by stage."""
+
+    encode: float = 0.0
+    search: float = 0.0
 
 
 class Retriever:
@@ -67,11 +76,16 @@ class Retriever:
     def _analyze(self) -> Callable[[str], Sequence[str]]:
         return self._form.words.analyze if self._form.words else Analyzer(self.language)
 
-    def search(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[Hits]:
+    def search(self, texts: Sequence[str], hits: int, threads: int = 1, effort: Effort | None = None) -> list[Hits]:
+        start = time.perf_counter()
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}
+        encoded = time.perf_counter()
         found: dict[str, Hits] = {}
         for batch in self._searcher.search_many(queries, hits, threads):
             found |= batch
+        if effort:
+            effort.encode += encoded - start
+            effort.search += time.perf_counter() - encoded
         return [found[number] for number in queries]
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Scored]:

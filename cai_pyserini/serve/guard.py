@@ -27,6 +27,7 @@ HEADERS = {
 }
 LONGEST_BODY = 1 << 19  # bytes of a request; 10,000 characters and 64 ids, all as \ud83e\uddec, have 280,000
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+STAGE_SECONDS = (0.0002, 0.0005, 0.001, 0.002, *SECONDS)
 
 
 class Metrics:
@@ -44,6 +45,15 @@ class Metrics:
             "cai_batch_queries", "Queries answered together", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
         )
         service.batches = sizes.observe
+        stages = Histogram(
+            "cai_stage_seconds", "Time of a batch", ["index", "stage"], registry=registry, buckets=STAGE_SECONDS
+        )
+
+        def observe(index: str, seconds: dict[str, float]) -> None:
+            for stage, spent in seconds.items():
+                stages.labels(index, stage).observe(spent)
+
+        service.stages = observe
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

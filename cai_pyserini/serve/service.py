@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine, Hit, Stored
+from cai_pyserini.search.retriever import Effort
 from cai_pyserini.serve.access_log import note
 
 LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a request or batch
@@ -61,6 +62,7 @@ class Service:
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
+        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # is told those of its stages
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
@@ -148,14 +150,18 @@ class Service:
             return [result]
         texts = [text for job in jobs for text in job.texts]
         self.batches(len(texts))
-        rankings = iter(engine.search(texts, first.hits, self._threads))
-        return [
+        effort = Effort()
+        rankings = iter(engine.search(texts, first.hits, self._threads, effort))
+        start = time.perf_counter()
+        found = [
             [
                 [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
                 for ranking in islice(rankings, len(job.texts))
             ]
             for job in jobs
         ]
+        self.stages(first.index, {**vars(effort), "fetch": time.perf_counter() - start})
+        return found
 
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)

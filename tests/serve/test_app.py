@@ -1,6 +1,7 @@
 """The REST API: answers, and reasons for refusals."""
 
 import json
+import re
 from base64 import b64encode
 from pathlib import Path
 
@@ -184,6 +185,9 @@ def test_health_and_metrics(client: TestClient) -> None:
     assert metrics.headers["content-type"].startswith("text/plain")
     assert 'cai_requests_total{route="/v1/{index}/search",status="200"}' in metrics.text
     assert "cai_batch_queries_count" in metrics.text
+    for stage in ("encode", "search", "fetch"):
+        seconds = re.search(rf'cai_stage_seconds_sum{{index="joint-splade-idf",stage="{stage}"}} (\S+)', metrics.text)
+        assert seconds and 0 < float(seconds[1]) < 600
 
 
 def test_answers_have_security_headers(client: TestClient) -> None:
