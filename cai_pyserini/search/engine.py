@@ -1,7 +1,12 @@
 """A system that answers queries: an open index, or several whose results are fused."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -64,11 +69,13 @@ class Engine:
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
         self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
+        self._threads = ThreadPoolExecutor(len(retrievers), "part")  # of parts that may be late
+        self._running: dict[str, Future[Any]] = {}  # their last calls
 
     def search(
         self, texts: Sequence[str], hits: int = 10, threads: int = 1, effort: Effort | None = None
     ) -> list[list[Hit]]:
-        """The best documents for each text. What the search takes is added to `effort`."""
+        """The best documents for each text. What the search takes is added to `effort`, whose deadline is kept."""
         return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads, effort)]
 
     def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
@@ -98,6 +105,7 @@ class Engine:
         return next((document for document in stored if document), None)
 
     def close(self) -> None:
+        self._threads.shutdown()
         for source in self._sources:
             source.close()
 
@@ -109,11 +117,37 @@ class Engine:
 
     def _parts(
         self, texts: Sequence[str], hits: int, threads: int = 1, effort: Effort | None = None
-    ) -> list[tuple[list[Hit], ...]]:
+    ) -> list[dict[str, list[Hit]]]:
+        """The hits of each retriever by its name, for each text; those that are late are missing."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
-        found = [self._found(retriever, texts, hits, threads, effort) for retriever in self._retrievers.values()]
-        return list(zip(*found, strict=True))
+        calls = {
+            name: partial(self._found, retriever, texts, hits, threads, effort)
+            for name, retriever in self._retrievers.items()
+        }
+        if self._fusion and effort and effort.deadline < math.inf:
+            found = self._in_time(calls, effort)
+        else:
+            found = {name: call() for name, call in calls.items()}
+        return [{name: of_part[number] for name, of_part in found.items()} for number in range(len(texts))]
+
+    def _in_time[R](self, calls: Mapping[str, Callable[[], R]], effort: Effort) -> dict[str, R]:
+        """The results of calls by a retriever's name, without those that are late, which go on in their threads.
+
+        Retrievers without a model are waited for; if all have one, the first is.
+        """
+        awaited = [name for name in calls if not self._retrievers[name].needs_model] or [*calls][:1]
+        started = {}
+        for name in calls:
+            running = self._running.get(name)
+            if name not in awaited and (running is None or running.done()):
+                started[name] = self._running[name] = self._threads.submit(calls[name])
+        found = {name: calls[name]() for name in awaited}
+        for name, running in started.items():
+            with suppress(TimeoutError):
+                found[name] = running.result(max(0.0, effort.deadline - time.monotonic()))
+        effort.late += [name for name in calls if name not in found]
+        return {name: found[name] for name in calls if name in found}
 
     def _found(
         self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int, effort: Effort | None
@@ -127,23 +161,27 @@ class Engine:
             rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
         return rankings
 
-    def _ranked(self, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
+    def _ranked(self, parts: Mapping[str, list[Hit]], hits: int) -> list[Hit]:
         """The ranking of one query: the hits of its retriever, or the fusion of those of several."""
-        if self._fusion is None:
-            (found,) = parts
+        if self._fusion is None or len(parts) == 1:
+            (found,) = parts.values()
             return found[:hits]
-        stored = {hit.id: hit.stored for part in parts for hit in part}
-        run = fuse_runs([_run(part) for part in parts], self._fusion, self._depth, hits, self._weights)
+        stored = {hit.id: hit.stored for part in parts.values() for hit in part}
+        weights = self._weights and [
+            weight for weight, name in zip(self._weights, self._retrievers, strict=True) if name in parts
+        ]
+        run = fuse_runs([_run(part) for part in parts.values()], self._fusion, self._depth, hits, weights)
         scores = scores_by_query(run).get(QUERY, {})
         return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
 
-    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
+    def _explain(
+        self, text: str, documents: Sequence[str], parts: Mapping[str, list[Hit]]
+    ) -> dict[str, Explanation]:
         """Why documents have their scores, from the hits of each retriever."""
-        found = zip(self._retrievers, parts, strict=True)
-        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
+        explained = {name: self._explained(name, text, documents, hits) for name, hits in parts.items()}
         if self._fusion is None:
             return explained[self.name]
-        fused = shares([_run(hits) for hits in parts], self._fusion, self._depth, self._weights)
+        fused = shares([_run(hits) for hits in parts.values()], self._fusion, self._depth, self._weights)
         beyond = Shares(0.0, [0.0] * len(parts))  # the fused lists
         ranks = {hit.id: hit.rank for hit in self._ranked(parts, self._hits)}
         known = [id for id in documents if id in fused or any(id in of_part for of_part in explained.values())]

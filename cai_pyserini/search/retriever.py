@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -24,9 +24,11 @@ from cai_pyserini.words.analyzer import Analyzer
 
 @dataclass
 class Effort:
-    """What a search took, in seconds by stage."""
+    """What a search may take, and what it took."""
 
-    encode: float = 0.0
+    deadline: float = math.inf  # by time.monotonic(), for parts of a fusion whose queries a model encodes
+    late: list[str] = field(default_factory=list)  # such parts that were left out
+    encode: float = 0.0  # seconds
     search: float = 0.0
 
 
@@ -36,8 +38,8 @@ class Retriever:
     `k1` and `b` are parameters of BM25.
 
     Retrievers that are given the same `encoders` share models: an encoder that encodes queries in the same way is used
-    again. Threads can use several retrievers at the same time, or one, if no two encode queries with one model. Raises
-    CaiError for an index of another encoder, and for a dense index without one.
+    again. Threads can share retrievers: they take turns at a model. Raises CaiError for an index of another encoder, and
+    for a dense index without one.
     """
 
     def __init__(
@@ -71,6 +73,12 @@ class Retriever:
         if self._form.words and (joint := self._form.words.config.joint):
             return joint.language
         return ENGLISH if isinstance(self._searcher, FaissSearcher) else self._searcher.language
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a model encodes the queries."""
+        config = self._form.encoder and self._form.encoder.config
+        return config is not None and (config.kind == "dense" or (self._form.query or config.query) == "splade")
 
     @cached_property
     def _analyze(self) -> Callable[[str], Sequence[str]]:
@@ -106,8 +114,9 @@ class Retriever:
         form = self._form
         if form.encoder is None:
             return list(texts)
-        vectors = encode_queries(form.encoder, texts, form.query)
-        return for_index(vectors, texts, form.encoder, self._searcher.query_scale, form.query, form.words)
+        with form.encoder.in_use:
+            vectors = encode_queries(form.encoder, texts, form.query)
+            return for_index(vectors, texts, form.encoder, self._searcher.query_scale, form.query, form.words)
 
     def _terms_of(self, word: str) -> list[str]:
         """The terms that a word of a text is to the index; none to a dense one."""
@@ -116,7 +125,8 @@ class Retriever:
         if self._form.encoder.config.kind == "dense":
             return []
         words = [WORD + stem for stem in self._analyze(word)] if self._form.words else []
-        return self._form.encoder.tokenizer.pieces(word) + words
+        with self._form.encoder.in_use:
+            return self._form.encoder.tokenizer.pieces(word) + words
 
 
 def text_terms(

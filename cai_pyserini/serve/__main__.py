@@ -1,3 +1,4 @@
+import math
 import os
 import re
 import signal
@@ -42,6 +43,12 @@ class ServeSettings(Settings):
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
     queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
+    deadline_ms: float | None = flag(
+        None,
+        "milliseconds after which a hybrid is answered without the parts whose encoders are late, and reranking ends",
+        gt=0,
+    )
+    cross_encoder: str | None = flag(None, "reranker, for searches with rerank=N: a folder or a Hugging Face model id")
     access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; a new file each day")
     access_log_days: int = flag(30, "days that the access log is kept", ge=1)
     access_log_queries: Literal["none", "hash", "text"] = flag(
@@ -55,7 +62,7 @@ def main(argv: Argv = None) -> None:
 
     import uvicorn
 
-    from cai_pyserini.search.open import open_systems
+    from cai_pyserini.search.open import Reranker, open_systems
     from cai_pyserini.serve.access_log import AccessLog
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
@@ -67,7 +74,9 @@ def main(argv: Argv = None) -> None:
     log = None
     if settings.access_log:
         log = AccessLog(settings.access_log, settings.access_log_days, settings.access_log_queries)
-    service = Service(open_all, settings.queue, settings.timeout)
+    deadline = settings.deadline_ms / 1000 if settings.deadline_ms else math.inf
+    rerank = Reranker(settings.cross_encoder, settings.device).scores if settings.cross_encoder else None
+    service = Service(open_all, settings.queue, settings.timeout, deadline, rerank)
     app = create_app(service, key, is_loopback(settings.host), log)
     config = uvicorn.Config(
         app,

@@ -26,10 +26,14 @@ from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, S
 
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an empty query, strips these four as well
 LONGEST_ID = 200  # characters of a query's id
+MOST_RERANKED = 100  # documents
 QueryText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)]
 Text = Annotated[QueryText, Parameter(description="the text to search for", examples=["short fingers"])]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
 HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_HITS)]
+RerankCount = Annotated[
+    int, Parameter(description="documents to rerank by the cross-encoder, if there is time", ge=0, le=MOST_RERANKED)
+]
 
 
 DOCUMENT = {
@@ -112,10 +116,14 @@ class Answer(BaseModel):
 
 
 class SearchAnswer(Answer):
-    model_config = example(**ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE])
+    model_config = example(
+        **ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE], degraded=None, reranked=None
+    )
 
     query: Query
     candidates: list[Candidate]
+    degraded: str | None = None  # why this is not the whole answer, such as "dense timed out"
+    reranked: int | None = None  # how many documents were reranked, which come first
 
 
 class Topic(BaseModel):
@@ -156,6 +164,7 @@ class SearchAnswers(Answer):
     model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
 
     results: list[TopicAnswer]  # in the order of the queries
+    degraded: str | None = None  # as in SearchAnswer
 
 
 class DocumentAnswer(Answer):
@@ -249,21 +258,30 @@ def create_app(
         return _error(500, "the server failed to answer; its log says why")
 
     @locked.get("/v1/{index}/search")
-    async def search(index: Name, query: Text, form: Form, hits: HitCount = 10) -> SearchAnswer:
+    async def search(
+        index: Name, query: Text, form: Form, hits: HitCount = 10, rerank: RerankCount = 0
+    ) -> SearchAnswer:
         """The best documents for a query."""
-        candidates = form.candidates(await service.search(index, query, hits))
-        return SearchAnswer(index=index, query=Query(text=query), candidates=candidates)
+        searched = await service.search_all(index, [query], hits, rerank)
+        candidates = form.candidates(searched.found[0])
+        return SearchAnswer(
+            index=index,
+            query=Query(text=query),
+            candidates=candidates,
+            degraded=searched.degraded,
+            reranked=searched.reranked,
+        )
 
     @locked.post("/v1/{index}/search")
     async def search_all(index: Name, asked: SearchRequest, form: Form) -> SearchAnswers:
         """The best documents for each of several queries."""
         asked.require_limits()
-        found = await service.search_all(index, [topic.text for topic in asked.queries], asked.hits)
+        searched = await service.search_all(index, [topic.text for topic in asked.queries], asked.hits)
         results = [
             TopicAnswer(qid=topic.qid, candidates=form.candidates(of_topic))
-            for topic, of_topic in zip(asked.queries, found, strict=True)
+            for topic, of_topic in zip(asked.queries, searched.found, strict=True)
         ]
-        return SearchAnswers(index=index, results=results)
+        return SearchAnswers(index=index, results=results, degraded=searched.degraded)
 
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:

@@ -11,6 +11,9 @@ import yaml
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator
 
+from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.open import Reranker
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.guard import LONGEST_BODY
 from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, Service
@@ -156,6 +159,8 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/doc/d3?parse=false&max_doc_length=1", 400, "max_doc_length: not with parse=false"),
         ("/v1/bm25/search?query=x&hits=0", 400, "hits: Input should be greater than or equal to 1"),
         ("/v1/bm25/search?query=x&hits=1001", 400, "hits: Input should be less than or equal to 1000"),
+        ("/v1/bm25/search?query=x&rerank=3", 400, "rerank: this server has no cross-encoder"),
+        ("/v1/bm25/search?query=x&rerank=101", 400, "rerank: Input should be less than or equal to 100"),
         ("/v1/bm26/search?query=x", 404, "no index bm26; this server has joint-splade-idf, bm25, hybrid-splade"),
         ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
@@ -249,6 +254,48 @@ def test_failures_are_counted_and_have_security_headers(run_folder: Path) -> Non
         metrics = client.get("/metrics").text
         assert 'cai_requests_total{route="/v1/{index}/explain",status="500"} 1.0' in metrics
         assert client.get("/health").status_code == 200  # restarting would not help
+
+
+def test_a_late_encoder_degrades_a_hybrid_and_the_answer_says_so(run_folder: Path) -> None:
+    opened = engines(run_folder)
+    hybrid, asked = "hybrid-splade-idf-minmax", {"queries": [{"qid": "1", "text": "bladder infection"}], "hits": 3}
+    encoder = opened[hybrid]._retrievers["splade-idf"]._form.encoder
+    assert encoder
+    with TestClient(create_app(Service(lambda: opened, deadline=0.5))) as client:
+        with encoder.in_use:
+            found = client.get(f"/v1/{hybrid}/search?query=bladder+infection&hits=3").json()
+            several = client.post(f"/v1/{hybrid}/search", json=asked).json()
+        assert found["degraded"] == several["degraded"] == "splade-idf timed out"
+        bm25 = client.get("/v1/bm25/search?query=bladder+infection&hits=3").json()
+        assert found["candidates"] == several["results"][0]["candidates"] == bm25["candidates"]
+        assert bm25["degraded"] is None
+
+
+def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
+    opened = engines(run_folder)
+    reranker = Reranker(str(cross_encoder), "cpu")
+    before, model = ids_of(opened["joint-splade-idf"], "cancer", 6), CrossEncoder(cross_encoder, "cpu")
+    with TestClient(create_app(Service(lambda: opened, rerank=reranker.scores))) as client:
+        path = "/v1/joint-splade-idf/search?query=cancer"
+        found = client.get(path, params={"rerank": 4, "hits": 6}).json()
+        assert found["reranked"] == 4 and found["degraded"] is None
+        ranking = found["candidates"]
+        texts = [candidate["doc"]["contents"] for candidate in ranking[:4]]
+        scores = model.score(["cancer"] * 4, texts).tolist()
+        assert [candidate["score"] for candidate in ranking[:4]] == pytest.approx(sorted(scores, reverse=True), abs=1e-5)
+        assert {candidate["docid"] for candidate in ranking[:4]} == set(before[:4])
+        assert [candidate["docid"] for candidate in ranking[4:]] == before[4:]
+        assert [candidate["rank"] for candidate in ranking] == [*range(1, 7)]
+        few = client.get(path, params={"rerank": 4, "hits": 2}).json()
+        assert few["candidates"] == [c | {"score": pytest.approx(c["score"], abs=1e-5)} for c in ranking[:2]]
+        assert 'cai_stage_seconds_count{index="joint-splade-idf",stage="rerank"} 2.0' in client.get("/metrics").text
+    with TestClient(create_app(Service(lambda: engines(run_folder), deadline=1e-6, rerank=reranker.scores))) as client:
+        late = client.get(path, params={"rerank": 4, "hits": 6}).json()
+        assert late["reranked"] == 0 and [candidate["docid"] for candidate in late["candidates"]] == before
+
+
+def ids_of(engine: Engine, query: str, hits: int) -> list[str]:
+    return [hit.id for hit in engine.search([query], hits)[0]]
 
 
 def test_reload_opens_what_is_there_now(run_folder: Path) -> None:
