@@ -259,15 +259,26 @@ def create_app(
 
     @locked.get("/v1/{index}/search")
     async def search(
-        index: Name, query: Text, form: Form, hits: HitCount = 10, rerank: RerankCount = 0
+        index: Name,
+        form: Form,
+        query: Text | None = None,
+        like: Annotated[Name | None, Parameter(description="instead: a document, whose text is the query")] = None,
+        hits: HitCount = 10,
+        rerank: RerankCount = 0,
     ) -> SearchAnswer:
-        """The best documents for a query."""
-        searched = await service.search_all(index, [query], hits, rerank)
-        candidates = form.candidates(searched.found[0])
+        """The best documents for a query, or the others that are most like one."""
+        if like is not None:
+            if query is not None or rerank:
+                raise HTTPException(400, "like: not with query or rerank")
+            text, searched = await service.similar(index, like, hits)
+        elif query is not None:
+            text, searched = query, await service.search_all(index, [query], hits, rerank)
+        else:
+            raise HTTPException(400, "query: Field required")
         return SearchAnswer(
             index=index,
-            query=Query(text=query),
-            candidates=candidates,
+            query=Query(text=text),
+            candidates=form.candidates(searched.found[0]),
             degraded=searched.degraded,
             reranked=searched.reranked,
         )
@@ -286,9 +297,7 @@ def create_app(
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:
         """A document."""
-        stored: Stored | None = await service.call(index, lambda engine: engine.document(docid))
-        if stored is None:
-            raise HTTPException(404, f"no document {docid!r}, or {index} does not store documents")
+        stored = await service.document(index, docid)
         return DocumentAnswer(index=index, docid=docid, doc=form.of(stored))
 
     @locked.get("/v1/{index}/explain")

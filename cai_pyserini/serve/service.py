@@ -109,6 +109,24 @@ class Service:
             note(degraded=searched.degraded, reranked=searched.reranked)
         return searched
 
+    async def similar(self, index: str, id: str, hits: int) -> tuple[str, Searched]:
+        """The text of a document, and the best other documents for it as a query."""
+        text = (await self.document(index, id)).contents[:LONGEST_QUERY]
+        if not text.strip():
+            raise HTTPException(404, f"document {id!r} has no text")
+        searched = await self.search_all(index, [text], hits + 1)
+        others = [(hit, stored) for hit, stored in searched.found[0] if id not in (hit.id, hit.stored)]
+        ranking = [(hit._replace(rank=rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
+        note(hits=hits, returned=len(ranking))
+        return text, searched._replace(found=[ranking])
+
+    async def document(self, index: str, id: str) -> Stored:
+        """A document. Raises HTTPException if there is none."""
+        stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
+        if stored is None:
+            raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
+        return stored
+
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
         request times out."""

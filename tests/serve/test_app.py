@@ -90,6 +90,18 @@ def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
     assert client.post("/v1/bm25/search", content="[" * 100_000, headers=JSON).status_code == 400
 
 
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_more_like_a_document(client: TestClient, index: str) -> None:
+    """The text of d1 finds d1 first, which is left out; so does d6, whose text is all that it has."""
+    for docid in ("d1", "d6"):
+        text = client.get(f"/v1/{index}/doc/{docid}").json()["doc"]
+        text = text if isinstance(text, str) else text["contents"]
+        own, *others = client.get(f"/v1/{index}/search", params={"query": text, "hits": 4}).json()["candidates"]
+        found = client.get(f"/v1/{index}/search", params={"like": docid, "hits": 3}).json()
+        assert own["docid"] == docid and found["query"]["text"] == text
+        assert found["candidates"] == [candidate | {"rank": candidate["rank"] - 1} for candidate in others]
+
+
 def test_documents_parsed_or_as_they_are_stored(client: TestClient) -> None:
     contents = "Aromatase Phytochemicals that inhibit aromatase may prevent breast cancer."
     document = client.get("/v1/bm25/doc/d3").json()
@@ -162,6 +174,9 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?query=x&rerank=3", 400, "rerank: this server has no cross-encoder"),
         ("/v1/bm25/search?query=x&rerank=101", 400, "rerank: Input should be less than or equal to 100"),
         ("/v1/bm26/search?query=x", 404, "no index bm26; this server has joint-splade-idf, bm25, hybrid-splade"),
+        ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
+        ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query or rerank"),
+        ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query or rerank"),
         ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
         ("/docs", 404, "Not Found"),  # which would load scripts from elsewhere
