@@ -95,6 +95,11 @@ class Engine:
         (parts,) = self._parts([text], self._hits)
         return self._explain(text, documents, parts)
 
+    def suggestion(self, text: str) -> str | None:
+        """What was probably meant by a text with words that no document has; None if there are none."""
+        suggested = (retriever.suggestion(text) for retriever in self._retrievers.values())
+        return next(filter(None, suggested), None)
+
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """The terms that a word of a text is to the index of a retriever."""
         return self._retrievers[name].terms_of(word)

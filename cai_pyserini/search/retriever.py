@@ -19,7 +19,10 @@ from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
 from cai_pyserini.search.explanation import Scored, Term
+from cai_pyserini.search.highlight import SPLIT
 from cai_pyserini.words.analyzer import Analyzer
+
+SUGGESTED = 200  # characters; to find a similar word takes milliseconds
 
 
 @dataclass
@@ -109,6 +112,30 @@ class Retriever:
         else:
             terms = text_terms(self._searcher, self._analyze(text), documents, *self._bm25)
         return {id: Scored.of(found) for id, found in terms.items()}
+
+    def suggestion(self, text: str) -> str | None:
+        """A short text with similar words for those that no document has; None if it has none, or the index no words.
+
+        An index has stems; the word of a similar one is from a document that has it.
+        """
+        index, prefix = self._searcher, WORD if self._form.words else ""
+        if not isinstance(index, LuceneSearcher) or not index.documents or len(text) > SUGGESTED:
+            return None
+        if self._form.encoder and not self._form.words:
+            return None
+        pieces = SPLIT.split(text)  # words are at odd places
+        for place in range(1, len(pieces), 2):
+            stems = [prefix + stem for stem in self._analyze(pieces[place])]
+            if len(stems) != 1 or index.document_frequency(*stems):
+                continue
+            most = min(2, len(pieces[place]) // 3)
+            near = (index.most_similar(*stems, len(prefix) + 1, edits) for edits in range(1, most + 1))
+            stem, document = next(filter(None, near), ("", None))
+            words = SPLIT.split(document.contents)[1::2] if document else []
+            alike = (word.lower() for word in words if [prefix + one for one in self._analyze(word)] == [stem])
+            pieces[place] = next(alike, pieces[place])
+        suggested = "".join(pieces)
+        return suggested if suggested != text else None
 
     def _encode(self, texts: Sequence[str]) -> list[Query]:
         form = self._form

@@ -28,7 +28,8 @@ NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an em
 LONGEST_ID = 200  # characters of a query's id
 MOST_RERANKED = 100  # documents
 QueryText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)]
-Text = Annotated[QueryText, Parameter(description="the text to search for", examples=["short fingers"])]
+SEARCHED = Parameter(description="the text to search for", examples=["short fingers"])
+Text = Annotated[QueryText, SEARCHED]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
 HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_HITS)]
 RerankCount = Annotated[
@@ -181,6 +182,13 @@ class ExplainAnswer(Answer):
     explanation: Explanation
 
 
+class SuggestAnswer(Answer):
+    model_config = example(**ANSWER, query={"text": "shrot fingers"}, suggestion="short fingers")
+
+    query: Query
+    suggestion: str | None  # None: every word is in a document, or has none that is similar
+
+
 class Health(BaseModel):
     model_config = example(status="ok", version=__version__, indexes=["bm25", "joint-splade-idf"], unanswered=0)
 
@@ -261,7 +269,7 @@ def create_app(
     async def search(
         index: Name,
         form: Form,
-        query: Text | None = None,
+        query: Annotated[QueryText | None, SEARCHED] = None,
         like: Annotated[Name | None, Parameter(description="instead: a document, whose text is the query")] = None,
         hits: HitCount = 10,
         rerank: RerankCount = 0,
@@ -308,6 +316,13 @@ def create_app(
         if docid not in explained:
             raise HTTPException(404, f"document {docid!r} has no score in {index}")
         return ExplainAnswer(index=index, query=Query(text=query), explanation=explained[docid])
+
+    @locked.get("/v1/{index}/suggest")
+    async def suggest(index: Name, query: Text) -> SuggestAnswer:
+        """What was probably meant by a query with words that no document has."""
+        note(texts=[query])
+        suggestion = await service.call(index, lambda engine: engine.suggestion(query))
+        return SuggestAnswer(index=index, query=Query(text=query), suggestion=suggestion)
 
     @app.get("/health", responses={503: {"model": Health}})
     async def health(response: Response) -> Health:

@@ -125,6 +125,14 @@ def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> N
     assert strong >= {"Phytate", "cancer", "phytate"} if engine.name != "dense" else not strong
 
 
+def test_words_that_no_document_has_are_replaced_by_similar_ones(run: OpenRun) -> None:
+    for name in ("bm25", "joint-splade-idf", "hybrid-splade-idf-dense-zscore"):
+        engine = run.open(name)
+        assert engine.suggestion("(Blader infecton) of salt?") == "(bladder infection) of salt?"
+        assert [engine.suggestion(text) for text in ("bladder infections", "xyzzy", "", "blader " * 99)] == [None] * 4
+    assert run.open("splade-idf").suggestion("blader") is run.open("dense").suggestion("blader") is None
+
+
 def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:
     index = folder / "indexes" / "joint-splade-idf"
     of_index, of_run = open_index(index), run.open("joint-splade-idf")
