@@ -179,9 +179,7 @@ class Engine:
         scores = scores_by_query(run).get(QUERY, {})
         return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
 
-    def _explain(
-        self, text: str, documents: Sequence[str], parts: Mapping[str, list[Hit]]
-    ) -> dict[str, Explanation]:
+    def _explain(self, text: str, documents: Sequence[str], parts: Mapping[str, list[Hit]]) -> dict[str, Explanation]:
         """Why documents have their scores, from the hits of each retriever."""
         explained = {name: self._explained(name, text, documents, hits) for name, hits in parts.items()}
         if self._fusion is None:

@@ -41,8 +41,8 @@ class Retriever:
     `k1` and `b` are parameters of BM25.
 
     Retrievers that are given the same `encoders` share models: an encoder that encodes queries in the same way is used
-    again. Threads can share retrievers: they take turns at a model. Raises CaiError for an index of another encoder, and
-    for a dense index without one.
+    again. Threads can share retrievers: they take turns at a model. Raises CaiError for an index of another encoder,
+    and for a dense index without one.
     """
 
     def __init__(
@@ -80,8 +80,10 @@ class Retriever:
     @property
     def needs_model(self) -> bool:
         """Whether a model encodes the queries."""
-        config = self._form.encoder and self._form.encoder.config
-        return config is not None and (config.kind == "dense" or (self._form.query or config.query) == "splade")
+        if self._form.encoder is None:
+            return False
+        config = self._form.encoder.config
+        return config.kind == "dense" or (self._form.query or config.query) == "splade"
 
     @cached_property
     def _analyze(self) -> Callable[[str], Sequence[str]]:
@@ -125,14 +127,14 @@ class Retriever:
             return None
         pieces = SPLIT.split(text)  # words are at odd places
         for place in range(1, len(pieces), 2):
-            stems = [prefix + stem for stem in self._analyze(pieces[place])]
-            if len(stems) != 1 or index.document_frequency(*stems):
+            stems = self._analyze(pieces[place])
+            if len(stems) != 1 or index.document_frequency(term := prefix + stems[0]):
                 continue
             most = min(2, len(pieces[place]) // 3)
-            near = (index.most_similar(*stems, len(prefix) + 1, edits) for edits in range(1, most + 1))
-            stem, document = next(filter(None, near), ("", None))
+            near = (index.most_similar(term, len(prefix) + 1, edits) for edits in range(1, most + 1))
+            best, document = next(filter(None, near), ("", None))
             words = SPLIT.split(document.contents)[1::2] if document else []
-            alike = (word.lower() for word in words if [prefix + one for one in self._analyze(word)] == [stem])
+            alike = (word.lower() for word in words if [prefix + stem for stem in self._analyze(word)] == [best])
             pieces[place] = next(alike, pieces[place])
         suggested = "".join(pieces)
         return suggested if suggested != text else None

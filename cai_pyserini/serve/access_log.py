@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from io import TextIOWrapper
 from logging.handlers import TimedRotatingFileHandler
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 QueryForm = Literal["none", "hash", "text"]  # of the queries in the log
 
@@ -91,11 +92,11 @@ class _DailyFile(TimedRotatingFileHandler):
         self._said: set[str] = set()
         super().__init__(path, "midnight", backupCount=days, encoding="utf-8", utc=True)
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         def private(path: str, flags: int) -> int:  # what people search for is nobody else's business
             return os.open(path, flags, 0o600)
 
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=private)  # type: ignore[return-value]
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=private)
 
     def getFilesToDelete(self) -> list[str]:
         """Those of too long ago; the class itself would count files, and days without a request have none."""

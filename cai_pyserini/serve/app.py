@@ -52,6 +52,7 @@ EXPLANATION = {
     "terms": [{"term": "short", "query": 1.5, "document": 2.8, "idf": None, "impact": 28, "contribution": 4.2}],
     "parts": [],
 }
+EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
 
 
 def example(**values: Any) -> ConfigDict:
@@ -176,8 +177,6 @@ class DocumentAnswer(Answer):
 
 
 class ExplainAnswer(Answer):
-    model_config = example(**ANSWER, query={"text": "short fingers"}, explanation=EXPLANATION)
-
     query: Query
     explanation: Explanation
 
@@ -220,9 +219,7 @@ class Wrong(BaseModel):
     error: str
 
 
-def create_app(
-    service: Service, key: str | None = None, local: bool = False, log: AccessLog | None = None
-) -> Guard:
+def create_app(service: Service, key: str | None = None, local: bool = False, log: AccessLog | None = None) -> Guard:
     """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` and `log` are
     Guard's."""
     metrics = Metrics(service)
@@ -370,6 +367,7 @@ def create_app(
         return STYLE
 
     app.include_router(locked)
+    app.openapi()["components"]["schemas"]["ExplainAnswer"]["examples"] = [EXPLAINED]  # FastAPI leaves out what is None
     for operation in (of_method for path in app.openapi()["paths"].values() for of_method in path.values()):
         responses = operation["responses"]
         responses.pop("422", None)  # a wrong request is a 400 here

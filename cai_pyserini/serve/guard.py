@@ -63,8 +63,8 @@ class Guard:
     """An ASGI application around another: every response, errors included, is counted and gets security headers.
 
     With `local`, requests for another host name than loopback's are refused, so that no web site can read a server on
-    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused. A response has
-    an X-Request-ID, which the `log` has too.
+    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused. A response
+    has an X-Request-ID, which the `log` has too.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, local: bool, log: AccessLog | None = None):

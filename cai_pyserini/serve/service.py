@@ -89,7 +89,9 @@ class Service:
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
-        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # is told those of its stages
+        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: (
+            None
+        )  # is told those of its stages
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
@@ -257,7 +259,7 @@ class Service:
 
 
 def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Divide jobs into batches: single calls, searches that are reranked, and searches of one system for as many hits."""
+    """Divide jobs into batches: calls, searches to be reranked, and searches of one system for as many hits."""
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
         batches = groups.setdefault(id(job) if job.call or job.rerank else (job.index, job.hits), [[]])

@@ -125,6 +125,12 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
     assert not (tmp_path / "out.trec").exists()
 
 
+def test_a_run_without_results_is_refused(collection: BeirFolder, run: Path, cross_encoder: Path) -> None:
+    run.write_text("")
+    with pytest.raises(CaiError, match=r"run\.trec"):
+        rerank(run, collection.topics("test"), collection, cross_encoder, run.with_name("out.trec"), 3, "cpu")
+
+
 @pytest.mark.parametrize(
     "hits, message",
     [
@@ -132,12 +138,6 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
         ({"q1": [("elsewhere", 1.0)]}, "elsewhere"),
     ],
 )
-def test_a_run_without_results_is_refused(collection: BeirFolder, run: Path, cross_encoder: Path) -> None:
-    run.write_text("")
-    with pytest.raises(CaiError, match=r"run\.trec"):
-        rerank(run, collection.topics("test"), collection, cross_encoder, run.with_name("out.trec"), 3, "cpu")
-
-
 def test_a_run_of_another_collection_is_refused(
     hits: dict, message: str, collection: BeirFolder, cross_encoder: Path, tmp_path: Path
 ) -> None:
@@ -163,7 +163,8 @@ def test_command(
 
 
 def test_as_many_documents_are_scored_as_there_is_time_for(cross_encoder: Path) -> None:
-    reranker, documents = Reranker(str(cross_encoder), "cpu"), [f"zinc and colds {'again ' * 300}{n}" for n in range(9999)]
+    reranker = Reranker(str(cross_encoder), "cpu")
+    documents = [f"zinc and colds {'again ' * 300}{n}" for n in range(9999)]
     start = time.monotonic()
     some = reranker.scores("cold", documents, start + 0.5)
     assert time.monotonic() - start < 5

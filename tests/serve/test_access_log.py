@@ -48,7 +48,7 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
         ("/v1/{index}/search", 404, None),
         ("other", 404, None),
     ]
-    assert [(line.get("hits"), line.get("returned")) for line in lines[:3]] == [(3, 1), (1, 1), (10, None)]
+    assert [(line.get("hits"), line.get("returned")) for line in lines[:3]] == [(3, 1), (1, 2), (10, None)]
     assert lines[0]["id"] == first.headers["x-request-id"] and lines[0]["ms"] > 0
     assert datetime.fromisoformat(lines[0]["time"]) > datetime.now(UTC) - timedelta(minutes=5)
     assert path.stat().st_mode & 0o777 == 0o600

@@ -291,21 +291,23 @@ def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
     reranker = Reranker(str(cross_encoder), "cpu")
     before, model = ids_of(opened["joint-splade-idf"], "cancer", 6), CrossEncoder(cross_encoder, "cpu")
     with TestClient(create_app(Service(lambda: opened, rerank=reranker.scores))) as client:
-        path = "/v1/joint-splade-idf/search?query=cancer"
-        found = client.get(path, params={"rerank": 4, "hits": 6}).json()
-        assert found["reranked"] == 4 and found["degraded"] is None
+        path, query = "/v1/joint-splade-idf/search", {"query": "cancer"}
+        found = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
+        assert (found["reranked"], found["degraded"]) == (4, None)
         ranking = found["candidates"]
         texts = [candidate["doc"]["contents"] for candidate in ranking[:4]]
         scores = model.score(["cancer"] * 4, texts).tolist()
-        assert [candidate["score"] for candidate in ranking[:4]] == pytest.approx(sorted(scores, reverse=True), abs=1e-5)
+        assert [candidate["score"] for candidate in ranking[:4]] == pytest.approx(
+            sorted(scores, reverse=True), abs=1e-5
+        )
         assert {candidate["docid"] for candidate in ranking[:4]} == set(before[:4])
         assert [candidate["docid"] for candidate in ranking[4:]] == before[4:]
         assert [candidate["rank"] for candidate in ranking] == [*range(1, 7)]
-        few = client.get(path, params={"rerank": 4, "hits": 2}).json()
+        few = client.get(path, params=query | {"rerank": 4, "hits": 2}).json()
         assert few["candidates"] == [c | {"score": pytest.approx(c["score"], abs=1e-5)} for c in ranking[:2]]
         assert 'cai_stage_seconds_count{index="joint-splade-idf",stage="rerank"} 2.0' in client.get("/metrics").text
     with TestClient(create_app(Service(lambda: engines(run_folder), deadline=1e-6, rerank=reranker.scores))) as client:
-        late = client.get(path, params={"rerank": 4, "hits": 6}).json()
+        late = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
         assert late["reranked"] == 0 and [candidate["docid"] for candidate in late["candidates"]] == before
 
 
