@@ -53,6 +53,7 @@ EXPLANATION = {
     "parts": [],
 }
 EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
+UNLESS_NONE = Field(None, exclude_if=lambda value: value is None)
 
 
 def example(**values: Any) -> ConfigDict:
@@ -118,14 +119,12 @@ class Answer(BaseModel):
 
 
 class SearchAnswer(Answer):
-    model_config = example(
-        **ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE], degraded=None, reranked=None
-    )
+    model_config = example(**ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE])
 
     query: Query
     candidates: list[Candidate]
-    degraded: str | None = None  # why this is not the whole answer, such as "dense timed out"
-    reranked: int | None = None  # how many documents were reranked, which come first
+    degraded: str | None = UNLESS_NONE  # why this is not the whole answer, such as "dense timed out"
+    reranked: int | None = UNLESS_NONE  # how many documents were reranked, which come first
 
 
 class Topic(BaseModel):
@@ -166,7 +165,7 @@ class SearchAnswers(Answer):
     model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
 
     results: list[TopicAnswer]  # in the order of the queries
-    degraded: str | None = None  # as in SearchAnswer
+    degraded: str | None = UNLESS_NONE  # as in SearchAnswer
 
 
 class DocumentAnswer(Answer):
@@ -246,7 +245,11 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
-        return _error(error.status_code, str(error.detail), error.headers)
+        headers = error.headers
+        if error.status_code == 405:  # Starlette names the methods of one route, of several with the same path
+            methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", ""))
+            headers = {"Allow": ", ".join(map(str.upper, methods))} if methods else headers
+        return _error(error.status_code, str(error.detail), headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

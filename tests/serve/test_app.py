@@ -188,6 +188,11 @@ def test_wrong_requests_get_a_reason(client: TestClient, path: str, status: int,
     assert answer.json()["error"].startswith(reason)
 
 
+def test_all_methods_of_a_path_are_allowed(client: TestClient) -> None:
+    answer = client.options("/v1/bm25/search")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+
+
 @pytest.mark.parametrize(
     "query", ["\x00", "\x1c", "🧬 " * 500, "'; --", "\ud7ff", "a\u0000b", "bm25:cancer [CLS] ##s", "x " * 4999]
 )
@@ -283,7 +288,7 @@ def test_a_late_encoder_degrades_a_hybrid_and_the_answer_says_so(run_folder: Pat
         assert found["degraded"] == several["degraded"] == "splade-idf timed out"
         bm25 = client.get("/v1/bm25/search?query=bladder+infection&hits=3").json()
         assert found["candidates"] == several["results"][0]["candidates"] == bm25["candidates"]
-        assert bm25["degraded"] is None
+        assert "degraded" not in bm25
 
 
 def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
@@ -293,7 +298,7 @@ def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
     with TestClient(create_app(Service(lambda: opened, rerank=reranker.scores))) as client:
         path, query = "/v1/joint-splade-idf/search", {"query": "cancer"}
         found = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
-        assert (found["reranked"], found["degraded"]) == (4, None)
+        assert found["reranked"] == 4 and "degraded" not in found
         ranking = found["candidates"]
         texts = [candidate["doc"]["contents"] for candidate in ranking[:4]]
         scores = model.score(["cancer"] * 4, texts).tolist()
