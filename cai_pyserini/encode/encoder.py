@@ -3,6 +3,7 @@
 import logging
 from functools import cache, cached_property
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -62,6 +63,7 @@ class Encoder:
         self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
+        self.in_use = RLock()  # held by a thread that encodes or tokenizes, where several share the encoder
         self._precision = precision
         self._models: dict[Role, Splade | Dense] = {}
 

@@ -1,6 +1,8 @@
-"""Rerank the best documents of a run with a cross-encoder, which scores pairs of query and document."""
+"""Rerank the best documents of a run, or of one query in a given time, with a cross-encoder, which scores pairs of
+query and document."""
 
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +16,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import add_latency, read_run, run_digest, sorted_run, top, write_run
 from cai_pyserini.fusion.fusions import DEPTH
-from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
 from cai_pyserini.models.device import Precision
 
 if TYPE_CHECKING:  # imports torch, which takes seconds
@@ -96,6 +98,33 @@ def rerank(
         return stats | {"decision": [lowered] * (used < depth)}
 
     return artifact.make(output, recipe(used), write, folder=False)
+
+
+class Reranker:
+    """A cross-encoder that scores as many documents as there is time for. `checkpoint` is a folder or a hub id."""
+
+    def __init__(self, checkpoint: str, device: str = "auto"):
+        from cai_pyserini.models.cross_encoder import FULL, CrossEncoder
+
+        self._model = CrossEncoder(load_checkpoint(checkpoint), device)
+        self._pace = self._model.seconds_per_pair(["query"], ["word " * FULL], pairs=1)
+
+    def scores(self, query: str, documents: Sequence[str], deadline: float) -> list[float]:
+        """The scores of documents, from the first on, that should be there at `deadline`, a time.monotonic().
+
+        Documents are scored in batches, of which each is expected to take as long per document as the last one did.
+        """
+        scores: list[float] = []
+        while left := documents[len(scores) :][: self._model.transformer.batch_size]:
+            batch = left[: max(0, int((deadline - time.monotonic()) / self._pace))]
+            if not batch:
+                break
+            start = time.perf_counter()
+            scores += self._model.score([query] * len(batch), batch).tolist()
+            self._pace = (time.perf_counter() - start) / len(batch)
+        if not scores:
+            self._pace /= 2  # or nothing would be tried again after one slow batch
+        return scores
 
 
 def _columns(hits: pd.DataFrame) -> list[list[str]]:

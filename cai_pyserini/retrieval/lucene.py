@@ -111,6 +111,22 @@ class LuceneIndex:
         return self._reader.docFreq(self._term(FIELD, term))
 
     @_READING
+    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
+        """The most frequent term at most so many edits, 1 or 2, from one, with the same first `prefix` characters, and
+        the first document that has it."""
+        java = jvm.java_class
+        terms = java("org.apache.lucene.index.MultiTerms").getTerms(self._reader, FIELD)
+        found = java("org.apache.lucene.search.FuzzyTermsEnum")(terms, self._term(FIELD, term), edits, prefix, True)
+        similar: dict[str, int] = {}
+        while reference := found.next():
+            similar[reference.utf8ToString()] = found.docFreq()
+        if not similar:
+            return None
+        best = max(similar, key=lambda term: similar[term])
+        first = self._postings(self._reader, FIELD, self._bytes(best.encode())).nextDoc()
+        return best, self.document(self._utils.convertLuceneDocidToDocid(self._reader, first))
+
+    @_READING
     def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
         return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
 

@@ -1,7 +1,12 @@
 """A system that answers queries: an open index, or several whose results are fused."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -15,7 +20,7 @@ from cai_pyserini.retrieval.lucene import Stored as Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
 from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
-from cai_pyserini.search.retriever import Retriever
+from cai_pyserini.search.retriever import Effort, Retriever
 
 QUERY = "query"  # the query's id where the runs of one query are fused
 
@@ -64,10 +69,14 @@ class Engine:
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
         self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
+        self._threads = ThreadPoolExecutor(len(retrievers), "part")  # of parts that may be late
+        self._running: dict[str, Future[Any]] = {}  # their last calls
 
-    def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
-        """The best documents for each text."""
-        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads)]
+    def search(
+        self, texts: Sequence[str], hits: int = 10, threads: int = 1, effort: Effort | None = None
+    ) -> list[list[Hit]]:
+        """The best documents for each text. What the search takes is added to `effort`, whose deadline is kept."""
+        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads, effort)]
 
     def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
         """Yield the best documents for a text, the words that make their scores marked in title and snippet."""
@@ -86,6 +95,11 @@ class Engine:
         (parts,) = self._parts([text], self._hits)
         return self._explain(text, documents, parts)
 
+    def suggestion(self, text: str) -> str | None:
+        """What was probably meant by a text with words that no document has; None if there are none."""
+        suggested = (retriever.suggestion(text) for retriever in self._retrievers.values())
+        return next(filter(None, suggested), None)
+
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """The terms that a word of a text is to the index of a retriever."""
         return self._retrievers[name].terms_of(word)
@@ -96,6 +110,7 @@ class Engine:
         return next((document for document in stored if document), None)
 
     def close(self) -> None:
+        self._threads.shutdown()
         for source in self._sources:
             source.close()
 
@@ -105,39 +120,71 @@ class Engine:
             return hits
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
-    def _parts(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[tuple[list[Hit], ...]]:
+    def _parts(
+        self, texts: Sequence[str], hits: int, threads: int = 1, effort: Effort | None = None
+    ) -> list[dict[str, list[Hit]]]:
+        """The hits of each retriever by its name, for each text; those that are late are missing."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
-        found = [self._found(retriever, texts, hits, threads) for retriever in self._retrievers.values()]
-        return list(zip(*found, strict=True))
+        calls = {
+            name: partial(self._found, retriever, texts, hits, threads, effort)
+            for name, retriever in self._retrievers.items()
+        }
+        if self._fusion and effort and effort.deadline < math.inf:
+            found = self._in_time(calls, effort)
+        else:
+            found = {name: call() for name, call in calls.items()}
+        return [{name: of_part[number] for name, of_part in found.items()} for number in range(len(texts))]
 
-    def _found(self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int) -> list[list[Hit]]:
+    def _in_time[R](self, calls: Mapping[str, Callable[[], R]], effort: Effort) -> dict[str, R]:
+        """The results of calls by a retriever's name, without those that are late, which go on in their threads.
+
+        Retrievers without a model are waited for; if all have one, the first is.
+        """
+        awaited = [name for name in calls if not self._retrievers[name].needs_model] or [*calls][:1]
+        started = {}
+        for name in calls:
+            running = self._running.get(name)
+            if name not in awaited and (running is None or running.done()):
+                started[name] = self._running[name] = self._threads.submit(calls[name])
+        found = {name: calls[name]() for name in awaited}
+        for name, running in started.items():
+            with suppress(TimeoutError):
+                found[name] = running.result(max(0.0, effort.deadline - time.monotonic()))
+        effort.late += [name for name in calls if name not in found]
+        return {name: found[name] for name in calls if name in found}
+
+    def _found(
+        self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int, effort: Effort | None
+    ) -> list[list[Hit]]:
         """The hits of a retriever; of passages, the best of each document."""
         rankings = []
-        for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads):
+        for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads, effort):
             best: dict[str, tuple[float, str]] = {}
             for stored, score in found:
                 best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
             rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
         return rankings
 
-    def _ranked(self, parts: Sequence[list[Hit]], hits: int) -> list[Hit]:
+    def _ranked(self, parts: Mapping[str, list[Hit]], hits: int) -> list[Hit]:
         """The ranking of one query: the hits of its retriever, or the fusion of those of several."""
-        if self._fusion is None:
-            (found,) = parts
+        if self._fusion is None or len(parts) == 1:
+            (found,) = parts.values()
             return found[:hits]
-        stored = {hit.id: hit.stored for part in parts for hit in part}
-        run = fuse_runs([_run(part) for part in parts], self._fusion, self._depth, hits, self._weights)
+        stored = {hit.id: hit.stored for part in parts.values() for hit in part}
+        weights = self._weights and [
+            weight for weight, name in zip(self._weights, self._retrievers, strict=True) if name in parts
+        ]
+        run = fuse_runs([_run(part) for part in parts.values()], self._fusion, self._depth, hits, weights)
         scores = scores_by_query(run).get(QUERY, {})
         return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
 
-    def _explain(self, text: str, documents: Sequence[str], parts: Sequence[list[Hit]]) -> dict[str, Explanation]:
+    def _explain(self, text: str, documents: Sequence[str], parts: Mapping[str, list[Hit]]) -> dict[str, Explanation]:
         """Why documents have their scores, from the hits of each retriever."""
-        found = zip(self._retrievers, parts, strict=True)
-        explained = {name: self._explained(name, text, documents, hits) for name, hits in found}
+        explained = {name: self._explained(name, text, documents, hits) for name, hits in parts.items()}
         if self._fusion is None:
             return explained[self.name]
-        fused = shares([_run(hits) for hits in parts], self._fusion, self._depth, self._weights)
+        fused = shares([_run(hits) for hits in parts.values()], self._fusion, self._depth, self._weights)
         beyond = Shares(0.0, [0.0] * len(parts))  # the fused lists
         ranks = {hit.id: hit.rank for hit in self._ranked(parts, self._hits)}
         known = [id for id in documents if id in fused or any(id in of_part for of_part in explained.values())]

@@ -12,6 +12,7 @@ from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation
+from cai_pyserini.fusion.rerank import Reranker as Reranker
 from cai_pyserini.index.shards import Index, folders
 from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.search.engine import Engine

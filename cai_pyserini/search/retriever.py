@@ -1,9 +1,10 @@
 """One open index: texts in, hits out, and the terms of every score."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -18,7 +19,20 @@ from cai_pyserini.retrieval.faiss import FaissSearcher
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
 from cai_pyserini.search.explanation import Scored, Term
+from cai_pyserini.search.highlight import SPLIT
 from cai_pyserini.words.analyzer import Analyzer
+
+SUGGESTED = 200  # characters; to find a similar word takes milliseconds
+
+
+@dataclass
+class Effort:
+    """What a search may take, and what it took."""
+
+    deadline: float = math.inf  # by time.monotonic(), for parts of a fusion whose queries a model encodes
+    late: list[str] = field(default_factory=list)  # such parts that were left out
+    encode: float = 0.0  # seconds
+    search: float = 0.0
 
 
 class Retriever:
@@ -27,8 +41,8 @@ class Retriever:
     `k1` and `b` are parameters of BM25.
 
     Retrievers that are given the same `encoders` share models: an encoder that encodes queries in the same way is used
-    again. Threads can use several retrievers at the same time, or one, if no two encode queries with one model. Raises
-    CaiError for an index of another encoder, and for a dense index without one.
+    again. Threads can share retrievers: they take turns at a model. Raises CaiError for an index of another encoder,
+    and for a dense index without one.
     """
 
     def __init__(
@@ -63,15 +77,28 @@ class Retriever:
             return joint.language
         return ENGLISH if isinstance(self._searcher, FaissSearcher) else self._searcher.language
 
+    @property
+    def needs_model(self) -> bool:
+        """Whether a model encodes the queries."""
+        if self._form.encoder is None:
+            return False
+        config = self._form.encoder.config
+        return config.kind == "dense" or (self._form.query or config.query) == "splade"
+
     @cached_property
     def _analyze(self) -> Callable[[str], Sequence[str]]:
         return self._form.words.analyze if self._form.words else Analyzer(self.language)
 
-    def search(self, texts: Sequence[str], hits: int, threads: int = 1) -> list[Hits]:
+    def search(self, texts: Sequence[str], hits: int, threads: int = 1, effort: Effort | None = None) -> list[Hits]:
+        start = time.perf_counter()
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}
+        encoded = time.perf_counter()
         found: dict[str, Hits] = {}
         for batch in self._searcher.search_many(queries, hits, threads):
             found |= batch
+        if effort:
+            effort.encode += encoded - start
+            effort.search += time.perf_counter() - encoded
         return [found[number] for number in queries]
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Scored]:
@@ -88,12 +115,37 @@ class Retriever:
             terms = text_terms(self._searcher, self._analyze(text), documents, *self._bm25)
         return {id: Scored.of(found) for id, found in terms.items()}
 
+    def suggestion(self, text: str) -> str | None:
+        """A short text with similar words for those that no document has; None if it has none, or the index no words.
+
+        An index has stems; the word of a similar one is from a document that has it.
+        """
+        index, prefix = self._searcher, WORD if self._form.words else ""
+        if not isinstance(index, LuceneSearcher) or not index.documents or len(text) > SUGGESTED:
+            return None
+        if self._form.encoder and not self._form.words:
+            return None
+        pieces = SPLIT.split(text)  # words are at odd places
+        for place in range(1, len(pieces), 2):
+            stems = self._analyze(pieces[place])
+            if len(stems) != 1 or index.document_frequency(term := prefix + stems[0]):
+                continue
+            most = min(2, len(pieces[place]) // 3)
+            near = (index.most_similar(term, len(prefix) + 1, edits) for edits in range(1, most + 1))
+            best, document = next(filter(None, near), ("", None))
+            words = SPLIT.split(document.contents)[1::2] if document else []
+            alike = (word.lower() for word in words if [prefix + stem for stem in self._analyze(word)] == [best])
+            pieces[place] = next(alike, pieces[place])
+        suggested = "".join(pieces)
+        return suggested if suggested != text else None
+
     def _encode(self, texts: Sequence[str]) -> list[Query]:
         form = self._form
         if form.encoder is None:
             return list(texts)
-        vectors = encode_queries(form.encoder, texts, form.query)
-        return for_index(vectors, texts, form.encoder, self._searcher.query_scale, form.query, form.words)
+        with form.encoder.in_use:
+            vectors = encode_queries(form.encoder, texts, form.query)
+            return for_index(vectors, texts, form.encoder, self._searcher.query_scale, form.query, form.words)
 
     def _terms_of(self, word: str) -> list[str]:
         """The terms that a word of a text is to the index; none to a dense one."""
@@ -102,7 +154,8 @@ class Retriever:
         if self._form.encoder.config.kind == "dense":
             return []
         words = [WORD + stem for stem in self._analyze(word)] if self._form.words else []
-        return self._form.encoder.tokenizer.pieces(word) + words
+        with self._form.encoder.in_use:
+            return self._form.encoder.tokenizer.pieces(word) + words
 
 
 def text_terms(

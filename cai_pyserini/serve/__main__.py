@@ -1,14 +1,16 @@
+import math
 import os
 import re
 import signal
 import sys
 from functools import partial
 from socket import IPPROTO_TCP, TCP_NODELAY
+from typing import Literal
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, OR_URL
-from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
 LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
@@ -41,6 +43,17 @@ class ServeSettings(Settings):
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
     queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
+    deadline_ms: float | None = flag(
+        None,
+        "milliseconds after which a hybrid is answered without the parts whose encoders are late, and reranking ends",
+        gt=0,
+    )
+    cross_encoder: str | None = flag(None, "reranker, for searches with rerank=N: a folder or a Hugging Face model id")
+    access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; a new file each day")
+    access_log_days: int = flag(30, "days that the access log is kept", ge=1)
+    access_log_queries: Literal["none", "hash", "text"] = flag(
+        "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
+    )
     device: str = DEVICE
 
 
@@ -49,7 +62,8 @@ def main(argv: Argv = None) -> None:
 
     import uvicorn
 
-    from cai_pyserini.search.open import open_systems
+    from cai_pyserini.search.open import Reranker, open_systems
+    from cai_pyserini.serve.access_log import AccessLog
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
     from cai_pyserini.serve.service import Service
@@ -57,8 +71,13 @@ def main(argv: Argv = None) -> None:
     key = _api_key(is_loopback(settings.host) or settings.proxy_authenticates)
 
     open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
-    service = Service(open_all, settings.queue, settings.timeout)
-    app = create_app(service, key, is_loopback(settings.host))
+    log = None
+    if settings.access_log:
+        log = AccessLog(settings.access_log, settings.access_log_days, settings.access_log_queries)
+    deadline = settings.deadline_ms / 1000 if settings.deadline_ms else math.inf
+    rerank = Reranker(settings.cross_encoder, settings.device).scores if settings.cross_encoder else None
+    service = Service(open_all, settings.queue, settings.timeout, deadline, rerank)
+    app = create_app(service, key, is_loopback(settings.host), log)
     config = uvicorn.Config(
         app,
         settings.host,
@@ -77,7 +96,11 @@ def main(argv: Argv = None) -> None:
     place = f"[{host}]" if ":" in host else host
     print(f"serving {', '.join(service.engines)} at http://{place}:{port}/", file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which uvicorn raises again when it has finished
-    uvicorn.Server(config).run([socket])
+    try:
+        uvicorn.Server(config).run([socket])
+    finally:
+        if log:
+            log.close()
 
 
 def _api_key(optional: bool) -> str | None:

@@ -6,29 +6,59 @@ Every wrong request gets a 4xx, and every failure a 5xx, with {"error": reason}.
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from pydantic import BaseModel, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Stored
 from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.serve.access_log import AccessLog, note
 from cai_pyserini.serve.guard import Guard, Metrics, require
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
-from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
+from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
 
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an empty query, strips these four as well
-Text = Annotated[
-    str, Parameter(description="the text to search for", min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)
-]
+LONGEST_ID = 200  # characters of a query's id
+MOST_RERANKED = 100  # documents
+QueryText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)]
+SEARCHED = Parameter(description="the text to search for", examples=["short fingers"])
+Text = Annotated[QueryText, SEARCHED]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
 HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_HITS)]
+RerankCount = Annotated[
+    int, Parameter(description="documents to rerank by the cross-encoder, if there is time", ge=0, le=MOST_RERANKED)
+]
+
+
+DOCUMENT = {
+    "title": "Short finger",
+    "contents": "Short finger Abnormally short finger associated with developmental hypoplasia.",
+}
+CANDIDATE = {"docid": "HP:0009381", "score": 12.35, "rank": 1, "doc": DOCUMENT}
+ANSWER = {"api": "v1", "index": "joint-splade-idf"}
+EXPLANATION = {
+    "system": "joint-splade-idf",
+    "document": "HP:0009381",
+    "rank": 1,
+    "score": 4.2,
+    "grade": None,
+    "terms": [{"term": "short", "query": 1.5, "document": 2.8, "idf": None, "impact": 28, "contribution": 4.2}],
+    "parts": [],
+}
+EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
+UNLESS_NONE = Field(None, exclude_if=lambda value: value is None)
+
+
+def example(**values: Any) -> ConfigDict:
+    """The configuration of a model with an example for its schema."""
+    return ConfigDict(json_schema_extra={"examples": [values]})
 
 
 class Css(Response):
@@ -73,6 +103,12 @@ class DocumentForm:
         contents = stored.contents[: self._length]
         return Document(title=stored.title, contents=contents) if stored.title else contents
 
+    def candidates(self, found: Found) -> list[Candidate]:
+        return [
+            Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and self.of(stored))
+            for hit, stored in found
+        ]
+
 
 Form = Annotated[DocumentForm, Depends()]
 
@@ -83,11 +119,58 @@ class Answer(BaseModel):
 
 
 class SearchAnswer(Answer):
+    model_config = example(**ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE])
+
     query: Query
+    candidates: list[Candidate]
+    degraded: str | None = UNLESS_NONE  # why this is not the whole answer, such as "dense timed out"
+    reranked: int | None = UNLESS_NONE  # how many documents were reranked, which come first
+
+
+class Topic(BaseModel):
+    """A query of several."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    qid: Annotated[str, StringConstraints(max_length=LONGEST_ID)]
+    text: QueryText
+
+
+class SearchRequest(BaseModel):
+    """Several queries, which together have at most as many characters and hits as one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid") | example(
+        queries=[{"qid": "q1", "text": "short fingers"}, {"qid": "q2", "text": "hearing loss"}], hits=10
+    )
+
+    queries: list[Topic] = Field(min_length=1, max_length=BATCH)
+    hits: int = Field(10, description="hits to return for each query", ge=1, le=MOST_HITS)
+
+    def require_limits(self) -> None:
+        """Raise HTTPException for queries that cost more than one may, and for two of one id."""
+        if (characters := sum(len(topic.text) for topic in self.queries)) > LONGEST_QUERY:
+            raise HTTPException(400, f"queries: {characters} characters in all; {LONGEST_QUERY} are allowed")
+        if (hits := self.hits * len(self.queries)) > MOST_HITS:
+            raise HTTPException(400, f"hits: {hits} for all queries; {MOST_HITS} are allowed")
+        if len({topic.qid for topic in self.queries}) < len(self.queries):
+            raise HTTPException(400, "queries: two have the same qid")
+
+
+class TopicAnswer(BaseModel):
+    qid: str
     candidates: list[Candidate]
 
 
+class SearchAnswers(Answer):
+    model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
+
+    results: list[TopicAnswer]  # in the order of the queries
+    degraded: str | None = UNLESS_NONE  # as in SearchAnswer
+
+
 class DocumentAnswer(Answer):
+    model_config = example(**ANSWER, docid="HP:0009381", doc=DOCUMENT)
+
     docid: str
     doc: Document | str
 
@@ -97,7 +180,16 @@ class ExplainAnswer(Answer):
     explanation: Explanation
 
 
+class SuggestAnswer(Answer):
+    model_config = example(**ANSWER, query={"text": "shrot fingers"}, suggestion="short fingers")
+
+    query: Query
+    suggestion: str | None  # None: every word is in a document, or has none that is similar
+
+
 class Health(BaseModel):
+    model_config = example(status="ok", version=__version__, indexes=["bm25", "joint-splade-idf"], unanswered=0)
+
     status: Literal["ok", "stuck"]
     version: str
     indexes: list[str]
@@ -105,11 +197,15 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
+    model_config = example(status="ok", indexes={"bm25": "ok", "joint-splade-idf": "ok"})
+
     status: Literal["ok", "not ready"]
     indexes: dict[str, str]  # "ok", or the kind of error
 
 
 class Reloaded(BaseModel):
+    model_config = example(status="ok", indexes=["bm25", "joint-splade-idf"])
+
     status: Literal["ok"] = "ok"
     indexes: list[str]
 
@@ -117,11 +213,14 @@ class Reloaded(BaseModel):
 class Wrong(BaseModel):
     """Why a request was refused or failed."""
 
+    model_config = example(error="hits: Input should be greater than or equal to 1")
+
     error: str
 
 
-def create_app(service: Service, key: str | None = None, local: bool = False) -> Guard:
-    """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` is Guard's."""
+def create_app(service: Service, key: str | None = None, local: bool = False, log: AccessLog | None = None) -> Guard:
+    """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` and `log` are
+    Guard's."""
     metrics = Metrics(service)
 
     @asynccontextmanager
@@ -139,20 +238,24 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 429, 500, 503)},
+        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 411, 413, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
     locked = APIRouter(dependencies=[Depends(require(key))] if key else [])
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
-        return _error(error.status_code, str(error.detail), error.headers)
+        headers = error.headers
+        if error.status_code == 405:  # Starlette names the methods of one route, of several with the same path
+            methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", ""))
+            headers = {"Allow": ", ".join(map(str.upper, methods))} if methods else headers
+        return _error(error.status_code, str(error.detail), headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         what = "should not be blank" if first["type"] == "string_pattern_mismatch" else first["msg"]
-        return _error(400, f"{first['loc'][-1]}: {what}")
+        return _error(400, f"{'.'.join(map(str, first['loc'][1:])) or 'body'}: {what}")
 
     @app.exception_handler(TimeoutError)
     async def late(request: Request, error: TimeoutError) -> Response:
@@ -163,29 +266,63 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         return _error(500, "the server failed to answer; its log says why")
 
     @locked.get("/v1/{index}/search")
-    async def search(index: Name, query: Text, form: Form, hits: HitCount = 10) -> SearchAnswer:
-        """The best documents for a query."""
-        candidates = [
-            Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and form.of(stored))
-            for hit, stored in await service.search(index, query, hits)
+    async def search(
+        index: Name,
+        form: Form,
+        query: Annotated[QueryText | None, SEARCHED] = None,
+        like: Annotated[Name | None, Parameter(description="instead: a document, whose text is the query")] = None,
+        hits: HitCount = 10,
+        rerank: RerankCount = 0,
+    ) -> SearchAnswer:
+        """The best documents for a query, or the others that are most like one."""
+        if like is not None:
+            if query is not None or rerank:
+                raise HTTPException(400, "like: not with query or rerank")
+            text, searched = await service.similar(index, like, hits)
+        elif query is not None:
+            text, searched = query, await service.search_all(index, [query], hits, rerank)
+        else:
+            raise HTTPException(400, "query: Field required")
+        return SearchAnswer(
+            index=index,
+            query=Query(text=text),
+            candidates=form.candidates(searched.found[0]),
+            degraded=searched.degraded,
+            reranked=searched.reranked,
+        )
+
+    @locked.post("/v1/{index}/search")
+    async def search_all(index: Name, asked: SearchRequest, form: Form) -> SearchAnswers:
+        """The best documents for each of several queries."""
+        asked.require_limits()
+        searched = await service.search_all(index, [topic.text for topic in asked.queries], asked.hits)
+        results = [
+            TopicAnswer(qid=topic.qid, candidates=form.candidates(of_topic))
+            for topic, of_topic in zip(asked.queries, searched.found, strict=True)
         ]
-        return SearchAnswer(index=index, query=Query(text=query), candidates=candidates)
+        return SearchAnswers(index=index, results=results, degraded=searched.degraded)
 
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:
         """A document."""
-        stored: Stored | None = await service.call(index, lambda engine: engine.document(docid))
-        if stored is None:
-            raise HTTPException(404, f"no document {docid!r}, or {index} does not store documents")
+        stored = await service.document(index, docid)
         return DocumentAnswer(index=index, docid=docid, doc=form.of(stored))
 
     @locked.get("/v1/{index}/explain")
     async def explain(index: Name, query: Text, docid: Name) -> ExplainAnswer:
         """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
+        note(texts=[query])
         explained = await service.call(index, lambda engine: engine.explain(query, [docid]))
         if docid not in explained:
             raise HTTPException(404, f"document {docid!r} has no score in {index}")
         return ExplainAnswer(index=index, query=Query(text=query), explanation=explained[docid])
+
+    @locked.get("/v1/{index}/suggest")
+    async def suggest(index: Name, query: Text) -> SuggestAnswer:
+        """What was probably meant by a query with words that no document has."""
+        note(texts=[query])
+        suggestion = await service.call(index, lambda engine: engine.suggestion(query))
+        return SuggestAnswer(index=index, query=Query(text=query), suggestion=suggestion)
 
     @app.get("/health", responses={503: {"model": Health}})
     async def health(response: Response) -> Health:
@@ -233,12 +370,13 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         return STYLE
 
     app.include_router(locked)
+    app.openapi()["components"]["schemas"]["ExplainAnswer"]["examples"] = [EXPLAINED]  # FastAPI leaves out what is None
     for operation in (of_method for path in app.openapi()["paths"].values() for of_method in path.values()):
         responses = operation["responses"]
         responses.pop("422", None)  # a wrong request is a 400 here
         for status in responses.keys() - {"200"}:  # errors are JSON, also of routes that return text
             responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
-    return Guard(app, metrics, local)
+    return Guard(app, metrics, local, log)
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

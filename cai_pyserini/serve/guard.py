@@ -7,6 +7,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from fastapi import HTTPException, Request, Security
 from fastapi.responses import JSONResponse
@@ -15,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cai_pyserini.serve.access_log import AccessLog
 from cai_pyserini.serve.service import Service
 
 HEADERS = {
@@ -23,7 +25,9 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+LONGEST_BODY = 1 << 19  # bytes of a request; 10,000 characters and 64 ids, all as \ud83e\uddec, have 280,000
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+STAGE_SECONDS = (0.0002, 0.0005, 0.001, 0.002, *SECONDS)
 
 
 class Metrics:
@@ -41,6 +45,15 @@ class Metrics:
             "cai_batch_queries", "Queries answered together", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
         )
         service.batches = sizes.observe
+        stages = Histogram(
+            "cai_stage_seconds", "Time of a batch", ["index", "stage"], registry=registry, buckets=STAGE_SECONDS
+        )
+
+        def observe(index: str, seconds: dict[str, float]) -> None:
+            for stage, spent in seconds.items():
+                stages.labels(index, stage).observe(spent)
+
+        service.stages = observe
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -50,24 +63,28 @@ class Guard:
     """An ASGI application around another: every response, errors included, is counted and gets security headers.
 
     With `local`, requests for another host name than loopback's are refused, so that no web site can read a server on
-    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused.
+    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused. A response
+    has an X-Request-ID, which the `log` has too.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, local: bool):
-        self._app, self._metrics, self._local = app, metrics, local
+    def __init__(self, app: ASGIApp, metrics: Metrics, local: bool, log: AccessLog | None = None):
+        self._app, self._metrics, self._local, self._log = app, metrics, local, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start = time.perf_counter()
+        start, id = time.perf_counter(), uuid4().hex
+        line = self._log.begin() if self._log else {}
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-                route = getattr(scope.get("route"), "path", "other")
+                MutableHeaders(scope=message).update(HEADERS | {"X-Request-ID": id})
+                route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
                 self._metrics.requests.labels(route, str(message["status"])).inc()
-                self._metrics.seconds.labels(route).observe(time.perf_counter() - start)
+                self._metrics.seconds.labels(route).observe(seconds)
+                if self._log:
+                    self._log.end(line, route, message["status"], seconds, id)
             await send(message)
 
         answer = self._refusal(Request(scope)) or self._app
@@ -77,6 +94,10 @@ class Guard:
         host = request.headers.get("host", "")
         if self._local and not is_loopback(_name(host)):
             return JSONResponse({"error": f"this server is not {host}"}, 403)
+        if "transfer-encoding" in request.headers:
+            return JSONResponse({"error": "a body needs its Content-Length"}, 411)
+        if int(request.headers.get("content-length", 0)) > LONGEST_BODY:
+            return JSONResponse({"error": f"the body has more than {LONGEST_BODY:,} bytes"}, 413)
         origin = request.headers.get("origin")
         if request.method == "POST" and origin and origin.partition("://")[2] != host:
             return JSONResponse({"error": f"a page of {origin} may not do this"}, 403)

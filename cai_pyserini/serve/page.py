@@ -3,12 +3,13 @@
 import math
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from cai_pyserini.core.template import template
 from cai_pyserini.search.engine import Described
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.search.highlight import Marked
+from cai_pyserini.serve.access_log import note
 from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent
@@ -25,12 +26,16 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
     names = list(service.engines)
     first = first if first in names else names[0]
     second = second if second in names and second != first else ""
+    note(texts=[query] * bool(query), hits=hits)
+    suggestion = await service.call(first, lambda engine: engine.suggestion(query)) if query else None
     columns = []
     for name in filter(None, (first, second)):
         described = await service.call(name, lambda engine: engine.describe(query, hits)) if query else []
         hits_of = [_hit(name, one) for one in described]
         columns.append({"name": name, "language": service.engines[name].language, "hits": hits_of})
-    asked = {"query": query, "hits": hits, "first": first, "second": second}
+    asked = {"query": query, "hits": hits, "first": first, "second": second, "suggestion": suggestion}
+    if suggestion:
+        asked["suggested"] = "/?" + urlencode({"q": suggestion, "a": first, "b": second, "hits": hits})
     return TEMPLATE.render(**asked, names=names, columns=columns, longest=LONGEST_QUERY, most=MOST_SHOWN)
 
 

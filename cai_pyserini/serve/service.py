@@ -1,33 +1,50 @@
 """Open systems behind a queue.
 
 Waiting searches of one system are batched: encoded together and searched in parallel. One thread runs all batches, so
-that models, tokenizers and indexes are never used by two requests at a time. A batch costs no more than the largest
-request allowed, work for a request that has timed out stops, and one that fails does so alone. So a timeout soon frees
-the thread.
+that models, tokenizers and indexes are never used by two requests at a time; parts of a hybrid that may be late have
+threads of their own, which take turns at a model. A batch costs no more than the largest request allowed, work for a
+request that has timed out stops, and one that fails does so alone. So a timeout soon frees the thread.
 """
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Any
+from itertools import islice, takewhile
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine, Hit, Stored
+from cai_pyserini.search.retriever import Effort
+from cai_pyserini.serve.access_log import note
 
-LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a batch
-MOST_HITS = 1000  # the most hits of a search, and of all searches of a batch
-BATCH = 64  # the most queries of a batch
+LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a request or batch
+MOST_HITS = 1000  # the most hits of a search, and of all searches of a request or batch
+BATCH = 64  # the most queries of a request or batch
 PROBE = "ready"  # the query of the readiness probe
 
 Found = list[tuple[Hit, Stored | None]]
+Rerank = Callable[[str, Sequence[str], float], list[float]]  # Reranker.scores
 logger = logging.getLogger(__name__)
+
+
+class Searched(NamedTuple):
+    """The hits of each text of a request, the parts of a fusion that were late, and how many hits were reranked."""
+
+    found: list[Found]
+    late: list[str]
+    reranked: int | None = None
+
+    @property
+    def degraded(self) -> str | None:
+        """Why this is not the whole answer."""
+        return f"{', '.join(self.late)} timed out" if self.late else None
 
 
 @dataclass
@@ -35,21 +52,33 @@ class Job:
     """A waiting request: a search, or something else that the worker calls."""
 
     index: str
-    text: str = ""
+    texts: Sequence[str] = ()
     hits: int = 0
+    rerank: int = 0  # so many of them
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    arrived: float = field(default_factory=time.monotonic)
 
 
 class Service:
     """Systems by name, opened by `open_engines`, and the queue of requests to them.
 
     A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered is
-    refused. Raises CaiError if there is no system.
+    refused. `deadline` seconds after a search arrived, it is answered without the parts of a fusion that are late, and
+    `rerank` reranks no more; without one, parts are never late, and reranking has half of the timeout. Raises CaiError
+    if there is no system.
     """
 
-    def __init__(self, open_engines: Callable[[], Mapping[str, Engine]], limit: int = 256, timeout: float = 30.0):
-        self._open, self._limit, self._timeout = open_engines, limit, timeout
+    def __init__(
+        self,
+        open_engines: Callable[[], Mapping[str, Engine]],
+        limit: int = 256,
+        timeout: float = 30.0,
+        deadline: float = math.inf,
+        rerank: Rerank | None = None,
+    ):
+        self._open, self._limit, self._timeout, self._deadline = open_engines, limit, timeout, deadline
+        self._rerank = rerank
         self.engines = self._opened()
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self.unanswered = 0
@@ -60,10 +89,45 @@ class Service:
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
+        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: (
+            None
+        )  # is told those of its stages
 
     async def search(self, index: str, text: str, hits: int) -> Found:
         """The best documents for a text, with what the index stores of them."""
-        return await self._answer(Job(index, text, hits))
+        (found,) = (await self.search_all(index, [text], hits)).found
+        return found
+
+    async def search_all(self, index: str, texts: Sequence[str], hits: int, rerank: int = 0) -> Searched:
+        """The same for each of several texts, which are one request; of a single one, `rerank` documents can be
+        reranked."""
+        note(texts=texts, hits=hits)
+        if rerank and self._rerank is None:
+            raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
+        searched: Searched = await self._answer(Job(index, texts, max(hits, rerank), rerank))
+        searched = searched._replace(found=[found[:hits] for found in searched.found])
+        note(returned=sum(map(len, searched.found)))
+        if searched.late or rerank:
+            note(degraded=searched.degraded, reranked=searched.reranked)
+        return searched
+
+    async def similar(self, index: str, id: str, hits: int) -> tuple[str, Searched]:
+        """The text of a document, and the best other documents for it as a query."""
+        text = (await self.document(index, id)).contents[:LONGEST_QUERY]
+        if not text.strip():
+            raise HTTPException(404, f"document {id!r} has no text")
+        searched = await self.search_all(index, [text], hits + 1)
+        others = [(hit, stored) for hit, stored in searched.found[0] if id not in (hit.id, hit.stored)]
+        ranking = [(hit._replace(rank=rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
+        note(hits=hits, returned=len(ranking))
+        return text, searched._replace(found=[ranking])
+
+    async def document(self, index: str, id: str) -> Stored:
+        """A document. Raises HTTPException if there is none."""
+        stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
+        if stored is None:
+            raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
+        return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
@@ -137,15 +201,42 @@ class Service:
             if isinstance(result, Iterator):
                 result = list(takewhile(lambda _: not first.answer.done(), result))
             return [result]
-        self.batches(len(jobs))
-        rankings = engine.search([job.text for job in jobs], first.hits, self._threads)
-        return [
-            [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
-            for job, ranking in zip(jobs, rankings, strict=True)
+        texts = [text for job in jobs for text in job.texts]
+        self.batches(len(texts))
+        effort = Effort(min(job.arrived for job in jobs) + self._deadline)
+        rankings = iter(engine.search(texts, first.hits, self._threads, effort))
+        start = time.perf_counter()
+        found = [
+            [
+                [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
+                for ranking in islice(rankings, len(job.texts))
+            ]
+            for job in jobs
         ]
+        stages = {"encode": effort.encode, "search": effort.search, "fetch": time.perf_counter() - start}
+        reranked = None
+        if first.rerank:  # which is alone in its batch
+            start = time.perf_counter()
+            found[0][0], reranked = self._reranked(first, found[0][0])
+            stages["rerank"] = time.perf_counter() - start
+        self.stages(first.index, stages)
+        return [Searched(of_job, effort.late, reranked) for of_job in found]
+
+    def _reranked(self, job: Job, found: Found) -> tuple[Found, int]:
+        """The hits of a text, the first of which have the order and scores of the cross-encoder, and how many have."""
+        texts = [stored.contents for _, stored in found[: job.rerank] if stored]
+        if len(texts) < min(job.rerank, len(found)):
+            raise HTTPException(400, f"rerank: {job.index} does not store documents")
+        assert self._rerank  # search_all checks it
+        scores = self._rerank(job.texts[0], texts, job.arrived + min(self._deadline, self._timeout / 2))
+        scored = [(hit._replace(score=score), stored) for (hit, stored), score in zip(found, scores, strict=False)]
+        scored.sort(key=lambda item: -item[0].score)
+        ranking = enumerate([*scored, *found[len(scored) :]], 1)
+        return [(hit._replace(rank=rank), stored) for rank, (hit, stored) in ranking], len(scored)
 
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)
+        note(index=job.index)
         if self.unanswered >= self._limit:
             raise HTTPException(429, "too many requests wait; try again soon", {"Retry-After": "1"})
         self.unanswered += 1
@@ -168,12 +259,12 @@ class Service:
 
 
 def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Divide jobs into batches: single calls, and searches of one system for as many hits."""
+    """Divide jobs into batches: calls, searches to be reranked, and searches of one system for as many hits."""
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
-        batches = groups.setdefault(id(job) if job.call else (job.index, job.hits), [[]])
-        batch = [*batches[-1], job]
-        if sum(len(one.text) for one in batch) > LONGEST_QUERY or job.hits * len(batch) > MOST_HITS:
+        batches = groups.setdefault(id(job) if job.call or job.rerank else (job.index, job.hits), [[]])
+        texts = [text for one in (*batches[-1], job) for text in one.texts]
+        if sum(map(len, texts)) > LONGEST_QUERY or job.hits * len(texts) > MOST_HITS or len(texts) > BATCH:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]

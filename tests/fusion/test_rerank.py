@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
 from cai_pyserini.fusion.__main__ import main
-from cai_pyserini.fusion.rerank import rerank
+from cai_pyserini.fusion.rerank import Reranker, rerank
 from cai_pyserini.models.cross_encoder import CrossEncoder, announce
 from tests.conftest import damaged
 
@@ -124,6 +125,12 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
     assert not (tmp_path / "out.trec").exists()
 
 
+def test_a_run_without_results_is_refused(collection: BeirFolder, run: Path, cross_encoder: Path) -> None:
+    run.write_text("")
+    with pytest.raises(CaiError, match=r"run\.trec"):
+        rerank(run, collection.topics("test"), collection, cross_encoder, run.with_name("out.trec"), 3, "cpu")
+
+
 @pytest.mark.parametrize(
     "hits, message",
     [
@@ -131,12 +138,6 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
         ({"q1": [("elsewhere", 1.0)]}, "elsewhere"),
     ],
 )
-def test_a_run_without_results_is_refused(collection: BeirFolder, run: Path, cross_encoder: Path) -> None:
-    run.write_text("")
-    with pytest.raises(CaiError, match=r"run\.trec"):
-        rerank(run, collection.topics("test"), collection, cross_encoder, run.with_name("out.trec"), 3, "cpu")
-
-
 def test_a_run_of_another_collection_is_refused(
     hits: dict, message: str, collection: BeirFolder, cross_encoder: Path, tmp_path: Path
 ) -> None:
@@ -159,3 +160,15 @@ def test_command(
     with pytest.raises(CaiError, match=r"is not a checkpoint: it has no config\.json"):
         main([*arguments, "--cross-encoder", str(tmp_path)])
     assert not output.exists()
+
+
+def test_as_many_documents_are_scored_as_there_is_time_for(cross_encoder: Path) -> None:
+    reranker = Reranker(str(cross_encoder), "cpu")
+    documents = [f"zinc and colds {'again ' * 300}{n}" for n in range(9999)]
+    start = time.monotonic()
+    some = reranker.scores("cold", documents, start + 0.5)
+    assert time.monotonic() - start < 5
+    assert 0 < len(some) < len(documents)
+    few = reranker.scores("cold", documents[:3], time.monotonic() + 60)
+    assert few == pytest.approx(some[:3], abs=1e-4)
+    assert reranker.scores("cold", documents, time.monotonic() - 1) == []

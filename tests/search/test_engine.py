@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.retrieval.lucene import Stored
-from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.engine import Engine, Hit
 from cai_pyserini.search.open import OpenRun, open_index
+from cai_pyserini.search.retriever import Effort
 
 SYSTEMS = [
     *("bm25", "splade-idf", "splade-doc-idf", "joint-splade-idf", "joint-splade-doc-idf-smooth", "dense"),
@@ -83,6 +85,35 @@ def test_a_document_that_a_hybrid_did_not_find_is_explained(folder: Path) -> Non
     assert bm25.share == splade.share == 0
 
 
+def test_late_parts_are_left_out_and_come_back(run: OpenRun) -> None:
+    """A model that another thread uses for long stands for one that is slow; it must not be used twice at a time."""
+    text, name = QUERIES["q1"], "hybrid-splade-idf-dense-zscore"
+    whole, product, bm25 = (run.open(system) for system in (name, "hybrid-dense-product", "bm25"))
+    parts = {name: whole._retrievers[name] for name in ("bm25", "splade-idf")}
+    rest = Engine("rest", parts, "zscore", weights=whole._weights and whole._weights[:2])
+    encoder = whole._retrievers["dense"]._form.encoder
+    assert encoder and whole._retrievers["splade-idf"].needs_model and not bm25._retrievers["bm25"].needs_model
+    for engine in (whole, product):
+        engine.search([text])  # loads the models
+
+    def in_time(engine: Engine, seconds: float) -> tuple[list[Hit], list[str]]:
+        effort = Effort(time.monotonic() + seconds)
+        (found,) = engine.search([text], effort=effort)
+        return found, effort.late
+
+    with encoder.in_use:
+        start = time.monotonic()
+        assert in_time(whole, 0.5) == (rest.search([text])[0], ["dense"])
+        assert in_time(product, 0.5) == (bm25.search([text])[0], ["dense"])
+        assert 1 <= time.monotonic() - start < 5
+        start = time.monotonic()
+        assert in_time(whole, 60)[1] == ["dense"]  # its last search still runs
+        assert time.monotonic() - start < 30
+    for engine in (whole, product):
+        engine._running["dense"].result(60)
+        assert in_time(engine, 60) == (engine.search([text])[0], [])
+
+
 def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> None:
     contents = "Phytate and colon cancer Dietary phytate, found in the bran of cereals, suppresses the growth of colon "
     assert engine.document("d1") == Stored("d1", "Phytate and colon cancer", f"{contents}tumours in rats.")
@@ -92,6 +123,14 @@ def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> N
     assert "".join(piece for piece, _ in described.snippet).startswith("Dietary phytate, found in")
     strong = {piece for piece, strength in (*described.title, *described.snippet) if strength > 0.1}
     assert strong >= {"Phytate", "cancer", "phytate"} if engine.name != "dense" else not strong
+
+
+def test_words_that_no_document_has_are_replaced_by_similar_ones(run: OpenRun) -> None:
+    for name in ("bm25", "joint-splade-idf", "hybrid-splade-idf-dense-zscore"):
+        engine = run.open(name)
+        assert engine.suggestion("(Blader infecton) of salt?") == "(bladder infection) of salt?"
+        assert [engine.suggestion(text) for text in ("bladder infections", "xyzzy", "", "blader " * 99)] == [None] * 4
+    assert run.open("splade-idf").suggestion("blader") is run.open("dense").suggestion("blader") is None
 
 
 def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:

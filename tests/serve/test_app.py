@@ -1,6 +1,7 @@
 """The REST API: answers, and reasons for refusals."""
 
 import json
+import re
 from base64 import b64encode
 from pathlib import Path
 
@@ -10,14 +11,19 @@ import yaml
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator
 
+from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.open import Reranker
 from cai_pyserini.serve.app import create_app
-from cai_pyserini.serve.service import LONGEST_QUERY, Service
+from cai_pyserini.serve.guard import LONGEST_BODY
+from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, Service
 from tests.serve.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
 
 TOO_LONG = "x" * (LONGEST_QUERY + 1)
 EXPLAIN = "/v1/bm25/explain?query=cancer&docid=d3"
+JSON = {"Content-Type": "application/json"}
 
 
 def ids(client: TestClient, index: str, query: str, **parameters: object) -> list[str]:
@@ -33,6 +39,67 @@ def test_answers_are_those_of_the_engine(client: TestClient, run_folder: Path, i
     candidates = found["candidates"]
     assert [(c["docid"], c["rank"], c["score"]) for c in candidates] == [(h.id, h.rank, h.score) for h in hits]
     assert candidates[0]["doc"]["title"] == "Phytate and colon cancer"
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_several_queries_are_answered_in_order_as_each_alone(client: TestClient, index: str) -> None:
+    texts = {"b": "phytate and cancer", "a": "xyzzy", "c": "bladder infection"}
+    asked = {"queries": [{"qid": qid, "text": text} for qid, text in texts.items()], "hits": 2}
+    found = client.post(f"/v1/{index}/search", params={"max_doc_length": 5}, json=asked).json()
+    assert [result["qid"] for result in found["results"]] == list(texts)
+    for result in found["results"]:
+        own = {"query": texts[result["qid"]], "hits": 2, "max_doc_length": 5}
+        expected = client.get(f"/v1/{index}/search", params=own).json()["candidates"]
+        assert result["candidates"] == [c | {"score": pytest.approx(c["score"], rel=1e-6)} for c in expected]
+
+
+def queries(*texts: str, **others: object) -> dict[str, object]:
+    """The body of a request with these queries."""
+    return {"queries": [{"qid": str(number), "text": text} for number, text in enumerate(texts)], **others}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({}, "queries: Field required"),
+        ([], "body: Input should be a valid dictionary"),
+        (queries(), "queries: List should have at least 1 item"),
+        (queries(*["x"] * (BATCH + 1)), "queries: List should have at most 64 items"),
+        (queries("x", " \x1c"), "queries.1.text: should not be blank"),
+        (queries("x" * (LONGEST_QUERY - 1), "yy"), "queries: 10001 characters in all; 10000 are allowed"),
+        (queries("x", "y", hits=501), "hits: 1002 for all queries; 1000 are allowed"),
+        (queries("x", hits=0), "hits: Input should be greater than or equal to 1"),
+        (queries("x", hits="3"), "hits: Input should be a valid integer"),
+        (queries("x", hit=3), "hit: Extra inputs are not permitted"),
+        ({"queries": [{"qid": "1", "text": "x"}] * 2}, "queries: two have the same qid"),
+        ({"queries": [{"qid": 1, "text": "x"}]}, "queries.0.qid: Input should be a valid string"),
+    ],
+)
+def test_wrong_bodies_get_a_reason(client: TestClient, body: object, reason: str) -> None:
+    answer = client.post("/v1/bm25/search", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(reason)
+
+
+def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
+    """Nothing else limits the memory that a body takes, which is read before the key is asked for."""
+    longest = json.dumps(queries("🧬" * (LONGEST_QUERY - BATCH + 1), *["🧬"] * (BATCH - 1), hits=1))
+    assert client.post("/v1/bm25/search", content=longest, headers=JSON).status_code == 200
+    assert client.post("/v1/bm25/search", content=longest + " " * LONGEST_BODY, headers=JSON).status_code == 413
+    assert client.post("/v1/bm25/search", content=iter([longest.encode()]), headers=JSON).status_code == 411
+    assert client.post("/v1/bm25/search", content="[" * 100_000, headers=JSON).status_code == 400
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_more_like_a_document(client: TestClient, index: str) -> None:
+    """The text of d1 finds d1 first, which is left out; so does d6, whose text is all that it has."""
+    for docid in ("d1", "d6"):
+        text = client.get(f"/v1/{index}/doc/{docid}").json()["doc"]
+        text = text if isinstance(text, str) else text["contents"]
+        own, *others = client.get(f"/v1/{index}/search", params={"query": text, "hits": 4}).json()["candidates"]
+        found = client.get(f"/v1/{index}/search", params={"like": docid, "hits": 3}).json()
+        assert own["docid"] == docid and found["query"]["text"] == text
+        assert found["candidates"] == [candidate | {"rank": candidate["rank"] - 1} for candidate in others]
 
 
 def test_documents_parsed_or_as_they_are_stored(client: TestClient) -> None:
@@ -60,6 +127,20 @@ def test_pyserinis_schemas_hold(client: TestClient) -> None:
     check("SearchResponse", client.get("/v1/bm25/search", params={"query": "cancer", "parse": "false"}).json())
     check("DocumentResponse", client.get("/v1/bm25/doc/d3").json())
     check("ErrorResponse", client.get("/v1/bm25/doc/d99").json())
+
+
+def test_examples_are_what_the_schemas_say(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    models = schema["components"]["schemas"]
+    for path, of_method in schema["paths"].items():
+        for operation in of_method.values():
+            (content,) = operation["responses"]["200"]["content"].items()
+            if content[0] == "application/json" and path != "/":
+                assert "examples" in models[content[1]["schema"]["$ref"].rpartition("/")[2]], path
+    for name, model in models.items():
+        validator = Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": {"schemas": models}})
+        for one in model.get("examples", ()):
+            validator.validate(one)
 
 
 def test_explanations(client: TestClient) -> None:
@@ -90,7 +171,12 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/doc/d3?parse=false&max_doc_length=1", 400, "max_doc_length: not with parse=false"),
         ("/v1/bm25/search?query=x&hits=0", 400, "hits: Input should be greater than or equal to 1"),
         ("/v1/bm25/search?query=x&hits=1001", 400, "hits: Input should be less than or equal to 1000"),
+        ("/v1/bm25/search?query=x&rerank=3", 400, "rerank: this server has no cross-encoder"),
+        ("/v1/bm25/search?query=x&rerank=101", 400, "rerank: Input should be less than or equal to 100"),
         ("/v1/bm26/search?query=x", 404, "no index bm26; this server has joint-splade-idf, bm25, hybrid-splade"),
+        ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
+        ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query or rerank"),
+        ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query or rerank"),
         ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
         ("/docs", 404, "Not Found"),  # which would load scripts from elsewhere
@@ -100,6 +186,11 @@ def test_wrong_requests_get_a_reason(client: TestClient, path: str, status: int,
     answer = client.get(path)
     assert answer.status_code == status
     assert answer.json()["error"].startswith(reason)
+
+
+def test_all_methods_of_a_path_are_allowed(client: TestClient) -> None:
+    answer = client.options("/v1/bm25/search")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +210,9 @@ def test_health_and_metrics(client: TestClient) -> None:
     assert metrics.headers["content-type"].startswith("text/plain")
     assert 'cai_requests_total{route="/v1/{index}/search",status="200"}' in metrics.text
     assert "cai_batch_queries_count" in metrics.text
+    for stage in ("encode", "search", "fetch"):
+        seconds = re.search(rf'cai_stage_seconds_sum{{index="joint-splade-idf",stage="{stage}"}} (\S+)', metrics.text)
+        assert seconds and 0 < float(seconds[1]) < 600
 
 
 def test_answers_have_security_headers(client: TestClient) -> None:
@@ -180,6 +274,50 @@ def test_failures_are_counted_and_have_security_headers(run_folder: Path) -> Non
         metrics = client.get("/metrics").text
         assert 'cai_requests_total{route="/v1/{index}/explain",status="500"} 1.0' in metrics
         assert client.get("/health").status_code == 200  # restarting would not help
+
+
+def test_a_late_encoder_degrades_a_hybrid_and_the_answer_says_so(run_folder: Path) -> None:
+    opened = engines(run_folder)
+    hybrid, asked = "hybrid-splade-idf-minmax", {"queries": [{"qid": "1", "text": "bladder infection"}], "hits": 3}
+    encoder = opened[hybrid]._retrievers["splade-idf"]._form.encoder
+    assert encoder
+    with TestClient(create_app(Service(lambda: opened, deadline=0.5))) as client:
+        with encoder.in_use:
+            found = client.get(f"/v1/{hybrid}/search?query=bladder+infection&hits=3").json()
+            several = client.post(f"/v1/{hybrid}/search", json=asked).json()
+        assert found["degraded"] == several["degraded"] == "splade-idf timed out"
+        bm25 = client.get("/v1/bm25/search?query=bladder+infection&hits=3").json()
+        assert found["candidates"] == several["results"][0]["candidates"] == bm25["candidates"]
+        assert "degraded" not in bm25
+
+
+def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
+    opened = engines(run_folder)
+    reranker = Reranker(str(cross_encoder), "cpu")
+    before, model = ids_of(opened["joint-splade-idf"], "cancer", 6), CrossEncoder(cross_encoder, "cpu")
+    with TestClient(create_app(Service(lambda: opened, rerank=reranker.scores))) as client:
+        path, query = "/v1/joint-splade-idf/search", {"query": "cancer"}
+        found = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
+        assert found["reranked"] == 4 and "degraded" not in found
+        ranking = found["candidates"]
+        texts = [candidate["doc"]["contents"] for candidate in ranking[:4]]
+        scores = model.score(["cancer"] * 4, texts).tolist()
+        assert [candidate["score"] for candidate in ranking[:4]] == pytest.approx(
+            sorted(scores, reverse=True), abs=1e-5
+        )
+        assert {candidate["docid"] for candidate in ranking[:4]} == set(before[:4])
+        assert [candidate["docid"] for candidate in ranking[4:]] == before[4:]
+        assert [candidate["rank"] for candidate in ranking] == [*range(1, 7)]
+        few = client.get(path, params=query | {"rerank": 4, "hits": 2}).json()
+        assert few["candidates"] == [c | {"score": pytest.approx(c["score"], abs=1e-5)} for c in ranking[:2]]
+        assert 'cai_stage_seconds_count{index="joint-splade-idf",stage="rerank"} 2.0' in client.get("/metrics").text
+    with TestClient(create_app(Service(lambda: engines(run_folder), deadline=1e-6, rerank=reranker.scores))) as client:
+        late = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
+        assert late["reranked"] == 0 and [candidate["docid"] for candidate in late["candidates"]] == before
+
+
+def ids_of(engine: Engine, query: str, hits: int) -> list[str]:
+    return [hit.id for hit in engine.search([query], hits)[0]]
 
 
 def test_reload_opens_what_is_there_now(run_folder: Path) -> None:

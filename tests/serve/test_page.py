@@ -52,6 +52,15 @@ def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
     assert client.get("/", params={"q": "cancer", "hits": "many"}).status_code == 400
 
 
+def test_a_page_asks_whether_another_query_was_meant(client: TestClient) -> None:
+    page = client.get("/", params={"q": "blader & zinc", "a": "bm25", "hits": 3}).text
+    (link,) = [link for link in links(page) if link.startswith("/?")]
+    assert 'Did you mean <a href="' in page and ">bladder &amp; zinc</a>" in page
+    assert "Did you mean" not in client.get(link).text
+    found = client.get("/v1/bm25/suggest", params={"query": "blader"}).json()
+    assert (found["query"], found["suggestion"]) == ({"text": "blader"}, "bladder")
+
+
 def test_a_page_asks_for_nothing_elsewhere_and_labels_its_fields(client: TestClient) -> None:
     page = client.get("/", params={"q": "cancer", "b": "bm25"}).text
     assert not re.search(r"<(script|img|iframe|style)\b", page)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine
-from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
+from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Service
 from tests.serve.conftest import engines
 
 pytestmark = pytest.mark.slow
@@ -57,6 +57,16 @@ def test_waiting_searches_are_batched(service: Service) -> None:
         (alone,) = service.engines["joint-splade-idf"].search([text], 5)
         assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == [(h.id, h.score) for h in alone]
     assert sizes == [5]
+
+
+def test_several_texts_are_one_request_of_a_batch(opened: dict[str, Engine]) -> None:
+    service = Service(lambda: opened, limit=3)
+    sizes: list[float] = []
+    service.batches = sizes.append
+    many = [["bladder"] * BATCH, ["cancer", "bladder"]]
+    some, others = run(service, lambda: together(service, *(service.search_all("bm25", texts, 1) for texts in many)))
+    assert [found[0][0].id for found in (*some.found, *others.found)] == ["d4"] * BATCH + ["d3", "d4"]
+    assert sizes == [BATCH, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""The access log: what it says of requests and people, how long, and that nobody waits for it."""
+
+import json
+import logging
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cai_pyserini.serve import access_log
+from cai_pyserini.serve.access_log import AccessLog, QueryForm
+from cai_pyserini.serve.app import create_app
+from cai_pyserini.serve.service import Service
+from tests.conftest import json_lines
+from tests.serve.conftest import engines
+
+POST = {"queries": [{"qid": "a", "text": "zinc"}, {"qid": "b", "text": "bladder"}], "hits": 1}
+
+
+def logged(log: AccessLog, count: int = 1) -> None:
+    for _ in range(count):
+        log.end(log.begin(), "/", 200, 0.1, "x" * 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["none", "hash", "text"])
+def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -> None:
+    path = tmp_path / "access.log"
+    log = AccessLog(path, 30, form)
+    with TestClient(create_app(Service(lambda: engines(run_folder)), log=log)) as client:
+        first = client.get("/v1/bm25/search?query=bladder&hits=3")
+        client.post("/v1/bm25/search", json=POST)
+        client.get("/?q=bladder&a=bm25")
+        client.get("/v1/bm25/explain?query=zinc&docid=d4")
+        client.get("/v1/bm26/search?query=bladder")
+        client.get("/bladder")
+        client.get("/ready")
+    log.close()
+    lines = json_lines(path)
+    assert [(line["route"], line["status"], line.get("index")) for line in lines] == [
+        ("/v1/{index}/search", 200, "bm25"),
+        ("/v1/{index}/search", 200, "bm25"),
+        ("/", 200, "bm25"),
+        ("/v1/{index}/explain", 200, "bm25"),
+        ("/v1/{index}/search", 404, None),
+        ("other", 404, None),
+    ]
+    assert [(line.get("hits"), line.get("returned")) for line in lines[:3]] == [(3, 1), (1, 2), (10, None)]
+    assert lines[0]["id"] == first.headers["x-request-id"] and lines[0]["ms"] > 0
+    assert datetime.fromisoformat(lines[0]["time"]) > datetime.now(UTC) - timedelta(minutes=5)
+    assert path.stat().st_mode & 0o777 == 0o600
+    if form == "text":
+        assert [line.get("texts") for line in lines[:2]] == [["bladder"], ["zinc", "bladder"]]
+    else:
+        assert "bladder" not in path.read_text()
+        hashes = [line.get("hashes") for line in lines[:2]]
+        assert hashes == [None, None] if form == "none" else hashes[0] == hashes[1][1:] != hashes[1][:1]
+
+
+def test_old_days_are_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    path.write_text("{}\n")
+    today = datetime.now(UTC)
+    os.utime(path, (time.time() - 86_400,) * 2)
+    dates = [(today - timedelta(days=days)).date().isoformat() for days in range(5)]
+    for name in (*dates[2:], "bak", "2020-01-01.gz"):
+        (tmp_path / f"access.log.{name}").touch()
+    log = AccessLog(path, 3)
+    logged(log)
+    log.close()
+    kept = {*dates[1:4], "bak", "2020-01-01.gz"}
+    assert {file.name.removeprefix("access.log.") for file in tmp_path.iterdir()} == {"access.log", *kept}
+    assert (tmp_path / f"access.log.{dates[1]}").read_text() == "{}\n" and len(json_lines(path)) == 1
+
+
+def test_nobody_waits_for_a_disk_that_does_not_answer_or_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe that nobody reads, and then one without a reader, whose writes fail as those to a full disk."""
+    monkeypatch.setattr(access_log, "PATIENCE", 0.1)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = AccessLog(path, 30)
+    start = time.monotonic()
+    logged(log, access_log.WAITING + 5_000)
+    assert time.monotonic() - start < 5
+    with caplog.at_level(logging.WARNING):
+        os.close(reader)
+        while not log._lines.empty():
+            time.sleep(0.01)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the access log could not be written: [Errno 32] Broken pipe"
+    ]
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    logged(log)
+    log.close()
+    assert json.loads(os.read(reader, 1 << 20).splitlines()[-1])["status"] == 200
+    os.close(reader)
