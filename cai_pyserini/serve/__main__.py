@@ -3,24 +3,29 @@ import re
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY
+from typing import Self
+
+from pydantic import model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, OR_URL
-from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
 KEY = "CAI_PYSERINI_API_KEY"
 LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
 
 
 class ServeSettings(Settings):
-    """Serve indexes and systems of run folders over HTTP: a page to search with, and a REST API for programs.
+    """Serve indexes and systems of run folders over HTTP: a page, a REST API for programs, and tools for assistants.
 
     The page is at /. The routes /v1/INDEX/search and /v1/INDEX/doc/ID are those of Anserini's and Pyserini's REST API;
     /v1/INDEX/explain says why a document has its score. There are /health (liveness), /ready (readiness), /metrics
-    (Prometheus) and /openapi.json, and POST /reload reopens the indexes. Only this machine is served unless --host says
-    otherwise. With an API key in the environment variable CAI_PYSERINI_API_KEY, all routes but /health, /ready and
+    (Prometheus) and /openapi.json, and POST /reload reopens the indexes. Assistants find the tools of an MCP server at
+    /mcp, or, with --stdio, on standard input and output. Only this machine is served unless --host says otherwise. With
+    an API key, in the environment variable CAI_PYSERINI_API_KEY or a file, all routes but /health, /ready and
     /openapi.json need it.
     """
 
@@ -38,25 +43,41 @@ class ServeSettings(Settings):
     proxy_authenticates: bool = flag(
         False, "serve other machines without a key: a proxy in front of this server checks who may search"
     )
+    key_file: AnyPath | None = flag(None, f"file that has the API key, instead of {KEY}")
+    stdio: bool = flag(False, "no HTTP: speak MCP on standard input and output, with the program that started this")
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
     queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
     device: str = DEVICE
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.stdio and (given := self.model_fields_set & {"host", "port", "key_file", "proxy_authenticates"}):
+            raise ValueError(f"--stdio serves no other machine: leave out --{min(given).replace('_', '-')}")
+        return self
+
 
 def main(argv: Argv = None) -> None:
     settings = parse(ServeSettings, argv, "python -m cai_pyserini.serve")
+
+    import asyncio
 
     import uvicorn
 
     from cai_pyserini.search.open import open_systems
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
+    from cai_pyserini.serve.mcp import no_output, over_stdio
     from cai_pyserini.serve.service import Service
 
-    key = _api_key(is_loopback(settings.host) or settings.proxy_authenticates)
-
     open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
+    if settings.stdio:
+        with no_output():
+            service = Service(open_all, settings.queue, settings.timeout)
+        print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
+        asyncio.run(over_stdio(service))
+        return
+    key = _api_key(is_loopback(settings.host) or settings.proxy_authenticates, settings.key_file)
     service = Service(open_all, settings.queue, settings.timeout)
     app = create_app(service, key, is_loopback(settings.host))
     config = uvicorn.Config(
@@ -80,17 +101,18 @@ def main(argv: Argv = None) -> None:
     uvicorn.Server(config).run([socket])
 
 
-def _api_key(optional: bool) -> str | None:
-    """The key in the environment. Raises CaiError for one that clients cannot send, and for none unless `optional`."""
-    key = os.environ.get(KEY)
-    advice = f"set {KEY} to a long random text, as `openssl rand -hex 32` prints"
+def _api_key(optional: bool, file: Path | None) -> str | None:
+    """The key in a file, or else in the environment. Raises CaiError for one that clients cannot send, and for none
+    unless `optional`."""
+    key = file.read_text(encoding="utf-8").strip() if file else os.environ.get(KEY)
+    advice = "a long random text, as `openssl rand -hex 32` prints"
     if key is None and not optional:
         raise CaiError(
-            f"without an API key, everybody who reaches this machine could search: {advice}, or give "
-            "--proxy-authenticates if a proxy in front of this server checks who may search"
+            f"without an API key, everybody who reaches this machine could search: set {KEY} to {advice}, "
+            "or give --proxy-authenticates if a proxy in front of this server checks who may search"
         )
     if key is not None and not re.fullmatch("[!-~]+", key):
-        raise CaiError(f"{KEY} is empty or has other characters than printable ASCII: {advice}, or unset it")
+        raise CaiError(f"{file or KEY} is empty or has other characters than printable ASCII; it should be {advice}")
     return key
 
 
