@@ -12,9 +12,10 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi.testclient import TestClient
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.__main__ import KEY, main
@@ -149,9 +150,8 @@ def test_a_full_queue_and_a_failure_get_a_sentence(opened: dict[str, Engine], ru
     assert failed.is_error and failed.content[0].text == "the server failed to answer; its log says why"
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_over_http_with_the_key_of_the_service(run_folder: Path, mode: str) -> None:
-    async def scenario(address: str, headers: dict[str, str]) -> str:
+def test_over_http_with_the_key_of_the_service(run_folder: Path) -> None:
+    async def scenario(address: str, headers: dict[str, str], mode: str = "auto") -> str:
         http = httpx2.AsyncClient(headers=headers, timeout=60)
         async with http, Client(streamable_http_client(f"{address}mcp", http_client=http), mode=mode) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
@@ -160,12 +160,24 @@ def test_over_http_with_the_key_of_the_service(run_folder: Path, mode: str) -> N
             return (await call(client, "document", docid=hit["docid"]))["title"]
 
     with serve(run_folder, "bm25", **{KEY: "sesame"}) as (_, address):
-        for headers in ({"X-API-Key": "sesame"}, {"Authorization": "Bearer sesame"}):
-            assert asyncio.run(scenario(address, headers)) == "Urinary tract infection"
-        with pytest.raises(ExceptionGroup if mode == "auto" else Exception):
+        for mode in ("legacy", "auto"):  # with initialize, and without, as from protocol 2026-07-28 on
+            assert asyncio.run(scenario(address, {"Authorization": "Bearer sesame"}, mode)) == "Urinary tract infection"
+        with pytest.RaisesGroup(MCPError, flatten_subgroups=True):
             asyncio.run(scenario(address, {"X-API-Key": "other"}))
         for headers, status in (({}, 401), ({"X-API-Key": "sesame", "Origin": "https://example.org"}, 403)):
             assert httpx2.post(f"{address}mcp", json={}, headers=headers).status_code == status
+
+
+def test_the_best_passage_of_a_document_can_be_read(tiny: Path, tmp_path: Path) -> None:
+    async def scenario(client: Client) -> None:
+        (hit,) = (await call(client, "search", query="bladder"))["hits"]
+        assert (hit["docid"], hit["passage"].partition("#")[0]) == ("d4", "d4")
+        passage = await call(client, "document", docid=hit["passage"])
+        assert "bladder" in passage["contents"] and passage["title"] == hit["title"]
+        assert (await call(client, "explain", query="bladder", docid="d4"))["rank"] == hit["rank"]
+
+    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", "bm25"])
+    session(open_systems([tmp_path]), scenario)
 
 
 def test_requests_are_counted_bounded_and_leave_no_stream_open(client: TestClient) -> None:
