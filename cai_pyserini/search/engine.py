@@ -65,17 +65,6 @@ class Engine:
         self._passages = passages
         self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
 
-    @property
-    def description(self) -> str:
-        """What it finds documents by, in a phrase."""
-        parts = " + ".join(retriever.description for retriever in self._retrievers.values())
-        return parts if self._fusion is None else f"fusion of {parts}"
-
-    @property
-    def documents(self) -> int:
-        """The number of documents; of passages, if its indexes have those."""
-        return next(iter(self._retrievers.values())).documents
-
     def search(self, texts: Sequence[str], hits: int = 10, threads: int = 1) -> list[list[Hit]]:
         """The best documents for each text."""
         return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads)]
@@ -101,6 +90,17 @@ class Engine:
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """The terms that a word of a text is to the index of a retriever."""
         return self._retrievers[name].terms_of(word)
+
+    @property
+    def description(self) -> str:
+        """What it finds documents by, in a phrase."""
+        parts = " + ".join(retriever.description for retriever in self._retrievers.values())
+        return parts if self._fusion is None else f"fusion of {parts}"
+
+    @property
+    def documents(self) -> int:
+        """The number of documents; of passages, if its indexes have those."""
+        return next(iter(self._retrievers.values())).documents
 
     def document(self, id: str) -> Stored | None:
         """A document as an index stores it; None if none does."""

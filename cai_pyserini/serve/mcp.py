@@ -191,14 +191,14 @@ def create_server(service: Service) -> MCPServer[Any]:
         name, described = await ask(index, lambda engine: engine.describe(query, end, offset))
         found = [
             Found(
-                rank=hit.rank,
-                docid=hit.id,
-                score=hit.score,
-                title="".join(piece for piece, _ in title),
-                snippet="".join(piece for piece, _ in snippet),
-                passage=None if hit.stored == hit.id else hit.stored,
+                rank=one.hit.rank,
+                docid=one.hit.id,
+                score=one.hit.score,
+                title="".join(piece for piece, _ in one.title),
+                snippet="".join(piece for piece, _ in one.snippet),
+                passage=None if one.hit.stored == one.hit.id else one.hit.stored,
             )
-            for hit, _, title, snippet in described
+            for one in described
         ]
         more = offset + len(found) == end < MOST_HITS
         return SearchResult(index=name, query=query, hits=found, next_offset=end if more else None)
