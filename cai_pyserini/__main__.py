@@ -32,7 +32,7 @@ OTHERS = {
     "trainer": "train retrievers, and make the files to train with",
     "gpl": "generative pseudo labelling",
     "analysis": "why a system ranks as it does, and what it costs",
-    "serve": "search over HTTP: a page and a REST API",
+    "serve": "search over HTTP or MCP: a page, a REST API, tools",
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",
     "export": "impacts and encoders for other systems",

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -231,6 +232,49 @@ def test_the_tutorial_works(java: None, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nhybrid-splade-idf-dense-zscore " in done.stdout and '"candidates"' in done.stdout
+
+
+@pytest.mark.slow
+def test_the_session_of_an_assistant_is_as_shown(run_folder: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "mcp.md"
+    (code,), (shown,) = blocks(page, "python"), blocks(page, "")
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("runs/tiny", str(run_folder))],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        check=False,
+        timeout=600,
+    )
+    assert done.stdout == shown, done.stderr
+
+
+def test_the_systemd_unit_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = (ROOT / "docs" / "deploy" / "cai-pyserini.service").read_text(encoding="utf-8")
+    (command,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
+    stage, arguments = our_command(command.split()) or pytest.fail(command)
+    parses(stage, arguments, monkeypatch)
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("there is no systemd-analyze")
+    for text, understood in ((unit, True), (f"{unit}[Service]\nNoSuchKey=yes\n", False)):
+        (tmp_path / "search.service").write_text(text.replace(command.split()[0], sys.executable))
+        verify = ["systemd-analyze", "verify", str(tmp_path / "search.service")]
+        done = subprocess.run(verify, capture_output=True, text=True, check=False)
+        assert (not done.stderr) == understood, done.stderr
+
+
+def test_the_containerfile_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / "docs" / "deploy" / "Containerfile"
+    text = path.read_text(encoding="utf-8")
+    entry, default = (json.loads(*re.findall(f"^{name} (.*)$", text, re.MULTILINE)) for name in ("ENTRYPOINT", "CMD"))
+    stage, arguments = our_command(entry + default) or pytest.fail(text)
+    parses(stage, arguments, monkeypatch)
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if not hadolint:
+        pytest.skip("there is no hadolint")
+    done = subprocess.run([hadolint, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def drawing(*names: str) -> list[str]:

@@ -78,10 +78,11 @@ class Engine:
         """The best documents for each text. What the search takes is added to `effort`, whose deadline is kept."""
         return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads, effort)]
 
-    def describe(self, text: str, hits: int = 10) -> Iterator[Described]:
-        """Yield the best documents for a text, the words that make their scores marked in title and snippet."""
+    def describe(self, text: str, hits: int = 10, start: int = 0) -> Iterator[Described]:
+        """Yield the best documents for a text, but for the first `start`, the words that make their scores marked in
+        title and snippet."""
         (parts,) = self._parts([text], self._needed(hits))
-        ranking = self._ranked(parts, hits)
+        ranking = self._ranked(parts, hits)[start:]
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
             yield Described(hit, explained[hit.id], *self._shown(hit.stored, explained[hit.id]))
@@ -103,6 +104,17 @@ class Engine:
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """The terms that a word of a text is to the index of a retriever."""
         return self._retrievers[name].terms_of(word)
+
+    @property
+    def description(self) -> str:
+        """What it finds documents by, in a phrase."""
+        parts = " + ".join(retriever.description for retriever in self._retrievers.values())
+        return parts if self._fusion is None else f"fusion of {parts}"
+
+    @property
+    def documents(self) -> int:
+        """The number of documents; of passages, if its indexes have those."""
+        return next(iter(self._retrievers.values())).documents
 
     def document(self, id: str) -> Stored | None:
         """A document as an index stores it; None if none does."""

@@ -64,11 +64,21 @@ class Retriever:
                 key = artifact.digest([form.encoder.identity("queries"), config.shaping("queries")])
                 form = replace(form, encoder=encoders.setdefault(key, form.encoder))
         self._form = form
+        self.documents = sum(artifact.require(folder, "index").stats["documents"] for folder in folders(index))
         self._searcher = open_searcher(index, k1, b, form.two_step)
         self._bm25 = k1, b
         self.document: Callable[[str], Stored | None] = self._searcher.document
         self.close = self._searcher.close
         self.terms_of = lru_cache(maxsize=1 << 16)(self._terms_of)
+
+    @property
+    def description(self) -> str:
+        """What it finds documents by, in a phrase."""
+        if self._form.encoder is None:
+            return "BM25 (the words of the query)"
+        if self._form.encoder.config.kind == "dense":
+            return "dense vectors (similar meaning)"
+        return "SPLADE (related words)" + " and BM25 (the words of the query) in one index" * bool(self._form.words)
 
     @property
     def language(self) -> Language:

@@ -1,11 +1,10 @@
-"""The HTTP service: the REST API v1 of Anserini and Pyserini, explanations, health, metrics, and a page.
+"""The HTTP service: the REST API v1 of Anserini and Pyserini, explanations, health, metrics, a page, and MCP.
 
 Every wrong request gets a 4xx, and every failure a 5xx, with {"error": reason}.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -21,6 +20,7 @@ from cai_pyserini.search.engine import Stored
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.access_log import AccessLog, note
 from cai_pyserini.serve.guard import Guard, Metrics, require
+from cai_pyserini.serve.mcp import Forwarded, over_http
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
 from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
 
@@ -222,15 +222,12 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
     """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` and `log` are
     Guard's."""
     metrics = Metrics(service)
+    mcp = over_http(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        work = asyncio.create_task(service.work())
-        yield
-        work.cancel()
-        with suppress(asyncio.CancelledError):
-            await work
-        service.close()
+        async with service.running(), mcp.run():
+            yield
 
     app = FastAPI(
         title="cai-pyserini",
@@ -353,6 +350,11 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         except CaiError as error:
             raise HTTPException(503, f"the indexes could not be opened, the old ones go on: {error}") from None
         return Reloaded(indexes=list(service.engines))
+
+    @locked.post("/mcp", include_in_schema=False)
+    async def tools() -> Response:
+        """The tools of assistants."""
+        return Forwarded(mcp.handle_request)
 
     @locked.get("/", response_class=HTMLResponse)
     async def page(

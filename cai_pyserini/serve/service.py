@@ -11,8 +11,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
@@ -167,6 +168,16 @@ class Service:
         if not engines:
             raise CaiError("there is nothing to serve: no folder has an index of a system that can be searched")
         return engines
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer requests inside of this context, and close the systems at its end."""
+        work = asyncio.create_task(self.work())
+        yield
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+        self.close()
 
     async def work(self) -> None:
         """Answer requests until cancelled."""

@@ -21,7 +21,10 @@ def test_other_machines_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv(KEY, raising=False)
     with pytest.raises(CaiError, match="everybody who reaches this machine"):
         main([str(tmp_path), "--host", host])
-    for arguments, key in ((["--proxy-authenticates"], None), ([], "sesame")):
+    (tmp_path / "key").write_text("sesame\n")
+    for arguments, key in (
+        (["--proxy-authenticates"], None), (["--key-file", str(tmp_path / "key")], None), ([], "sesame")
+    ):  # fmt: skip
         if key:
             monkeypatch.setenv(KEY, key)
         with pytest.raises(CaiError, match=str(tmp_path)):
@@ -34,6 +37,10 @@ def test_a_key_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(KEY, key)
     with pytest.raises(CaiError, match=f"{KEY} is empty or has other characters"):
         main([str(tmp_path), "--host", host, "--proxy-authenticates"])
+    (tmp_path / "key").write_text(key, encoding="utf-8")
+    monkeypatch.setenv(KEY, "sesame")
+    with pytest.raises(CaiError, match="key is empty or has other characters"):
+        main([str(tmp_path), "--host", host, "--key-file", str(tmp_path / "key")])
 
 
 def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_began(run_folder: Path) -> None:
