@@ -31,6 +31,7 @@ from cai_pyserini.vectors.shards import (
     shard_path,
     shard_stats,
     stats_of_shards,
+    text_keys,
     write_shard,
     write_shards,
 )
@@ -107,7 +108,7 @@ def encode_shard(
     vectors = model.finish(model.assemble(windows, pieces), windows)
     if role == "queries":
         vectors = as_queries(encoder, vectors, contents, encoder.max_length(role))
-    write_shard(path, Shard(ids, vectors), digest, seconds + time.perf_counter() - start, batches)
+    write_shard(path, Shard(ids, vectors, text_keys(contents)), digest, seconds + time.perf_counter() - start, batches)
     unfinished.unlink(missing_ok=True)
 
 
@@ -141,7 +142,7 @@ def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
         shards = progress(vectors, vectors.shards, "project", "shard")
 
         def projected(shard: Shard) -> Shard:
-            return shard if matrix is None else Shard(shard.ids, project(shard.vectors, matrix))
+            return shard if matrix is None else shard._replace(vectors=project(shard.vectors, matrix))
 
         counts = write_shards(folder, artifact.digest(recipe), shards, projected)
         return counts | {"vocabulary": vectors.vocabulary, "encoder": encoder.facts("documents")}
