@@ -51,11 +51,16 @@ class Found(NamedTuple):
 
 
 class FileStats(NamedTuple):
-    """What is in a file of the cache: names of the encoder, and times of last use (seconds since 1970), the latest
-    first, each with the numbers of vectors and of their bytes."""
+    """What is in a file of the cache: names of the encoder, its size, and times of last use (seconds since 1970), the
+    latest first, each with the number of vectors."""
 
     names: list[str]
-    used: list[tuple[int, int, int]]
+    bytes: int
+    used: list[tuple[int, int]]
+
+    @property
+    def rows(self) -> int:
+        return sum(count for _, count in self.used)
 
 
 def cache_folder() -> Path | None:
@@ -180,8 +185,8 @@ def file_stats(path: Path) -> FileStats:
     """What is in a file of the cache. Raises sqlite3.Error if it is damaged."""
     with closing(_connect(path)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM encoders")]
-        used = "SELECT used, COUNT(*), SUM(LENGTH(vector) + 60) FROM vectors GROUP BY used ORDER BY used DESC"
-        return FileStats(names, database.execute(used).fetchall())
+        used = database.execute("SELECT used, COUNT(*) FROM vectors GROUP BY used ORDER BY used DESC").fetchall()
+        return FileStats(names, path.stat().st_size, used)
 
 
 def prune(path: Path, before: int) -> int:

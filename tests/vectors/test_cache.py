@@ -177,7 +177,7 @@ def test_the_command_lists_and_deletes(
     assert sorted(opened(tmp_path).get([*KEYS, OTHER]).keys) == [KEYS[0], OTHER]
     execute(path, "UPDATE vectors SET used = used - 9 WHERE key = ?", (OTHER,))
     assert rows("--size", "1") == (0, 2)
-    assert rows("--size", "0.0000001") == (1, 1)
+    assert rows("--size", "0.00002") == (1, 1)
     assert rows("--size", "0") == (1, 0)
 
 
