@@ -42,6 +42,16 @@ SCHEMA = """
 logger = logging.getLogger(__name__)
 
 
+class Row(NamedTuple):
+    """A row that was looked up."""
+
+    key: bytes
+    vector: bytes
+    checksum: int
+    seconds: float
+    used: int
+
+
 class Found(NamedTuple):
     """Vectors (keys, width) from the cache, None where there are none, and the seconds that encoding them took."""
 
@@ -80,22 +90,24 @@ class VectorCache:
         """The vectors that are there, in any order; the keys are distinct."""
         now = int(time.time())
 
-        def read(database: sqlite3.Connection) -> list[tuple[bytes, float, int, bytes]]:
+        def read(database: sqlite3.Connection) -> list[Row]:
             database.execute("CREATE TEMP TABLE wanted (key BLOB PRIMARY KEY) WITHOUT ROWID")
             with database:
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO wanted VALUES (?)", ((key,) for key in keys))
-            columns = "SELECT key, seconds, checksum, vector FROM wanted CROSS JOIN vectors USING (key)"
-            rows = database.execute(columns).fetchall()
-            used = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM wanted)"
-            database.execute(used, (now, now - RENEW_SECONDS))
+            columns = "SELECT key, vector, checksum, seconds, used FROM wanted CROSS JOIN vectors USING (key)"
+            rows = list(map(Row._make, database.execute(columns)))
+            if any(row.used < now - RENEW_SECONDS for row in rows):
+                used = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM wanted)"
+                database.execute(used, (now, now - RENEW_SECONDS))
             return rows
 
-        nothing: list[tuple[bytes, float, int, bytes]] = []
-        rows = [row for row in self._call(read, nothing) if row[2] == _checksum(row[0], row[3])]
+        nothing: list[Row] = []
+        rows = [row for row in self._call(read, nothing) if row.checksum == _checksum(row.key, row.vector)]
         if not rows:
             return Found()
-        return Found([row[0] for row in rows], self._matrix([row[3] for row in rows]), sum(row[1] for row in rows))
+        matrix, seconds = self._matrix([row.vector for row in rows]), sum(row.seconds for row in rows)
+        return Found([row.key for row in rows], matrix, seconds)
 
     def put(self, keys: Sequence[bytes], vectors: Matrix, seconds: float) -> None:
         """Add vectors (keys, width) that took so many seconds to encode."""
