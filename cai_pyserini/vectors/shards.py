@@ -3,9 +3,11 @@
 A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
 int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
 `made_from`, its name and the digest of the recipe, so that each shard can be checked by itself, whichever process
-wrote it. A shard that cannot be read counts as missing, and is made again.
+wrote it; those of the encode stage also have the `keys` of their texts (uint8). A shard that cannot be read counts as
+missing, and is made again.
 """
 
+import hashlib
 import re
 import time
 import zlib
@@ -33,27 +35,41 @@ UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError,
 
 
 class Shard(NamedTuple):
-    """Vectors (documents, width); row i belongs to `ids[i]`."""
+    """Vectors (documents, width); row i belongs to `ids[i]`. `keys` (documents, 16) are those of the texts that were
+    encoded, see text_keys; shards that are made of others may have none."""
 
     ids: list[str]
     vectors: Matrix
+    keys: np.ndarray | None = None
 
 
 class ShardStats(NamedTuple):
-    """Counts of a shard, and the encoding time in seconds."""
+    """Counts of a shard, and the time it took; of its rows, so many were found and not encoded. `encoding` is the time
+    that encoding takes, which those that were found took before."""
 
     rows: int
     nonzeros: int
     batches: int
     seconds: float
+    found: int
+    encoding: float  # seconds
 
 
 def shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:05d}.npz"
 
 
-def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: int = 1) -> ShardStats:
-    """Write a shard atomically; `seconds` and `batches` go into its statistics, which are returned."""
+def write_shard(
+    path: Path,
+    shard: Shard,
+    digest: str,
+    seconds: float,
+    batches: int = 1,
+    found: int = 0,
+    encoding: float | None = None,
+) -> ShardStats:
+    """Write a shard atomically; the numbers go into its statistics, which are returned. Without `encoding`, it is
+    `seconds`."""
     vectors = shard.vectors
     if isinstance(vectors, np.ndarray):
         arrays = {"vectors": vectors.astype(np.float32)}
@@ -64,7 +80,10 @@ def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: 
             "indptr": vectors.indptr.astype(np.int64),
             "shape": np.array(vectors.shape, np.int64),
         }
-    stats = ShardStats(len(shard.ids), int(np.count_nonzero(vectors.data)), batches, seconds)
+    if shard.keys is not None:
+        arrays["keys"] = shard.keys
+    nonzeros = int(np.count_nonzero(vectors.data))
+    stats = ShardStats(len(shard.ids), nonzeros, batches, seconds, found, seconds if encoding is None else encoding)
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(
             file,
@@ -84,11 +103,11 @@ def read_shard(path: Path, digest: str) -> Shard | None:
         with np.load(data, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
-            ids = arrays["ids"].tolist()
+            ids, keys = arrays["ids"].tolist(), arrays.get("keys")
             if "vectors" in arrays:
-                return Shard(ids, arrays["vectors"])
+                return Shard(ids, arrays["vectors"], keys)
             entries = arrays["data"], arrays["indices"], arrays["indptr"]
-            return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])))
+            return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])), keys)
     except UNREADABLE:
         return None
 
@@ -99,8 +118,9 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
-            rows, nonzeros, batches, seconds = arrays["stats"].tolist()
-            return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
+            rows, nonzeros, batches, seconds, *more = arrays["stats"].tolist()
+            found, encoding = more or (0, seconds)  # earlier versions had no cache
+            return ShardStats(int(rows), int(nonzeros), int(batches), seconds, int(found), encoding)
     except UNREADABLE:
         return None
 
@@ -190,6 +210,33 @@ class Vectors:
         path = shard_path(self.folder, number)
         shard = read_shard(path, self.manifest.digest)
         if shard is None:
-            command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
-            raise CaiError(f"{path} is broken or of other vectors: delete it and run {command} again to restore it")
+            raise self.broken(path)
         return shard
+
+    def broken(self, path: Path) -> CaiError:
+        command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
+        return CaiError(f"{path} is broken or of other vectors: delete it and run {command} again to restore it")
+
+
+def text_keys(texts: Sequence[str]) -> np.ndarray:
+    """Hashes of texts, uint8 (texts, 16): equal texts, and no others, have equal keys."""
+    hashes = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, 16)
+
+
+def document_keys(vectors: Vectors) -> Iterator[tuple[list[str], np.ndarray]]:
+    """The ids and keys of each shard, without reading its vectors. Raises CaiError for a shard that is broken, or has
+    no keys, as those that were encoded before shards had them."""
+    rows = 0
+    for number in range(vectors.shards):
+        path = shard_path(vectors.folder, number)
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                made_from, ids, keys = arrays["made_from"], arrays["ids"].tolist(), arrays["keys"]
+        except UNREADABLE:
+            raise vectors.broken(path) from None
+        if made_from != _made_from(path, vectors.manifest.digest):
+            raise vectors.broken(path)
+        rows += len(ids)
+        yield ids, keys
+    require_count(vectors.folder, rows, len(vectors))

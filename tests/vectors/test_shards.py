@@ -15,9 +15,11 @@ from cai_pyserini.vectors.shards import (
     Shard,
     ShardStats,
     Vectors,
+    document_keys,
     read_shard,
     shard_path,
     shard_stats,
+    text_keys,
     write_shard,
 )
 from tests.conftest import stored_vectors
@@ -43,7 +45,7 @@ def test_a_shard_is_read_as_written(tmp_path: Path, matrix: Matrix, nonzeros: in
     assert shard and shard.ids == SHARD.ids and shard.vectors.dtype == np.float32
     assert type(shard.vectors) is type(matrix) and shard.vectors.shape == matrix.shape
     assert abs(shard.vectors - matrix).max() == 0
-    assert shard_stats(path, "digest") == ShardStats(rows=3, nonzeros=nonzeros, batches=7, seconds=1.5)
+    assert shard_stats(path, "digest") == ShardStats(3, nonzeros, batches=7, seconds=1.5, found=0, encoding=1.5)
     assert read_shard(path, "another") is shard_stats(path, "another") is None
     assert shard_stats(shard_path(tmp_path, 11), "digest") is None
 
@@ -150,3 +152,29 @@ def test_vectors_are_as_many_as_the_manifest_says(folder: Path) -> None:
     manifest.write_text(manifest.read_text().replace('"vectors": 6', '"vectors": 7'))
     with pytest.raises(CaiError, match="vectors has 6 documents, its manifest says 7"):
         list(Vectors(folder))
+
+
+@pytest.mark.parametrize("matrix", [MATRIX, DENSE], ids=["sparse", "dense"])
+def test_keys_tell_which_texts_were_encoded(matrix: Matrix, tmp_path: Path) -> None:
+    """The faults: two texts have one key, a key depends on its place, or keys are lost in a shard."""
+    keys = text_keys(["fever", "fever ", "fever"])
+    assert keys.shape == (3, 16) and keys.dtype == np.uint8
+    assert (keys[0] == keys[2]).all() and (keys[0] != keys[1]).any() and text_keys([]).shape == (0, 16)
+    write_shard(tmp_path / "s.npz", Shard(SHARD.ids, matrix, keys), "digest", 1.5, 1)
+    shard = read_shard(tmp_path / "s.npz", "digest")
+    assert shard and shard.keys is not None and (shard.keys == keys).all()
+
+
+def test_keys_of_documents_are_read_or_refused(folder: Path) -> None:
+    vectors = Vectors(folder)
+    with pytest.raises(CaiError, match=r"00000\.npz is broken or of other vectors: delete it and run"):
+        list(document_keys(vectors))  # encoded before shards had keys
+    for number in range(2):
+        path, keys = shard_path(folder, number), text_keys([f"{number}", "same", ""])
+        write_shard(path, vectors.shard(number)._replace(keys=keys), vectors.manifest.digest, 1.5)
+    found = list(document_keys(vectors))
+    assert [ids[0] for ids, _ in found] == ["0-007", "1-007"]
+    np.testing.assert_array_equal(found[1][1], text_keys(["1", "same", ""]))
+    shutil.copy(shard_path(folder, 0), shard_path(folder, 1))
+    with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors"):
+        list(document_keys(vectors))
