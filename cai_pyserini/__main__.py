@@ -32,6 +32,7 @@ OTHERS = {
     "trainer": "train retrievers, and make the files to train with",
     "gpl": "generative pseudo labelling",
     "analysis": "why a system ranks as it does, and what it costs",
+    "update": "a run to its collection as it is now",
     "serve": "search over HTTP: a page and a REST API",
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",

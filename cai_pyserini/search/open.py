@@ -112,10 +112,11 @@ class OpenRun:
         return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
     def _weights(self, hybrid: System) -> Sequence[float] | None:
-        """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
+        """The weights of a hybrid's parts: those of its run, else given or chosen ones."""
         if run := artifact.read_manifest(self._run.run(hybrid)):
             return run.stats["weights"]
-        return self._run.chosen_weights() if hybrid.balanced else None
+        given = self._run.experiment.weights_of(hybrid)
+        return self._run.chosen_weights() if hybrid.balanced and not given else given
 
 
 def _searched(system: System) -> Sequence[System]:
