@@ -61,7 +61,7 @@ class OpenRun:
     def __init__(self, folder: Path, device: str = "auto"):
         self._run, self._device = RunFolder(folder), device
         results = self._run.results
-        self._scores: dict[str, float] = dict.fromkeys(results.searches.values(), 0.0)  # without queries
+        self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
         self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
         self._retrievers: dict[str, Retriever] = {}
         self._encoders: dict[str, Encoder] = {}

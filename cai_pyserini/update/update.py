@@ -32,7 +32,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
     """Make a new run beside the run in `folder`, with the collection as it is now, and let it take its place; yields
     lines to print. `of_call` are settings of Experiment.
 
-    Adapted encoders and chosen weights stay. The new run has no scores: the earlier ones are those of another collection.
+    Adapted encoders and chosen weights stay. There are no scores: the earlier ones are those of another collection.
     Raises CaiError for a folder without a finished run, and for one that another process is writing.
     """
     with folders.updating(folder := folder.resolve()) as run:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from tests.conftest import json_lines
 
 
-def on_collection(run: Path, collection: Path, copy: Path) -> Path:
-    """A copy of a run, as if it had been made on a copy of its collection."""
+def on_collection(run: Path, collection: Path, copy: Path, systems: Collection[str] = ()) -> Path:
+    """A copy of a run, as if it had been made on a copy of its collection, and of these systems only."""
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns(".lock"))
     results = json.loads((copy / "results.json").read_text())
     results["settings"]["collection"]["source"] = str(collection)
+    if systems:
+        results["systems"] = {name: results["systems"][name] for name in systems}
     (copy / "results.json").write_text(json.dumps(results))
     return copy
 
@@ -31,3 +34,9 @@ def change(collection: Path) -> None:
 def run(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
     """A finished run on the collection `broken`."""
     return on_collection(run_folder, broken, tmp_path / "runs" / "tiny")
+
+
+@pytest.fixture
+def small(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
+    """The same of two systems."""
+    return on_collection(run_folder, broken, tmp_path / "runs" / "tiny", ["bm25", "joint-splade-idf"])

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -25,6 +26,7 @@ from cai_pyserini.serve.__main__ import KEY
 from cai_pyserini.update import folders
 from cai_pyserini.update.__main__ import main
 from cai_pyserini.update.update import evaluate, reload, systems_of, update
+from tests.conftest import Command
 from tests.serve.conftest import serve
 from tests.update.conftest import change, on_collection
 
@@ -121,25 +123,20 @@ def test_what_would_be_done(run: Path, broken: Path, capsys: pytest.CaptureFixtu
     assert list(run.parent.iterdir()) == [run]
 
 
-def test_killed_in_any_step_the_run_is_whole_and_the_update_continues(run: Path, broken: Path) -> None:
+def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(small: Path, broken: Path) -> None:
     """The faults: a killed update leaves half a run in place, or begins anew."""
-    old = found(run, "joint-splade-idf")
+    run, old = small, found(small, "joint-splade-idf")
     change(broken)
     command = [sys.executable, "-m", "cai_pyserini.update", str(run)]
-    done: dict[str, int] = {}
-    for step in ("idf", "impacts splade-idf"):
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-            assert process.stderr
-            for line in process.stderr:
-                if line.startswith(f"{step} "):
-                    os.killpg(process.pid, signal.SIGKILL)
-                    break
-        assert process.wait() == -signal.SIGKILL
-        assert found(run, "joint-splade-idf") == old and not folders.earlier(run)
-        manifest = folders.next_of(run) / "idf" / "manifest.json"
-        assert done.setdefault("idf", manifest.stat().st_ino) == manifest.stat().st_ino
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr
+        assert any(line.startswith("idf ") for line in process.stderr)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert found(run, "joint-splade-idf") == old and not folders.earlier(run)
+    made = (folders.next_of(run) / "idf" / "manifest.json").stat().st_ino
     assert CHANGED in list(update(run))
-    assert (run / "idf" / "manifest.json").stat().st_ino == done["idf"] and "new" in found(run, "joint-splade-idf")
+    assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in found(run, "joint-splade-idf")
     assert {path.name for path in run.parent.iterdir()} == {run.name, folders.earlier(run)[0].name}
 
 
@@ -162,58 +159,56 @@ def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_
 
 
 @contextmanager
-def requests(url: str) -> Iterator[list[dict[str, list[str]]]]:
-    """Meanwhile, four clients ask without a pause; the ids of each answer, or an error instead."""
-    answers: list[dict[str, list[str]]] = []
+def requests(url: str) -> Iterator[list[list[str]]]:
+    """Meanwhile, four clients ask again and again: the ids of each answer."""
+    answers: list[list[str]] = []
     over = threading.Event()
 
-    def ask() -> None:
-        while not over.is_set():
-            with urlopen(url, timeout=60) as response:
-                answers.append([each["docid"] for each in json.load(response)["candidates"]])
+    def ask() -> list[str]:
+        with urlopen(Request(url, headers={"X-API-Key": "sesame"}), timeout=60) as response:
+            return [each["docid"] for each in json.load(response)["candidates"]]
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield answers
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    def ask_on() -> None:
+        while not over.wait(0.1):
+            answers.append(ask())
+
+    answers.append(ask())  # loads the model
+    with ThreadPoolExecutor(4) as pool:
+        clients = [pool.submit(ask_on) for _ in range(4)]
+        try:
+            yield answers
+        finally:
+            over.set()
+        for client in clients:
+            client.result()
 
 
-def test_a_service_takes_the_new_run_over_without_losing_a_request(
-    run: Path, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_takes_the_new_run_over_without_losing_a_request(small: Path, broken: Path, command: Command) -> None:
     """The faults: a request fails while files move, or during the reload; the service goes on with the old run."""
-    failed: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", failed.append)
-    with serve(run, "bm25", "joint-splade-idf", **{KEY: "sesame"}) as (_, address):
-        with pytest.raises(CaiError, match="has not reopened the run, which is up to date: HTTP Error 401"):
-            reload(address)
-    with serve(run, "bm25", "joint-splade-idf") as (_, address):
+    with serve(small, "joint-splade-idf", **{KEY: "sesame"}) as (_, address):
         with requests(f"{address}v1/joint-splade-idf/search?query=bladder+infection&hits=20") as answers:
             change(broken)
-            main([str(run), "--reload", address])
-        assert not failed and "new" not in answers[0] and "new" in answers[-1] and len(answers) > 20
-        assert f"{address} has reopened bm25, joint-splade-idf\n" in capsys.readouterr().out
+            done = command("cai_pyserini.update", small, "--reload", address, **{KEY: "sesame"})
+        assert "new" not in answers[0] and "new" in answers[-1] and len(answers) > 20
+        assert done.stdout.endswith(f"\n{address} has reopened joint-splade-idf\n"), done.stderr
+        with pytest.raises(CaiError, match="has not reopened the run, which is up to date: HTTP Error 401"):
+            reload(address)
     with pytest.raises(CaiError, match="has not reopened the run, which is up to date: "):
         reload(address)
 
 
-def test_a_full_disk_leaves_the_run_as_it_was(run: Path, broken: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_run_as_it_was(small: Path, broken: Path, tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if not unshare or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("a process may not mount here")
     change(broken)
-    disk, size = tmp_path / "disk", sum(path.stat().st_size + 4096 for path in run.rglob("*"))
+    disk, size = tmp_path / "disk", sum(path.stat().st_size + 4096 for path in small.rglob("*"))
     disk.mkdir()
     script = (
         'mount -t tmpfs -o size=$1 tmpfs "$2" || exit 77; cp -r "$3" "$2/run" && "$4" -m cai_pyserini.update "$2/run"'
     )
     script += '; diff -rq -x .lock "$3" "$2/run" && ls -A "$2"'
-    arguments = [str(size + 20_000), str(disk), str(run), sys.executable]
+    arguments = [str(size + 20_000), str(disk), str(small), sys.executable]
     done = subprocess.run(
         [unshare, "-rm", "sh", "-c", script, "sh", *arguments], capture_output=True, text=True, check=False
     )
