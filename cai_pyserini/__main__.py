@@ -37,6 +37,7 @@ OTHERS = {
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",
     "export": "impacts and encoders for other systems",
+    "vectors": "the cache of vectors: list it, delete old ones",
     "doctor": "check this machine, or an encoder",
 }
 COMMANDS = STAGES | OTHERS

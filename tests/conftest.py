@@ -24,6 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.plugin import hook
+from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
 if TYPE_CHECKING:  # imports torch
@@ -46,6 +47,14 @@ def without_fsync() -> Iterator[None]:
     """Do not wait for the disk, which would take longer than many tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_cache() -> Iterator[None]:
+    """Encode in every test what it encodes, and leave the cache of the user alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "")
         yield
 
 

@@ -63,10 +63,12 @@ def main(argv: Argv = None) -> None:
         done = f"process {settings.shard_id} of {settings.shard_num}"
         print(f"{settings.output}: the shards of {done} are finished, others are missing")
         return
-    vectors, seconds = manifest.stats["vectors"], manifest.stats["seconds"]
+    stats = {"found": 0, "encoding_seconds": manifest.stats["seconds"]} | manifest.stats  # of earlier versions
+    vectors, seconds = stats["vectors"], stats["encoding_seconds"]
+    found = f", {stats['found']:,} of them encoded before" if stats["found"] else ""
     print(
-        f"{settings.output}: {vectors:,} vectors, {manifest.stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
-        f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.stats['encoder']['precision']}"
+        f"{settings.output}: {vectors:,} vectors, {stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
+        f"{vectors / max(seconds, 1e-3):,.0f} per second, {stats['encoder']['precision']}{found}"
     )
 
 

@@ -2,7 +2,8 @@
 
 A shard is the unit of work: a pure function of a slice of the collection. Several processes (on several GPUs, or on
 machines that share a folder) can each encode some of the shards; the last to finish writes the manifest. Finished
-batches of the current shard are saved every few seconds, so that an interruption loses only seconds of work.
+batches of the current shard are saved every few seconds, so that an interruption loses only seconds of work. Texts that
+were encoded before, on this machine and in the same way, are found in a cache (vectors.cache).
 """
 
 import ctypes
@@ -11,15 +12,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import batched
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
+from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import as_queries
 from cai_pyserini.models.tokenizer import Done
+from cai_pyserini.vectors.cache import Found, VectorCache, cache_folder
 from cai_pyserini.vectors.shards import (
     NAMES,
     SHARD,
@@ -62,14 +66,14 @@ def encode(
         if role == "queries":
             topics = collection.topics(split)
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
-        number = -1
+        number, cache = -1, _open_cache(encoder, role)
         with progress(texts, total, f"encode {role}") as bar:
             for number, slice_ in enumerate(batched(texts, SHARD)):
                 path = shard_path(folder, number)
                 if number % shard_num != shard_id or shard_stats(path, digest):
                     bar.update(len(slice_))
                     continue
-                encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update)
+                encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update, cache)
         _trim_memory()
         return finished_stats(folder, number + 1, digest, encoder, role)
 
@@ -82,17 +86,68 @@ def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", s
 
 
 def encode_shard(
-    encoder: Encoder, role: Role, texts: Sequence[Document], path: Path, digest: str, batch_size: int | None, done: Done
+    encoder: Encoder,
+    role: Role,
+    texts: Sequence[Document],
+    path: Path,
+    digest: str,
+    batch_size: int | None,
+    done: Done,
+    cache: VectorCache | None = None,
 ) -> None:
-    """Write one shard, continuing after the batches that an interrupted attempt has saved."""
-    model = encoder.load(role)
+    """Write one shard. Of equal texts only one is encoded, and none that is in the cache."""
+    start = time.perf_counter()
     unfinished = path.with_suffix(".unfinished.npz")
-    own = artifact.digest([digest, batch_size or model.transformer.batch_size])  # what is in a batch depends on it
+    contents = [text.contents for text in texts]
+    keys = text_keys(contents)
+    rows = [bytes(key) for key in keys]
+    first = dict(zip(reversed(rows), reversed(range(len(rows))), strict=True))  # key -> its first position
+    found = cache.get(list(first)) if cache else Found()
+    missing = sorted(first[key] for key in first.keys() - found.keys)
+    done(len(texts) - len(missing))
+    parts: list[Matrix] = [] if found.vectors is None else [found.vectors]
+    batches, seconds, encoding = 0, time.perf_counter() - start, found.seconds
+    if missing:
+        encoded = _encode(encoder, role, [texts[i] for i in missing], unfinished, digest, batch_size, done)
+        if cache:
+            cache.put([rows[i] for i in missing], encoded.vectors, encoded.seconds)
+        parts.append(encoded.vectors)
+        batches, seconds, encoding = encoded.batches, seconds + encoded.seconds, encoding + encoded.seconds
+    places = {key: place for place, key in enumerate([*found.keys, *(rows[i] for i in missing)])}
+    vectors = stacked(parts)[[places[key] for key in rows]]
+    if role == "queries":
+        vectors = as_queries(encoder, vectors, contents, encoder.max_length(role))
+    counts = batches, len(texts) - len(missing), encoding
+    write_shard(path, Shard([text.id for text in texts], vectors, keys), digest, seconds, *counts)
+    unfinished.unlink(missing_ok=True)
+
+
+class _Encoded(NamedTuple):
+    """Vectors (texts, width), and what encoding them took."""
+
+    vectors: Matrix
+    batches: int
+    seconds: float
+
+
+def _encode(
+    encoder: Encoder,
+    role: Role,
+    texts: Sequence[Document],
+    unfinished: Path,
+    digest: str,
+    batch_size: int | None,
+    done: Done,
+) -> _Encoded:
+    """The model's vectors of texts, continuing after the batches that an interrupted attempt has saved."""
+    model = encoder.load(role)
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
+    batches_depend_on = batch_size or model.transformer.batch_size, text_keys(contents).tobytes().hex()
+    own = artifact.digest([digest, *batches_depend_on])
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0
     if (saved := shard_stats(unfinished, own)) and (shard := read_shard(unfinished, own)):
-        pieces.append((np.arange(len(texts)), shard.vectors))
+        pieces.append((np.arange(len(ids)), shard.vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
     windows = model.windows(contents, encoder.max_length(role), encoder.overlap(role), ids)
@@ -102,14 +157,20 @@ def encode_shard(
         now = time.perf_counter()
         if now - last_save > SAVE_SECONDS:
             vectors = model.assemble(windows, pieces)
-            pieces = [(np.arange(len(texts)), vectors)]
+            pieces = [(np.arange(len(ids)), vectors)]
             write_shard(unfinished, Shard(ids, vectors), own, seconds + now - start, batches)
             last_save = now
     vectors = model.finish(model.assemble(windows, pieces), windows)
-    if role == "queries":
-        vectors = as_queries(encoder, vectors, contents, encoder.max_length(role))
-    write_shard(path, Shard(ids, vectors, text_keys(contents)), digest, seconds + time.perf_counter() - start, batches)
-    unfinished.unlink(missing_ok=True)
+    return _Encoded(vectors, batches, seconds + time.perf_counter() - start)
+
+
+def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
+    """The cache of the vectors that this version of the stage makes; None if there is to be none."""
+    if (folder := cache_folder()) is None:
+        return None
+    made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, role=role)
+    width = len(encoder.tokenizer) if encoder.config.kind == "splade" else None
+    return VectorCache(folder, artifact.digest(made_from), f"{encoder.config.name} ({role})", width)
 
 
 def _trim_memory() -> None:
@@ -124,9 +185,13 @@ def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role
     shards = [stats for stats in stats_of_shards(paths, digest) if stats]
     if len(shards) < count:
         return None
-    seconds = round(sum(shard.seconds for shard in shards), 3)
+    spent = {
+        "seconds": round(sum(shard.seconds for shard in shards), 3),
+        "found": sum(shard.found for shard in shards),
+        "encoding_seconds": round(sum(shard.encoding for shard in shards), 3),
+    }
     facts = {"vocabulary": encoder.tokenizer.vocabulary, "encoder": encoder.facts(role)}
-    return finish_shards(folder, shards) | {"seconds": seconds} | facts
+    return finish_shards(folder, shards) | spent | facts
 
 
 def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:

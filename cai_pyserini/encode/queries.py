@@ -194,7 +194,8 @@ class Queries:
         """Raw vectors in the order of the topics."""
         if self.stored:
             vectors = Vectors(self.stored)
-            return Encoded(stacked([shard.vectors for shard in vectors]), vectors.manifest.stats["seconds"])
+            stats = {"encoding_seconds": vectors.manifest.stats["seconds"]} | vectors.manifest.stats
+            return Encoded(stacked([shard.vectors for shard in vectors]), stats["encoding_seconds"])
         if self.encoder is None:
             raise ValueError("queries that stay text have no vectors")
         texts = list(self.topics.values())

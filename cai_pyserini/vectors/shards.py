@@ -44,20 +44,32 @@ class Shard(NamedTuple):
 
 
 class ShardStats(NamedTuple):
-    """Counts of a shard, and the encoding time in seconds."""
+    """Counts of a shard, and the time it took; of its rows, so many were found and not encoded. `encoding` is the time
+    that encoding takes, which those that were found took before."""
 
     rows: int
     nonzeros: int
     batches: int
     seconds: float
+    found: int
+    encoding: float  # seconds
 
 
 def shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:05d}.npz"
 
 
-def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: int = 1) -> ShardStats:
-    """Write a shard atomically; `seconds` and `batches` go into its statistics, which are returned."""
+def write_shard(
+    path: Path,
+    shard: Shard,
+    digest: str,
+    seconds: float,
+    batches: int = 1,
+    found: int = 0,
+    encoding: float | None = None,
+) -> ShardStats:
+    """Write a shard atomically; the numbers go into its statistics, which are returned. Without `encoding`, it is
+    `seconds`."""
     vectors = shard.vectors
     if isinstance(vectors, np.ndarray):
         arrays = {"vectors": vectors.astype(np.float32)}
@@ -70,7 +82,8 @@ def write_shard(path: Path, shard: Shard, digest: str, seconds: float, batches: 
         }
     if shard.keys is not None:
         arrays["keys"] = shard.keys
-    stats = ShardStats(len(shard.ids), int(np.count_nonzero(vectors.data)), batches, seconds)
+    nonzeros = int(np.count_nonzero(vectors.data))
+    stats = ShardStats(len(shard.ids), nonzeros, batches, seconds, found, seconds if encoding is None else encoding)
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(
             file,
@@ -90,7 +103,7 @@ def read_shard(path: Path, digest: str) -> Shard | None:
         with np.load(data, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
-            ids, keys = arrays["ids"].tolist(), arrays["keys"] if "keys" in arrays else None
+            ids, keys = arrays["ids"].tolist(), arrays.get("keys")
             if "vectors" in arrays:
                 return Shard(ids, arrays["vectors"], keys)
             entries = arrays["data"], arrays["indices"], arrays["indptr"]
@@ -105,8 +118,9 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
-            rows, nonzeros, batches, seconds = arrays["stats"].tolist()
-            return ShardStats(int(rows), int(nonzeros), int(batches), seconds)
+            rows, nonzeros, batches, seconds, *more = arrays["stats"].tolist()
+            found, encoding = more or (0, seconds)  # earlier versions had no cache
+            return ShardStats(int(rows), int(nonzeros), int(batches), seconds, int(found), encoding)
     except UNREADABLE:
         return None
 

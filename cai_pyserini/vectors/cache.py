@@ -1,0 +1,193 @@
+"""The cache of vectors: a text that an encoder has read on this machine is not encoded again, in whatever collection.
+
+The folder `vectors` in Pyserini's cache, or $CAI_PYSERINI_VECTORS, has a SQLite file for each encoder and role, named
+after the digest of all that a vector depends on but its text. A row has the key of a text (shards.text_keys) and its
+vector: the float32 values of a dense one, the int32 indices and float32 values of a sparse one. Only vectors whose
+checksums are right are found. Whatever else is wrong with the cache, vectors are encoded without it, after a warning.
+"""
+
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core.cache import cache_home
+from cai_pyserini.core.rows import Matrix
+
+VARIABLE = "CAI_PYSERINI_VECTORS"
+WAIT_SECONDS = 30.0  # for another process that writes
+RENEW_SECONDS = 7 * 86400  # after which a use is noted: each time would write as much as is read
+# File systems on which processes of several machines would damage a database.
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs", "fuse.sshfs", "fuse.glusterfs"}
+SCHEMA = """
+    CREATE TABLE IF NOT EXISTS encoders (name TEXT NOT NULL UNIQUE);
+    CREATE TABLE IF NOT EXISTS vectors (
+        key BLOB NOT NULL UNIQUE,
+        used INTEGER NOT NULL,
+        seconds REAL NOT NULL,
+        checksum INTEGER NOT NULL,
+        vector BLOB NOT NULL
+    );
+"""
+logger = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """Vectors (keys, width) from the cache, None where there are none, and the seconds that encoding them took."""
+
+    keys: Sequence[bytes] = ()
+    vectors: Matrix | None = None
+    seconds: float = 0.0
+
+
+class FileStats(NamedTuple):
+    """What is in a file of the cache: names of the encoder, and times of last use (seconds since 1970), the latest
+    first, each with the numbers of vectors and of their bytes."""
+
+    names: list[str]
+    used: list[tuple[int, int, int]]
+
+
+def cache_folder() -> Path | None:
+    """The folder of the cache; None if the environment says that there is none."""
+    folder = os.environ.get(VARIABLE)
+    return cache_home() / "vectors" if folder is None else Path(folder) if folder else None
+
+
+class VectorCache:
+    """The vectors of an encoder in the role that `digest` names; `width` is that of sparse vectors, None for dense."""
+
+    def __init__(self, folder: Path, digest: str, name: str, width: int | None):
+        self._path, self._name, self._width = folder / f"{digest}.sqlite", name, width
+        self._is_usable = True
+
+    def get(self, keys: Sequence[bytes]) -> Found:
+        """The vectors that are there, in any order; the keys are distinct."""
+        now = int(time.time())
+
+        def read(database: sqlite3.Connection) -> list[tuple[bytes, float, int, bytes]]:
+            database.execute("CREATE TEMP TABLE wanted (key BLOB PRIMARY KEY) WITHOUT ROWID")
+            with database:
+                database.execute("BEGIN")
+                database.executemany("INSERT INTO wanted VALUES (?)", ((key,) for key in keys))
+            columns = "SELECT key, seconds, checksum, vector FROM wanted CROSS JOIN vectors USING (key)"
+            rows = database.execute(columns).fetchall()
+            used = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM wanted)"
+            database.execute(used, (now, now - RENEW_SECONDS))
+            return rows
+
+        nothing: list[tuple[bytes, float, int, bytes]] = []
+        rows = [row for row in self._call(read, nothing) if row[2] == _checksum(row[0], row[3])]
+        if not rows:
+            return Found()
+        return Found([row[0] for row in rows], self._matrix([row[3] for row in rows]), sum(row[1] for row in rows))
+
+    def put(self, keys: Sequence[bytes], vectors: Matrix, seconds: float) -> None:
+        """Add vectors (keys, width) that took so many seconds to encode."""
+        now, share = int(time.time()), seconds / max(len(keys), 1)
+
+        def write(database: sqlite3.Connection) -> None:
+            rows = (
+                (key, now, share, _checksum(key, vector), vector)
+                for key, vector in zip(keys, _rows(vectors), strict=True)
+            )
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                database.execute("INSERT OR IGNORE INTO encoders VALUES (?)", (self._name,))
+                database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", rows)
+
+        self._call(write, None)
+
+    def _call[R](self, function: Callable[[sqlite3.Connection], R], otherwise: R) -> R:
+        """What `function` returns for the database; `otherwise` from the first failure on."""
+        if self._is_usable:
+            try:
+                with closing(_connect(self._path)) as database:
+                    return function(database)
+            except (sqlite3.Error, OSError) as error:
+                self._is_usable = False
+                _warn(self._path if isinstance(error, sqlite3.Error) else self._path.parent, str(error))
+        return otherwise
+
+    def _matrix(self, rows: Sequence[bytes]) -> Matrix:
+        if self._width is None:
+            return np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
+        indptr = np.cumsum([0, *(len(row) // 8 for row in rows)])
+        indices = np.frombuffer(b"".join(row[: len(row) // 2] for row in rows), np.int32)
+        data = np.frombuffer(b"".join(row[len(row) // 2 :] for row in rows), np.float32)
+        return csr_matrix((data, indices, indptr), shape=(len(rows), self._width))
+
+
+def _checksum(key: bytes, vector: bytes) -> int:
+    return zlib.crc32(vector, zlib.crc32(key))
+
+
+def _rows(vectors: Matrix) -> list[bytes]:
+    if isinstance(vectors, np.ndarray):
+        return [row.astype(np.float32).tobytes() for row in vectors]
+    indices, data = vectors.indices.astype(np.int32), vectors.data.astype(np.float32)
+    ends = zip(vectors.indptr, vectors.indptr[1:], strict=False)
+    return [indices[start:end].tobytes() + data[start:end].tobytes() for start, end in ends]
+
+
+@cache  # once in a process
+def _warn(path: Path, reason: str) -> None:
+    remedy = f"set {VARIABLE} to another folder, or to nothing for no cache"
+    logger.warning("vectors are neither kept nor found in %s (%s); %s", path, reason, remedy)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open a database, which is made if need be. Raises OSError on a network file system."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # who reads a sparse vector knows words of the text
+    if (kind := file_system(path.parent)) in NETWORK:
+        raise OSError(f"SQLite needs a local disk, and this is {kind}")
+    database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None)
+    try:
+        with (path.parent / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait where two processes choose the journal
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.executescript(SCHEMA)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system of a folder, as Linux names it; empty elsewhere."""
+    device = folder.stat().st_dev
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ""
+    found = [mount for mount in mounts if mount[2] == f"{os.major(device)}:{os.minor(device)}"]
+    return found[-1][found[-1].index("-") + 1] if found else ""
+
+
+def file_stats(path: Path) -> FileStats:
+    """What is in a file of the cache. Raises sqlite3.Error if it is damaged."""
+    with closing(_connect(path)) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM encoders")]
+        used = "SELECT used, COUNT(*), SUM(LENGTH(vector) + 60) FROM vectors GROUP BY used ORDER BY used DESC"
+        return FileStats(names, database.execute(used).fetchall())
+
+
+def prune(path: Path, before: int) -> int:
+    """Delete the vectors of a file that were last used before this time, and return their number. Raises sqlite3.Error,
+    as for a disk that is full."""
+    with closing(_connect(path)) as database:
+        count = database.execute("DELETE FROM vectors WHERE used < ?", (before,)).rowcount
+        database.execute("PRAGMA incremental_vacuum").fetchall()  # VACUUM would need as much disk again
+    return count
