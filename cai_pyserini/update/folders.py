@@ -79,7 +79,7 @@ def begin(run: Path) -> Path:
 
 def swap(run: Path) -> Path:
     """Let the next run, which is complete, take the place of a run; returns where the earlier one is now."""
-    folder = next_of(run)
+    folder, known = next_of(run), earlier(run)
     write_text(folder / MARKER, json.dumps(read_note(folder / MARKER) | COMPLETE) + "\n")
     for root, _, names in folder.walk():  # of links, nothing is left to write
         sync(*(root / name for name in names), root)
@@ -88,7 +88,7 @@ def swap(run: Path) -> Path:
         folder.rename(run)
     _tidy(run)
     sync(run.parent)
-    return earlier(run)[-1]
+    return next(path for path in earlier(run) if path not in known)
 
 
 def clean(run: Path, keep: int = 0) -> list[Path]:

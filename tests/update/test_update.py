@@ -18,14 +18,18 @@ import pytest
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.plan import plan
 from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.search.open import OpenRun
 from cai_pyserini.serve.__main__ import KEY
 from cai_pyserini.update import folders
 from cai_pyserini.update.__main__ import main
 from cai_pyserini.update.update import evaluate, reload, systems_of, update
+from cai_pyserini.vectors.cache import VARIABLE
 from tests.conftest import Command
 from tests.serve.conftest import serve
 from tests.update.conftest import change, on_collection
@@ -63,11 +67,14 @@ def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.Captur
 
 
 def test_an_updated_run_equals_one_from_scratch(
-    run: Path, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores differ by the rounding of vectors that were encoded in other batches. The faults: a document of the old
     collection is found, or one of the new is not; IDF, alpha or scores are those of the old one; a path of a
     configuration names the folder where the run was made."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    experiment = RunFolder(run).experiment
+    encode(open_collection(experiment.collection), Encoder(experiment.encoder), tmp_path / "cached")
     change(broken)
     names = ["bm25", "splade", "joint-splade-idf", "hybrid-splade-idf-minmax"]
     earlier = RunFolder(run).results
@@ -77,6 +84,8 @@ def test_an_updated_run_equals_one_from_scratch(
         printed.startswith(f"{CHANGED}\n")
         and "- since the earlier run, IDF has moved by 0." in (run / "report.md").read_text()
     )
+    assert artifact.require(run / "vectors" / "documents", "encode").stats["found"] == 10
+    monkeypatch.setenv(VARIABLE, "")
     beir([str(broken), "--output", str(tmp_path / "scratch"), "--systems", *names])
     updated, scratch = RunFolder(run).results, RunFolder(tmp_path / "scratch").results
     for name in names:
