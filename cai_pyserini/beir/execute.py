@@ -22,31 +22,37 @@ NEEDS: dict[str, set[str]] = {  # the models needed at query time
 OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_judgments")
 
 
-def execute(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> Results:
-    """Run the steps that are not up to date, write results.json and report.md, and return the results."""
-    require(run, systems, adaptation)
-    planned = plan(run, systems, adaptation)
+def execute(
+    run: RunFolder,
+    systems: Sequence[System],
+    adaptation: AdaptSettings | None = None,
+    evaluate: bool = True,
+    keep: bool = False,
+) -> Results:
+    """Run the steps that are not up to date (see plan), write results.json and report.md, and return the results."""
+    require(run, systems, adaptation, keep)
+    planned = plan(run, systems, adaptation, evaluate, keep)
     artifact.require_writable(run.folder, marker=run.lock.name)
     run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.folder, {}):
-        results = gather(run, systems, steps.run(planned))
+        results = gather(run, systems, steps.run(planned), evaluate)
         write(results, run)
     return results
 
 
-def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float]) -> Results:
-    """Collect the results of all steps from the run folder."""
-    experiment, config, qrels = run.experiment, run.experiment.collection, run.qrels
+def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float], evaluate: bool = True) -> Results:
+    """Collect the results of all steps from the run folder; without `evaluate`, systems have no values."""
+    experiment, config, qrels = run.experiment, run.experiment.collection, run.qrels if evaluate else None
     check = artifact.require(run.checked, "beir")
     values: dict[str, PerQuery] = {}
     if qrels:
         values = {system.name: json.loads(run.evaluation(system).read_text(encoding="utf-8")) for system in systems}
     rows: dict[str, dict[str, float]] = {}
     for system in systems if "queries" in check.stats else []:
-        rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
-        rows[system.name]["queries"] = check.stats["queries"]
-        ranking = artifact.require(run.run(system), "search", "fusion fuse", "fusion rerank")
-        rows[system.name]["ms_per_query"] = ranking.stats["ms_per_query"]
+        row = rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
+        if evaluate:
+            ranking = artifact.require(run.run(system), "search", "fusion fuse", "fusion rerank")
+            row["queries"], row["ms_per_query"] = check.stats["queries"], ranking.stats["ms_per_query"]
     main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
     pairs = {
         name: (main_measure[plain], measured)

@@ -11,6 +11,7 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
 from cai_pyserini.collection.check import check
 from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
@@ -43,10 +44,12 @@ DENSE = SINGLE["dense"]
 
 class Plan:
     """The steps that make the files of a run folder, by output. Each method returns the path of a file; if no step
-    makes it yet, the method adds one, after those of its inputs."""
+    makes it yet, the method adds one, after those of its inputs. With `keep`, what was decided earlier stays: the
+    adapted encoders, and the weights of a fusion."""
 
-    def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None):
+    def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None, keep: bool = False):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
+        self.keep = keep
         self.steps: dict[Path, Step] = {}
 
     def _add(self, name: str, output: Path, call: Callable[[], Path], *inputs: Path | None) -> Path:
@@ -222,7 +225,7 @@ class Plan:
     def _fuse(self, system: System, output: Path) -> Path:
         experiment = self.experiment
         runs = [self._rescore(system, part) if system.exact else self.ranking(part) for part in system.parts]
-        chosen = self._weights() if experiment.balances(system) else None
+        chosen = self.weights() if experiment.balances(system) else None
         depth = experiment.depth
         if system.exact and FUSIONS[system.fusion].missing == "zero":
             depth *= len(runs)  # rescored runs have the union of all parts' best documents, all of which are fused
@@ -255,9 +258,11 @@ class Plan:
             return dense_scorer(vectors, run.queries(system))
         return impact_scorer(index, vectors, run.words, run.expansion(system), run.queries(system))
 
-    def _weights(self) -> Path:
-        """The weights of BM25 + SPLADE + dense, chosen for the collection."""
+    def weights(self) -> Path:
+        """The weights of BM25 + SPLADE + dense, chosen for the collection, or kept if they are there."""
         run, experiment, output = self.run, self.experiment, self.run.weights
+        if self.keep and artifact.read_manifest(output):
+            return output
 
         def call() -> Path:
             from cai_pyserini.adapt.choice import balance  # imports torch, which takes seconds
@@ -282,26 +287,39 @@ def _dense_like(system: System) -> System:
     return adapted(DENSE) if system.adapted else DENSE
 
 
-def plan(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> list[Step]:
-    """The steps that these systems need, in order. Only a collection with qrels is evaluated, with queries searched."""
-    steps, needed = Plan(run, adaptation), with_parts(systems)
+def plan(
+    run: RunFolder,
+    systems: Sequence[System],
+    adaptation: AdaptSettings | None = None,
+    evaluate: bool = True,
+    keep: bool = False,
+) -> list[Step]:
+    """The steps that these systems need, in order. Only a collection with qrels is evaluated, with queries searched;
+    without `evaluate`, none is. `keep` is that of Plan."""
+    steps, needed = Plan(run, adaptation, keep), with_parts(systems)
+    has_queries = evaluate and run.has_queries
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
     encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)
     steps.check(any(system.kind == "splade" for system in encoded))
     for system in encoded:  # all that needs models first, before Java starts
         steps.documents(system)
-        if run.has_queries:
+        if has_queries:
             steps.queries(system)
     for system in indexed:
         steps.index(system)
-    for system in needed if run.has_queries else []:
-        steps.ranking(system)
-    for system in systems if run.has_qrels else []:
+    for system in needed:
+        if has_queries:
+            steps.ranking(system)
+        elif run.experiment.balances(system) and not evaluate:
+            steps.weights()
+    for system in systems if evaluate and run.has_qrels else []:
         steps.evaluation(system)
     return list(steps.steps.values())
 
 
-def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None) -> None:
+def require(
+    run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None, keep: bool = False
+) -> None:
     """Raise CaiError, before any step runs, if a system needs something that the experiment does not have."""
     experiment, needed = run.experiment, with_parts(systems)
     if weights := experiment.weights:
@@ -313,7 +331,8 @@ def require(run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings
         if products := [system.name for system in weighted if FUSIONS[system.fusion].combine == "product"]:
             raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
     if of_adapted := [system for system in needed if system.adapted]:
-        _require_adaptation(experiment, of_adapted[0], adaptation)
+        if not keep or not artifact.read_manifest(run.adapted):
+            _require_adaptation(experiment, of_adapted[0], adaptation)
         needed.append(SINGLE["splade"])  # the adaptation starts from it
     elif adaptation:
         raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")

@@ -28,7 +28,7 @@ def write(results: Results, run: RunFolder) -> None:
 def table(results: Results) -> str:
     """The table for a terminal; * marks the best of each column, † a significant difference."""
     if not results.scored:
-        rows = [tables.aligned(_unscored_rows(results))] if results.systems else []
+        rows = [tables.aligned(_unscored_rows(results))] if results.searched else []
         return "\n".join([*rows, _unscored(results), *results.decision])
     best = "; ".join(_best_lines(results))
     lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *_legend(results, "*")]
@@ -56,7 +56,7 @@ def markdown(results: Results) -> str:
             "\n".join(f"- Best {line}" for line in _best_lines(results)),
         ]
     else:
-        sections += [tables.markdown(_unscored_rows(results))] * bool(results.systems) + [f"{_unscored(results)}."]
+        sections += [tables.markdown(_unscored_rows(results))] * results.searched + [f"{_unscored(results)}."]
     sections += [
         f"In {index}, BM25 has the weight "
         + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
@@ -100,14 +100,16 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
 
 
 def _unscored_rows(results: Results) -> list[list[str]]:
-    rows = [[name, f"{row['ms_per_query']:.2f}", f"runs/{name}.trec"] for name, row in results.systems.items()]
+    rows = [[name, f"{row['ms_per_query']:.2f}", f"runs/{name}.trec"] for name, row in results.systems.items() if row]
     return [["system", "ms/query", "run"], *rows]
 
 
 def _unscored(results: Results) -> str:
     """What was made instead of scores."""
-    if results.systems:
+    if results.searched:
         return "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/"
+    if results.systems:
+        return "updated without --evaluate: nothing is searched or evaluated; the indexes are in indexes/"
     return "no queries: nothing is searched or evaluated; the indexes are in indexes/"
 
 

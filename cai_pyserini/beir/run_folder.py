@@ -37,7 +37,8 @@ BEIR = "`python -m cai_pyserini.beir`"
 class Results:
     """The results of an experiment, as in results.json; `systems` maps a name to means over queries.
 
-    Without qrels, there are no measures among these means; without queries, there are no systems.
+    Without qrels, there are no measures among these means, and after an update without evaluation nothing at all;
+    without queries, there are no systems.
     """
 
     collection: str
@@ -59,6 +60,10 @@ class Results:
     quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
     versions: dict[str, str]
     published: list[dict[str, Any]]
+
+    @property
+    def searched(self) -> bool:
+        return any(self.systems.values())
 
     @property
     def scored(self) -> bool:

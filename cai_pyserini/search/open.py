@@ -62,7 +62,7 @@ class OpenRun:
     def __init__(self, folder: Path, device: str = "auto"):
         self._run, self._device = RunFolder(folder), device
         results = self._run.results
-        self._scores: dict[str, float] = dict.fromkeys(results.searches.values(), 0.0)  # without queries
+        self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
         self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
         self._retrievers: dict[str, Retriever] = {}
         self._encoders: dict[str, Encoder] = {}
@@ -113,10 +113,11 @@ class OpenRun:
         return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
     def _weights(self, hybrid: System) -> Sequence[float] | None:
-        """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
+        """The weights of a hybrid's parts: those of its run, else given or chosen ones."""
         if run := artifact.read_manifest(self._run.run(hybrid)):
             return run.stats["weights"]
-        return self._run.chosen_weights() if hybrid.balanced else None
+        given = self._run.experiment.weights_of(hybrid)
+        return self._run.chosen_weights() if hybrid.balanced and not given else given
 
 
 def _searched(system: System) -> Sequence[System]:

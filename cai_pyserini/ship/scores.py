@@ -46,7 +46,7 @@ def _scores(folder: Path, wanted: Callable[[System], bool]) -> Scores | None:
     if not run.is_finished:
         return None
     results = run.results
-    systems = [system for system in map(parse_system, results.systems) if wanted(system)]
+    systems = [system for system in map(parse_system, results.systems) if wanted(system) and results.scored]
     rows = [["system", *MEASURES]]
     rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
     dates = [artifact.require(run.run(system), "search").created[:10] for system in systems]

@@ -16,7 +16,7 @@ from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import plan, require
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
-from cai_pyserini.core import packages
+from cai_pyserini.core import artifact, packages
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
@@ -110,6 +110,17 @@ def test_without_qrels_nothing_is_evaluated_and_without_queries_nothing_is_searc
     alone = changed(unjudged)
     kept = ("check", "idf", "encode documents", "words", "impacts", "index")
     assert labels(alone, *systems) == {label for label in judged if label.startswith(kept)}
+
+
+def test_without_evaluation_weights_are_chosen_all_the_same_or_kept(run: RunFolder) -> None:
+    """The faults: a fusion is served without weights; weights that an update keeps are chosen again."""
+    run = changed(run, dense=load_encoder("minilm"))
+    systems = [parse_system("hybrid-splade-idf-dense-zscore"), parse_system("hybrid-dense-minmax")]
+    served = {step.name for step in plan(run, systems, evaluate=False)}
+    assert {"weights", "index dense"} < served and not any(name.startswith(("search", "evaluate")) for name in served)
+    artifact.make(run.weights, {"stage": "adapt: balance"}, lambda path: {"of": path.write_text("{}")}, folder=False)
+    kept = {step.name for step in plan(run, systems, evaluate=False, keep=True)}
+    assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(run, systems, keep=True)}
 
 
 @pytest.mark.slow

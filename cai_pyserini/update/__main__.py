@@ -1,0 +1,54 @@
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+
+
+class UpdateSettings(Settings):
+    """Update a run to its collection as it is now.
+
+    Only new texts are encoded. IDF, impacts and indexes are made again beside the run, which a search service goes on
+    using, and take its place in one step. Adapted encoders stay, and so do the chosen weights of BM25 + SPLADE + dense.
+    If interrupted, run the same command again to continue.
+    """
+
+    example = "cai-pyserini update runs/hpo/splade-tiny --reload http://127.0.0.1:8000"
+    run: AnyPath = flag(help="run folder, written by run_beir.sh", positional=True)
+    evaluate: bool = flag(
+        False, "search for the collection's queries and evaluate, when all else is done (default: indexes only)"
+    )
+    reload: str | None = flag(
+        None,
+        "address of a service that serves the run, and reopens it then; a key comes from CAI_PYSERINI_API_KEY",
+        pattern="https?://.",
+    )
+    keep: int = flag(1, "earlier runs to keep, in RUN.before-TIME", ge=0)
+    clean: bool = flag(False, "only remove earlier runs, and what an interrupted update has left")
+    dry_run: bool = flag(False, "only print what has changed, and of each step whether it must run")
+    device: str = DEVICE
+    batch_size: int | None = BATCH_SIZE
+    threads: int = THREADS
+
+
+def main(argv: Argv = None) -> None:
+    settings = parse(UpdateSettings, argv, "python -m cai_pyserini.update")
+
+    from cai_pyserini.update.folders import clean
+    from cai_pyserini.update.update import evaluate, reload, update
+
+    if settings.clean:
+        for folder in clean(settings.run):
+            print(f"removed {folder}")
+        return
+    of_call = settings.model_dump(include={"device", "batch_size", "threads"})
+    for line in update(settings.run, settings.keep, settings.dry_run, **of_call):
+        print(line, flush=True)
+    if settings.dry_run:
+        return
+    if settings.reload:
+        print(reload(settings.reload), flush=True)
+    if settings.evaluate:
+        print(evaluate(settings.run, **of_call))
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,172 @@
+"""Update a run to its collection as it is now."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from cai_pyserini.beir.execute import execute
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.report import table
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import System, parse_system, with_parts
+from cai_pyserini.core import artifact, files, steps
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.evaluate.measures import MEASURES
+from cai_pyserini.serve.__main__ import KEY
+from cai_pyserini.update import folders
+from cai_pyserini.update.drift import MANY, Changes, compare, idf_drift, idf_line
+from cai_pyserini.vectors.shards import Vectors
+
+REPORT = "update.json"
+RELOAD_SECONDS = 600.0  # the longest that a service takes to open its indexes
+
+
+def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -> Iterator[str]:
+    """Make a new run beside the run in `folder`, with the collection as it is now, and let it take its place; yields
+    lines to print. `of_call` are settings of Experiment.
+
+    Adapted encoders and chosen weights stay. There are no scores: the earlier ones are those of another collection.
+    Raises CaiError for a folder without a finished run, and for one that another process is writing.
+    """
+    with folders.updating(folder := folder.resolve()) as run:
+        systems, vectors, experiment = systems_of(run), _vectors(run), _experiment(run, **of_call)
+        current = RunFolder(folder, experiment)
+        planned = plan(current, systems, evaluate=False, keep=True)
+        if all(reason is None for _, reason in steps.plan(planned)):
+            yield f"{folder} is up to date"
+            return
+        changes = None
+        if vectors:
+            with suppress(CaiError):  # vectors of an earlier version have no keys
+                changes = compare(vectors, current.collection)
+        yield _text(changes)
+        if dry_run:
+            steps.print_plan(planned)
+            return
+        next_run = RunFolder(folders.begin(folder), experiment)
+        for stale in ("runs", "evaluations"):  # of the earlier collection
+            files.remove(next_run.folder / stale)
+        execute(next_run, systems, evaluate=False, keep=True)
+        report = drift(run, next_run, systems, changes)
+        files.write_text(next_run.folder / REPORT, json.dumps(report, indent=1) + "\n")
+        _add_to_report(next_run)
+        before = folders.swap(folder)
+        folders.prune(folder, keep)
+        yield from [*lines(report)][1:]
+        yield f"{folder} is updated" + f"; the earlier run is {before}" * (keep > 0)
+
+
+def evaluate(folder: Path, **of_call: Any) -> str:
+    """Search for the queries of a run and evaluate, which leaves its indexes as they are; returns the table."""
+    run = RunFolder(folder.resolve())
+    results = execute(RunFolder(run.folder, _experiment(run, **of_call)), systems_of(run), keep=True)
+    if (run.folder / REPORT).exists():
+        _add_to_report(run)
+    return table(results)
+
+
+def _experiment(run: RunFolder, **of_call: Any) -> Experiment:
+    """The experiment of a run, with the precision of its vectors, and documents in its indexes if they were there."""
+    if vectors := _vectors(run):
+        of_call["precision"] = vectors.encoder["precision"]
+    indexes = filter(None, map(artifact.read_manifest, run.folder.glob("indexes/*")))
+    return run.experiment.replace(raw=all(index.stats.get("raw", True) for index in indexes), **of_call)
+
+
+def _add_to_report(run: RunFolder) -> None:
+    report, text = json.loads((run.folder / REPORT).read_text(encoding="utf-8")), run.report.read_text(encoding="utf-8")
+    files.write_text(run.report, "\n".join([text, "## Update", "", *(f"- {line}" for line in lines(report)), ""]))
+
+
+def _text(changes: Changes | None) -> str:
+    return str(changes) if changes else "the collection has changed"
+
+
+def systems_of(run: RunFolder) -> list[System]:
+    """The systems of a run, the best first."""
+    results = run.results
+    names = sorted(results.systems, key=lambda name: -results.systems[name].get(MEASURES[0], 0.0))
+    return [parse_system(name) for name in names or results.searches.values()]
+
+
+def _vectors(run: RunFolder) -> Vectors | None:
+    """The raw vectors of a system's documents, by which these are known; None if no system has any."""
+    encoded = [system for system in with_parts(systems_of(run)) if system.kind in ("splade", "dense")]
+    for system in sorted(encoded, key=lambda system: system.adapted):
+        if artifact.read_manifest(path := run.vectors_of(replace(system, smooth=False))):
+            return Vectors(path)
+    return None
+
+
+def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], changes: Changes | None) -> dict[str, Any]:
+    """What update.json has: how documents, IDF, lengths and the balance of joint indexes have moved since the earlier
+    run, and since the encoder was adapted."""
+    old, new = before.results, after.results
+    weighted = sorted((s for s in with_parts(systems) if s.idf), key=lambda s: (s.adapted, s.kind != "splade"))
+    report: dict[str, Any] = {"documents": changes and changes._asdict()}
+    if weighted:
+        system = weighted[0]
+        tokens = after.encoder(system).tokenizer.terms
+        report["idf"] = idf_drift(before.idf(system), after.idf(system), tokens)
+    report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
+    report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
+    adapted = [system for system in with_parts(systems) if system.adapted]
+    if adapted and (manifest := artifact.read_manifest(after.adapted)):
+        report["adaptation"] = {"created": manifest.created, "new": _new_since(manifest.created, before, changes)}
+        if splade := [system for system in adapted if system.kind == "splade" and system.idf]:
+            tokens = after.encoder(splade[0]).tokenizer.terms
+            report["adaptation"]["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
+    return report
+
+
+def _new_since(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
+    """The share of documents that are new or changed since an adaptation, at most: some may have changed twice. None
+    where it is not known."""
+    known = 0
+    with suppress(FileNotFoundError):
+        earlier = json.loads((before.folder / REPORT).read_text(encoding="utf-8")).get("adaptation", {})
+        known = earlier["new"] if earlier.get("created") == adapted else 0
+    if changes is None or known is None:
+        return None
+    return known + (changes.added + changes.changed) / (changes.before + changes.added - changes.deleted)
+
+
+def lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """update.json in words."""
+    yield _text(report["documents"] and Changes(**report["documents"]))
+    if "idf" in report:
+        yield idf_line(report["idf"], "the earlier run")
+    if all(nonzeros := report["nonzeros_per_document"]):
+        yield "non-zeros per document: {:.1f} → {:.1f}".format(*nonzeros)
+    for index, (old, new) in report["alpha"].items():
+        yield f"alpha of {index}: " + ", ".join(f"{old[kind]:.3g} → {new[kind]:.3g} ({kind} queries)" for kind in new)
+    if adaptation := report.get("adaptation"):
+        if "idf" in adaptation:
+            yield idf_line(adaptation["idf"], "the adaptation")
+        new, created = adaptation["new"], adaptation["created"][:10]
+        share = "an unknown share" if new is None else f"{min(new, 1):.1%}"
+        again = f"; by the rule of thumb (above {MANY:.0%}), adapt it again: run beir with --adapt"
+        yield f"the encoder stays as adapted on {created}; new or changed since: {share} of the documents" + again * (
+            (new or 0) > MANY
+        )
+
+
+def reload(url: str) -> str:
+    """Have a service reopen what it serves; returns what to print. Raises CaiError where it does not."""
+    key = os.environ.get(KEY)
+    try:
+        request = Request(f"{url.rstrip('/')}/reload", method="POST", headers={"X-API-Key": key} if key else {})  # noqa: S310
+        with build_opener(ProxyHandler({})).open(request, timeout=RELOAD_SECONDS) as response:
+            return f"{url} has reopened {', '.join(json.load(response)['indexes'])}"
+    except HTTPError as error:
+        reason = f"{error}: {error.read().decode(errors='replace')}"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    raise CaiError(f"{url} has not reopened the run, which is up to date: {reason}")

@@ -1,0 +1,225 @@
+"""Whole updates of a real run, compared with runs from scratch."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core import artifact, steps
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.search.open import OpenRun
+from cai_pyserini.serve.__main__ import KEY
+from cai_pyserini.update import folders
+from cai_pyserini.update.__main__ import main
+from cai_pyserini.update.update import evaluate, reload, systems_of, update
+from cai_pyserini.vectors.cache import VARIABLE
+from tests.conftest import Command
+from tests.serve.conftest import serve
+from tests.update.conftest import change, on_collection
+
+pytestmark = pytest.mark.slow
+CHANGED = "added 1, changed 1, deleted 1 of 12 documents"
+
+
+def found(run: Path, system: str, query: str = "bladder infection") -> dict[str, float]:
+    """Document id -> score."""
+    engine = OpenRun(run).open(system)
+    try:
+        return {hit.id: hit.score for hit in engine.search([query], 20)[0]}
+    finally:
+        engine.close()
+
+
+def scores(run: Path, system: str) -> dict[str, dict[str, float]]:
+    return scores_by_query(read_run(run / "runs" / f"{system}.trec"))
+
+
+def out_of_date(run: Path) -> list[str]:
+    """The steps that are not up to date."""
+    opened = RunFolder(run)
+    again = RunFolder(run, opened.experiment)
+    return [step.name for step, reason in steps.plan(plan(again, systems_of(opened), keep=True)) if reason]
+
+
+def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    main([str(run)])
+    assert capsys.readouterr().out == f"{run} is up to date\n"
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.name != ".lock"} == before
+    assert list(run.parent.iterdir()) == [run]
+
+
+def test_an_updated_run_equals_one_from_scratch(
+    run: Path, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores differ by the rounding of vectors that were encoded in other batches. The faults: a document of the old
+    collection is found, or one of the new is not; IDF, alpha or scores are those of the old one; a path of a
+    configuration names the folder where the run was made."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    experiment = RunFolder(run).experiment
+    encode(open_collection(experiment.collection), Encoder(experiment.encoder), tmp_path / "cached")
+    change(broken)
+    names = ["bm25", "splade", "joint-splade-idf", "hybrid-splade-idf-minmax"]
+    earlier = RunFolder(run).results
+    main([str(run), "--evaluate"])
+    printed = capsys.readouterr().out
+    assert (
+        printed.startswith(f"{CHANGED}\n")
+        and "- since the earlier run, IDF has moved by 0." in (run / "report.md").read_text()
+    )
+    assert artifact.require(run / "vectors" / "documents", "encode").stats["found"] == 10
+    monkeypatch.setenv(VARIABLE, "")
+    beir([str(broken), "--output", str(tmp_path / "scratch"), "--systems", *names])
+    updated, scratch = RunFolder(run).results, RunFolder(tmp_path / "scratch").results
+    for name in names:
+        ours, theirs = scores(run, name), scores(tmp_path / "scratch", name)
+        assert ours.keys() == theirs.keys() and "new" in ours["q2"] and not any("d12" in hits for hits in ours.values())
+        for query, hits in theirs.items():
+            assert ours[query] == pytest.approx(hits, rel=0.01, abs=0.02)
+        assert updated.systems[name]["nDCG@10"] == pytest.approx(scratch.systems[name]["nDCG@10"], abs=1e-3)
+    assert updated.alpha["joint-splade-idf"] == pytest.approx(scratch.alpha["joint-splade-idf"], rel=0.01)
+    assert updated.counts == scratch.counts and updated.settings == earlier.settings
+    assert not out_of_date(run)
+    assert f"\n- {CHANGED}\n" in (run / "report.md").read_text()
+    (before,) = folders.earlier(run)
+    assert (
+        RunFolder(before).results == earlier
+        and "d12" in found(before, "bm25", "naïve")
+        and not found(run, "bm25", "naïve")
+    )
+    assert {path.name for path in run.parent.iterdir()} == {run.name, before.name}
+
+
+def test_scores_of_the_earlier_collection_are_not_shown(run: Path, broken: Path) -> None:
+    """The faults: results.json has old scores; a system is no longer served, or the best no longer first; an
+    evaluation after the update encodes again."""
+    change(broken)
+    best_first = OpenRun(run).systems
+    list(update(run))
+    assert "\nupdated without --evaluate: nothing is searched or evaluated; " in (run / "report.md").read_text()
+    results = RunFolder(run).results
+    assert not any(results.systems.values()) and not results.best and not (run / "runs").exists()
+    assert OpenRun(run).systems == best_first and "new" in found(run, "hybrid-splade-idf-minmax")
+    documents = (run / "vectors" / "documents" / "manifest.json").stat().st_ino
+    assert list(update(run)) == [f"{run} is up to date"]
+    evaluate(run)
+    assert RunFolder(run).results.scored and "d12" not in found(run, "bm25", "Größe")
+    assert (run / "vectors" / "documents" / "manifest.json").stat().st_ino == documents
+
+
+def test_what_would_be_done(run: Path, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(broken)
+    main([str(run), "--dry-run"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == CHANGED and any(line.startswith("index joint-splade-idf ") for line in lines[1:])
+    assert list(run.parent.iterdir()) == [run]
+
+
+def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(small: Path, broken: Path) -> None:
+    """The faults: a killed update leaves half a run in place, or begins anew."""
+    run, old = small, found(small, "joint-splade-idf")
+    change(broken)
+    command = [sys.executable, "-m", "cai_pyserini.update", str(run)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr
+        assert any(line.startswith("idf ") for line in process.stderr)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert found(run, "joint-splade-idf") == old and not folders.earlier(run)
+    made = (folders.next_of(run) / "idf" / "manifest.json").stat().st_ino
+    assert CHANGED in list(update(run))
+    assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in found(run, "joint-splade-idf")
+    assert {path.name for path in run.parent.iterdir()} == {run.name, folders.earlier(run)[0].name}
+
+
+def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_path: Path) -> None:
+    """The faults: the encoder is trained again, or the IDF of its documents stays that of the old collection."""
+    run = on_collection(adapted_run, broken, tmp_path / "runs" / "adapted")
+    change(broken)
+    before = artifact.require(run / "adapted", "adapt")
+    lines = list(update(run))
+    assert artifact.require(run / "adapted", "adapt") == before
+    share = "new or changed since: 16.7% of the documents"
+    assert any(line.startswith("the encoder stays as adapted on ") and line.endswith(share) for line in lines)
+    assert "new" in found(run, "adapted-joint-splade-idf") and "new" in found(run, "dense")
+    assert artifact.require(run / "adapted-idf", "idf").created > before.created
+    assert json.loads((run / "update.json").read_text())["adaptation"]["new"] == pytest.approx(2 / 12)
+    documents = (broken / "corpus.jsonl").read_text().replace("Resistant starch", "Resistant starches")
+    (broken / "corpus.jsonl").write_text(documents)
+    lines = list(update(run))
+    assert any("25.0% of the documents; by the rule of thumb (above 20%), adapt it again" in line for line in lines)
+
+
+@contextmanager
+def requests(url: str) -> Iterator[list[list[str]]]:
+    """Meanwhile, four clients ask again and again: the ids of each answer."""
+    answers: list[list[str]] = []
+    over = threading.Event()
+
+    def ask() -> list[str]:
+        with urlopen(Request(url, headers={"X-API-Key": "sesame"}), timeout=60) as response:
+            return [each["docid"] for each in json.load(response)["candidates"]]
+
+    def ask_on() -> None:
+        while not over.wait(0.1):
+            answers.append(ask())
+
+    answers.append(ask())  # loads the model
+    with ThreadPoolExecutor(4) as pool:
+        clients = [pool.submit(ask_on) for _ in range(4)]
+        try:
+            yield answers
+        finally:
+            over.set()
+        for client in clients:
+            client.result()
+
+
+def test_a_service_takes_the_new_run_over_without_losing_a_request(small: Path, broken: Path, command: Command) -> None:
+    """The faults: a request fails while files move, or during the reload; the service goes on with the old run."""
+    with serve(small, "joint-splade-idf", **{KEY: "sesame"}) as (_, address):
+        with requests(f"{address}v1/joint-splade-idf/search?query=bladder+infection&hits=20") as answers:
+            change(broken)
+            done = command("cai_pyserini.update", small, "--reload", address, **{KEY: "sesame"})
+        assert "new" not in answers[0] and "new" in answers[-1] and len(answers) > 20
+        assert done.stdout.endswith(f"\n{address} has reopened joint-splade-idf\n"), done.stderr
+        with pytest.raises(CaiError, match="has not reopened the run, which is up to date: HTTP Error 401"):
+            reload(address)
+    with pytest.raises(CaiError, match="has not reopened the run, which is up to date: "):
+        reload(address)
+
+
+def test_a_full_disk_leaves_the_run_as_it_was(small: Path, broken: Path, tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if not unshare or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("a process may not mount here")
+    change(broken)
+    disk, size = tmp_path / "disk", sum(path.stat().st_size + 4096 for path in small.rglob("*"))
+    disk.mkdir()
+    script = (
+        'mount -t tmpfs -o size=$1 tmpfs "$2" || exit 77; cp -r "$3" "$2/run" && "$4" -m cai_pyserini.update "$2/run"'
+    )
+    script += '; diff -rq -x .lock "$3" "$2/run" && ls -A "$2"'
+    arguments = [str(size + 20_000), str(disk), str(small), sys.executable]
+    done = subprocess.run(
+        [unshare, "-rm", "sh", "-c", script, "sh", *arguments], capture_output=True, text=True, check=False
+    )
+    assert "error: no space left on the device" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 0 and done.stdout.splitlines()[-2:] == [".run.next", "run"], done.stdout
