@@ -1,20 +1,11 @@
-import os
-import re
-import signal
-import sys
 from functools import partial
-from socket import IPPROTO_TCP, TCP_NODELAY
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import DEVICE, OR_URL
-from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
-
-KEY = "CAI_PYSERINI_API_KEY"
-LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
+from cai_pyserini.core.flags import DEVICE, OR_URL, Listening
+from cai_pyserini.core.settings import Argv, PathOrUrl, flag, parse
 
 
-class ServeSettings(Settings):
+class ServeSettings(Listening):
     """Serve indexes and systems of run folders over HTTP: a page to search with, and a REST API for programs.
 
     The page is at /. The routes /v1/INDEX/search and /v1/INDEX/doc/ID are those of Anserini's and Pyserini's REST API;
@@ -32,13 +23,6 @@ class ServeSettings(Settings):
         help=f"run folders, written by run_beir.sh; or the folder of an index, {OR_URL}", positional=True
     )
     systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
-    host: str = flag(
-        "127.0.0.1", f"address to listen on; one that other machines reach, such as 0.0.0.0, needs a key in {KEY}"
-    )
-    proxy_authenticates: bool = flag(
-        False, "serve other machines without a key: a proxy in front of this server checks who may search"
-    )
-    port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
     queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
     device: str = DEVICE
@@ -47,51 +31,17 @@ class ServeSettings(Settings):
 def main(argv: Argv = None) -> None:
     settings = parse(ServeSettings, argv, "python -m cai_pyserini.serve")
 
-    import uvicorn
-
     from cai_pyserini.search.open import open_systems
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
+    from cai_pyserini.serve.listen import api_key, listen
     from cai_pyserini.serve.service import Service
 
-    key = _api_key(is_loopback(settings.host) or settings.proxy_authenticates)
+    key = api_key(settings)
 
     open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
     service = Service(open_all, settings.queue, settings.timeout)
-    app = create_app(service, key, is_loopback(settings.host))
-    config = uvicorn.Config(
-        app,
-        settings.host,
-        settings.port,
-        http="h11",  # which limits the length of a request
-        h11_max_incomplete_event_size=LONGEST_REQUEST,
-        log_level="warning",
-        use_colors=False,
-        access_log=False,
-        server_header=False,
-    )
-    socket = config.bind_socket()
-    socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # asyncio does so only for sockets of its own; saves 40 ms
-    socket.listen()  # from now on, requests wait until the server has started
-    host, port = socket.getsockname()[:2]
-    place = f"[{host}]" if ":" in host else host
-    print(f"serving {', '.join(service.engines)} at http://{place}:{port}/", file=sys.stderr, flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which uvicorn raises again when it has finished
-    uvicorn.Server(config).run([socket])
-
-
-def _api_key(optional: bool) -> str | None:
-    """The key in the environment. Raises CaiError for one that clients cannot send, and for none unless `optional`."""
-    key = os.environ.get(KEY)
-    advice = f"set {KEY} to a long random text, as `openssl rand -hex 32` prints"
-    if key is None and not optional:
-        raise CaiError(
-            f"without an API key, everybody who reaches this machine could search: {advice}, or give "
-            "--proxy-authenticates if a proxy in front of this server checks who may search"
-        )
-    if key is not None and not re.fullmatch("[!-~]+", key):
-        raise CaiError(f"{KEY} is empty or has other characters than printable ASCII: {advice}, or unset it")
-    return key
+    listen(create_app(service, key, is_loopback(settings.host)), settings, ", ".join(service.engines))
 
 
 if __name__ == "__main__":

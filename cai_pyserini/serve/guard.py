@@ -2,7 +2,7 @@
 
 import hmac
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated
@@ -47,14 +47,14 @@ class Metrics:
 
 
 class Guard:
-    """An ASGI application around another: every response, errors included, is counted and gets security headers.
+    """An ASGI application around another: every response, errors included, is counted and gets `headers`.
 
     With `local`, requests for another host name than loopback's are refused, so that no web site can read a server on
     loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, local: bool):
-        self._app, self._metrics, self._local = app, metrics, local
+    def __init__(self, app: ASGIApp, metrics: Metrics | None, local: bool, headers: Mapping[str, str] = HEADERS):
+        self._app, self._metrics, self._local, self._headers = app, metrics, local, headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,10 +64,11 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-                route = getattr(scope.get("route"), "path", "other")
-                self._metrics.requests.labels(route, str(message["status"])).inc()
-                self._metrics.seconds.labels(route).observe(time.perf_counter() - start)
+                MutableHeaders(scope=message).update(self._headers)
+                if self._metrics:
+                    route = getattr(scope.get("route"), "path", "other")
+                    self._metrics.requests.labels(route, str(message["status"])).inc()
+                    self._metrics.seconds.labels(route).observe(time.perf_counter() - start)
             await send(message)
 
         answer = self._refusal(Request(scope)) or self._app
