@@ -33,6 +33,7 @@ OTHERS = {
     "gpl": "generative pseudo labelling",
     "analysis": "why a system ranks as it does, and what it costs",
     "serve": "search over HTTP: a page and a REST API",
+    "judge": "judge results on a page, and compare systems by the judgments",
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",
     "export": "impacts and encoders for other systems",

@@ -107,15 +107,19 @@ class OpenRun:
 
     @cached_property
     def _texts(self) -> LuceneIndex | None:
-        """An index that stores the documents, which a dense one cannot; None if there is none."""
-        indexes = (path.parent for path in sorted(self._run.folder.glob("indexes/*/segments_*")))
-        return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
+        return index_with_texts(self._run.folder)
 
     def _weights(self, hybrid: System) -> Sequence[float] | None:
         """The weights of a hybrid's parts: those of its run, or else those that were chosen for the collection."""
         if run := artifact.read_manifest(self._run.run(hybrid)):
             return run.stats["weights"]
         return self._run.chosen_weights() if hybrid.balanced else None
+
+
+def index_with_texts(folder: Path) -> LuceneIndex | None:
+    """An index of a run folder that stores the documents, which a dense one cannot; None if there is none."""
+    indexes = (path.parent for path in sorted(folder.glob("indexes/*/segments_*")))
+    return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
 
 def _searched(system: System) -> Sequence[System]:
