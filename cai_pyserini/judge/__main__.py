@@ -9,7 +9,7 @@ from cai_pyserini.core.flags import Listening
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 RUN = "python -m cai_pyserini.judge"
-RUBRIC = ["not relevant", "on the topic, but no answer", "answers in part", "answers fully"]
+RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
 DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
 RULE: Rule = flag(

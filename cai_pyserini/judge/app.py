@@ -51,7 +51,7 @@ def create_app(
             query=query,
             topic=pool.topics[query],
             document=document,
-            title=_title(document),
+            title=(stored and stored.title) or document,
             text=stored and stored.contents.removeprefix(stored.title).strip(),
             done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
@@ -101,7 +101,7 @@ def create_app(
         return ids
 
     def _title(document: str) -> str:
-        stored = pool.text(document) if document else None
+        stored = pool.text(document)
         return (stored and stored.title) or document
 
     app.include_router(locked)

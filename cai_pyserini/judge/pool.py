@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.collection.records import Columns, read_records
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
@@ -47,7 +48,12 @@ def open_pool(folder: Path, systems: Sequence[str], depth: int, topics: Path | N
 
 
 def _read_topics(path: Path) -> dict[str, str]:
-    return {str(values["id"]): " ".join(str(values["text"]).split()) for _, values in read_records(path, Columns())}
+    topics = {}
+    for where, values in read_records(path, Columns()):
+        if not isinstance(values["text"], str) or not values["text"].strip():
+            raise CaiError(f"{where}: the query has no text")
+        topics[checked_id(values["id"], where)] = " ".join(values["text"].split())
+    return topics
 
 
 def _texts(run: RunFolder, ids: Collection[str]) -> Callable[[str], Stored | None]:

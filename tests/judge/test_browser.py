@@ -48,6 +48,7 @@ def opened(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         page.keyboard.type(name)
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", level=2)).to_be_visible()
+        page.wait_for_load_state()  # with the script of the keys
         return page
 
     yield open_page

@@ -49,13 +49,16 @@ def shown(page: str) -> str:
     return html.unescape(re.findall('<h2 id="title">(.*?)</h2>', page)[0])
 
 
-def test_a_pool_has_the_best_of_each_system(pool: Pool, judged_run: Path, topics: Path) -> None:
+def test_a_pool_has_the_best_of_each_system(pool: Pool, judged_run: Path, topics: Path, tmp_path: Path) -> None:
     assert list(pool.documents) == [f"q/{n}" for n in range(1, len(WANTED) + 1)]
     assert all(1 <= len(documents) <= 6 for documents in pool.documents.values())
     alone = [open_pool(judged_run, [name], 3, topics).documents for name in SYSTEMS]
     assert pool.documents == {query: alone[0].get(query, set()) | alone[1][query] for query in pool.documents}
     with pytest.raises(CaiError, match=r"no run .*dense\.trec"):
         open_pool(judged_run, ["dense"], 3, topics)
+    (tmp_path / "topics.tsv").write_text("1\tcancer\n2\t \n")
+    with pytest.raises(CaiError, match=r"topics\.tsv:2: the query has no text"):
+        open_pool(judged_run, SYSTEMS, 3, tmp_path / "topics.tsv")
 
 
 def test_documents_come_from_the_collection_where_no_index_stores_them(run_folder: Path, tmp_path: Path) -> None:
