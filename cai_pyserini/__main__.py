@@ -34,6 +34,7 @@ OTHERS = {
     "analysis": "why a system ranks as it does, and what it costs",
     "serve": "search over HTTP or MCP: a page, a REST API, tools",
     "update": "a run to its collection as it is now",
+    "judge": "judge results on a page, and compare systems by the judgments",
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",
     "export": "impacts and encoders for other systems",

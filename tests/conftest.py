@@ -27,7 +27,9 @@ from cai_pyserini.plugin import hook
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
-if TYPE_CHECKING:  # imports torch
+if TYPE_CHECKING:  # slow imports
+    from playwright.sync_api import Browser
+
     from cai_pyserini.beir.run_folder import RunFolder
 
 DATA = Path(__file__).parent / "data"
@@ -224,6 +226,20 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> StorePath:
     name = f"bucket-{uuid4()}"
     fsspec.filesystem("s3").mkdir(name)
     return StorePath(f"s3://{name}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A real browser."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium is installed; on Debian or Ubuntu: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

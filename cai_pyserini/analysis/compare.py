@@ -82,19 +82,7 @@ def compare(settings: CompareSettings) -> Report:
     changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)
     runs = labels(settings.runs)
-    interval = ""
-    if found.interval:
-        low, high = found.interval
-        interval = f", 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)"
-    lines = [
-        f"A: {runs[0]}, mean {name} {found.means[0]:.4f}",
-        f"B: {runs[1]}, mean {name} {found.means[1]:.4f}",
-        f"B - A: {found.difference:+.4f}{interval}",
-        f"p: {p_text(found.p_t_test)} (paired t-test), {p_text(found.p_randomization)} (randomization test)",
-        *[NO_P_MEANS] * (found.p_t_test is None),
-        f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}",
-        "",
-    ]
+    lines = [*summary(found, (runs[0], runs[1]), name), ""]
     shown = changes[: min(settings.top, found.wins)] + changes[::-1][: min(settings.top, found.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
@@ -104,6 +92,22 @@ def compare(settings: CompareSettings) -> Report:
     data["changes"] = [change._asdict() for change in changes]
     plotted = plot([change.difference for change in changes], found, name, runs)
     return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
+
+
+def summary(found: Difference, names: tuple[str, str], measure: str) -> list[str]:
+    """A difference in words, line by line."""
+    interval = ""
+    if found.interval:
+        low, high = found.interval
+        interval = f", 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)"
+    return [
+        f"A: {names[0]}, mean {measure} {found.means[0]:.4f}",
+        f"B: {names[1]}, mean {measure} {found.means[1]:.4f}",
+        f"B - A: {found.difference:+.4f}{interval}",
+        f"p: {p_text(found.p_t_test)} (paired t-test), {p_text(found.p_randomization)} (randomization test)",
+        *[NO_P_MEANS] * (found.p_t_test is None),
+        f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}",
+    ]
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.settings import Settings, flag
+from cai_pyserini.core.settings import AnyPath, Settings, flag
 
 COLLECTION_TEXT = (
     "a name in index_configs/, a YAML file, a folder in BEIR's layout, a file of documents, or pyserini:INDEX"
@@ -50,6 +50,7 @@ DENSE_METHOD: DenseMethod = flag(
     "vectors: hnsw, a graph, the fastest; ivfpq: clusters of compressed vectors, the smallest; lucene: a graph in a "
     "Lucene index, of vectors of length 1. What an approximate search finds is measured, and printed as recall",
 )
+API_KEY = "CAI_PYSERINI_API_KEY"  # the environment variable that has the key of a service
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 
@@ -65,3 +66,16 @@ class Sharded(Settings):
         if self.shard_id >= self.shard_num:
             raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
         return self
+
+
+class Listening(Settings):
+    """Where a service listens, and for whom."""
+
+    host: str = flag(
+        "127.0.0.1", f"address to listen on; one that other machines reach, such as 0.0.0.0, needs a key in {API_KEY}"
+    )
+    proxy_authenticates: bool = flag(
+        False, "serve other machines without a key: a proxy in front of this server checks who may use it"
+    )
+    key_file: AnyPath | None = flag(None, f"file that has the API key, instead of {API_KEY}")
+    port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)

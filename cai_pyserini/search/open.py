@@ -108,9 +108,7 @@ class OpenRun:
 
     @cached_property
     def _texts(self) -> LuceneIndex | None:
-        """An index that stores the documents, which a dense one cannot; None if there is none."""
-        indexes = (path.parent for path in sorted(self._run.folder.glob("indexes/*/segments_*")))
-        return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
+        return index_with_texts(self._run.folder)
 
     def _weights(self, hybrid: System) -> Sequence[float] | None:
         """The weights of a hybrid's parts: those of its run, else given or chosen ones."""
@@ -118,6 +116,12 @@ class OpenRun:
             return run.stats["weights"]
         given = self._run.experiment.weights_of(hybrid)
         return self._run.chosen_weights() if hybrid.balanced and not given else given
+
+
+def index_with_texts(folder: Path) -> LuceneIndex | None:
+    """An index of a run folder that stores the documents, which a dense one cannot; None if there is none."""
+    indexes = (path.parent for path in sorted(folder.glob("indexes/*/segments_*")))
+    return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
 
 def _searched(system: System) -> Sequence[System]:

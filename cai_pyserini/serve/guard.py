@@ -2,7 +2,7 @@
 
 import hmac
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated
@@ -60,15 +60,22 @@ class Metrics:
 
 
 class Guard:
-    """An ASGI application around another: every response, errors included, is counted and gets security headers.
+    """An ASGI application around another: every response, errors included, is counted and gets `headers`.
 
     With `local`, requests for another host name than loopback's are refused, so that no web site can read a server on
     loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused. A response
     has an X-Request-ID, which the `log` has too.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, local: bool, log: AccessLog | None = None):
-        self._app, self._metrics, self._local, self._log = app, metrics, local, log
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics | None,
+        local: bool,
+        log: AccessLog | None = None,
+        headers: Mapping[str, str] = HEADERS,
+    ):
+        self._app, self._metrics, self._local, self._log, self._headers = app, metrics, local, log, headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,10 +86,11 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS | {"X-Request-ID": id})
+                MutableHeaders(scope=message).update({**self._headers, "X-Request-ID": id})
                 route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
-                self._metrics.requests.labels(route, str(message["status"])).inc()
-                self._metrics.seconds.labels(route).observe(seconds)
+                if self._metrics:
+                    self._metrics.requests.labels(route, str(message["status"])).inc()
+                    self._metrics.seconds.labels(route).observe(seconds)
                 if self._log:
                     self._log.end(line, route, message["status"], seconds, id)
             await send(message)

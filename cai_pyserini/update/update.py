@@ -18,8 +18,8 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system, with_parts
 from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.evaluate.measures import MEASURES
-from cai_pyserini.serve.__main__ import KEY
 from cai_pyserini.update import folders
 from cai_pyserini.update.drift import MANY, Changes, compare, idf_drift, idf_line
 from cai_pyserini.vectors.shards import Vectors
@@ -160,7 +160,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def reload(url: str) -> str:
     """Have a service reopen what it serves; returns what to print. Raises CaiError where it does not."""
-    key = os.environ.get(KEY)
+    key = os.environ.get(API_KEY)
     try:
         request = Request(f"{url.rstrip('/')}/reload", method="POST", headers={"X-API-Key": key} if key else {})  # noqa: S310
         with build_opener(ProxyHandler({})).open(request, timeout=RELOAD_SECONDS) as response:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,12 +36,19 @@ def client(run_folder: Path) -> Iterator[TestClient]:
         yield client
 
 
-@contextmanager
-def serve(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serve(
+    folder: Path, *arguments: str, **environment: str
+) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
     """A server process for systems of a run folder, and its address."""
-    command = [sys.executable, "-m", "cai_pyserini.serve", str(folder), "--port", "0", "--systems", *arguments]
+    return started("serve", str(folder), "--systems", *arguments, **environment)
+
+
+@contextmanager
+def started(command: str, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process of a command that serves at any free port, and its address."""
+    words = [sys.executable, "-m", f"cai_pyserini.{command}", *arguments, "--port", "0"]
     with (
-        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process,
+        subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process,
         ExitStack() as at_end,
     ):
         at_end.callback(process.kill)

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.serve.__main__ import KEY, main
+from cai_pyserini.core.flags import API_KEY as KEY
+from cai_pyserini.serve.__main__ import main
 from cai_pyserini.serve.service import LONGEST_QUERY
 from tests.serve.conftest import serve
 

@@ -16,9 +16,10 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import open_systems
-from cai_pyserini.serve.__main__ import KEY, main
+from cai_pyserini.serve.__main__ import main
 from cai_pyserini.serve.mcp import LONGEST_MESSAGE, LONGEST_TEXT, TERMS, create_server
 from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
 from tests.serve.conftest import SYSTEMS, serve

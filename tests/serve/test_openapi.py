@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from cai_pyserini.serve.__main__ import KEY
+from cai_pyserini.core.flags import API_KEY as KEY
 from tests.serve.conftest import serve
 
 pytestmark = pytest.mark.slow

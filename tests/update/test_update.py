@@ -21,11 +21,11 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.search.open import OpenRun
-from cai_pyserini.serve.__main__ import KEY
 from cai_pyserini.update import folders
 from cai_pyserini.update.__main__ import main
 from cai_pyserini.update.update import evaluate, reload, systems_of, update

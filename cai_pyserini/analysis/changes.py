@@ -1,0 +1,112 @@
+"""What rose and what fell between two runs of a collection that has changed, and why?
+
+How alike two rankings are is their average overlap (Wu & Crestani 2003): the mean, over the depths d = 1, 2, …, of the
+fraction of documents that the best d of both share.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from cai_pyserini.analysis.output import Report, cut
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
+from cai_pyserini.core.settings import AnyPath, Settings, flag
+from cai_pyserini.core.trec import read_run, scores_by_query, top
+from cai_pyserini.evaluate.measures import mean, measure_run
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.search.open import OpenRun
+
+MEASURE = "nDCG@10"
+WIDTH = 80
+
+
+class ChangesSettings(Settings):
+    """Compare the rankings of two run folders, as of two nights: what rose or fell, and why.
+
+    Queries come in the order of their change: in nDCG@10 if there are qrels, and else in the documents that they find.
+    """
+
+    example = "python -m cai_pyserini.analysis changes --before runs/monday --run-folder runs/tuesday --output analysis"
+    before: AnyPath = flag(help="run folder of the earlier run")
+    run_folder: AnyPath = RUN_FOLDER
+    output: AnyPath = OUTPUT_ANALYSIS
+    system: str = flag("joint-splade-idf", "the system, named as in the table of results")
+    depth: int = flag(10, "number of best documents of each query to compare", ge=1)
+    top: int = flag(10, "number of queries to show", ge=0)
+    terms: int = flag(3, "number of terms to show of each document, those that changed most", ge=0)
+
+
+def changes(settings: ChangesSettings) -> Report:
+    """The queries whose rankings differ, and the documents that rose or fell in them."""
+    run, system = RunFolder(settings.run_folder), parse_system(settings.system)
+    if run.experiment.collection.passages:
+        raise CaiError(f"{run.folder} is a run of passages; this compares whole documents")
+    folders = [settings.before, settings.run_folder]
+    paths = [RunFolder(folder).run(system) for folder in folders]
+    hits = [scores_by_query(top(read_run(path), settings.depth)) for path in paths]
+    rankings = {query: [list(of_run.get(query, {})) for of_run in hits] for query in run.topics}
+    overlaps = {query: overlap(both, settings.depth) for query, both in rankings.items()}
+    values = [measure_run(run.qrels, path, [MEASURE])[MEASURE] for path in paths] if run.qrels else [{}, {}]
+    gains = {query: values[1][query] - value for query, value in values[0].items()}
+    changed = [query for query in rankings if rankings[query][0] != rankings[query][1]]
+    changed.sort(key=lambda query: (-abs(gains.get(query, 0.0)), overlaps[query]))
+    lines = [
+        f"before: {paths[0]}, now: {paths[1]}",
+        f"of {len(rankings):,} queries, {len(changed):,} have other documents among the best {settings.depth}, or in "
+        f"another order; mean overlap {mean(overlaps):.3f}",
+    ]
+    if gains:
+        before, now = map(mean, values)
+        lines.append(f"mean {MEASURE}: {before:.4f} before, {now:.4f} now, both by the judgments of now")
+    engines = [OpenRun(folder).open(system.name) for folder in folders]
+    data = []
+    for query in changed[: settings.top]:
+        documents = list(moved(engines, run.topics[query], rankings[query], settings.terms))
+        gain = f", {MEASURE} {gains[query]:+.4f}" if query in gains else ""
+        heading = f"{query}: {cut(run.topics[query], WIDTH)} (overlap {overlaps[query]:.3f}{gain})"
+        lines += ["", heading, *(f"  {before:>3} → {now:>3}  {id}: {why}" for id, before, now, why in documents)]
+        data.append({"query": query, "overlap": overlaps[query], "gain": gains.get(query), "documents": documents})
+    return Report("changes", "\n".join(lines), {"overlaps": overlaps, "gains": gains, "queries": data})
+
+
+def overlap(rankings: Sequence[Sequence[str]], depth: int) -> float:
+    """The average overlap of two rankings, from 0 to 1; of two that find nothing, 1."""
+    first, second = rankings
+    depth = min(depth, max(len(first), len(second)))
+    shared = [len({*first[:d]} & {*second[:d]}) / d for d in range(1, depth + 1)]
+    return sum(shared) / depth if depth else 1.0
+
+
+def moved(
+    engines: Sequence[Engine], text: str, rankings: Sequence[Sequence[str]], terms: int
+) -> Iterator[tuple[str, str, str, str]]:
+    """The documents whose rank changed: id, rank before and now (– beyond the rankings), and why."""
+    before, now = ({id: str(rank) for rank, id in enumerate(ranking, 1)} for ranking in rankings)
+    ids = [id for id in dict.fromkeys([*now, *before]) if before.get(id) != now.get(id)]
+    explained = [engine.explain(text, ids) for engine in engines]
+    for id in ids:
+        yield id, before.get(id, "–"), now.get(id, "–"), _why(id, engines, explained, terms)
+
+
+def _why(id: str, engines: Sequence[Engine], explained: Sequence[Mapping[str, Explanation]], terms: int) -> str:
+    if id not in explained[0]:
+        return "new in the collection"
+    if id not in explained[1]:
+        return "gone from the collection"
+    stored = [engine.document(id) for engine in engines]
+    reasons = ["another text"] if all(stored) and stored[0] != stored[1] else []
+    before, now = (dict(_contributions(of_run[id])) for of_run in explained)
+    differences = {term: now.get(term, 0.0) - before.get(term, 0.0) for term in before | now}
+    most = sorted(differences, key=lambda term: -abs(differences[term]))[:terms]
+    reasons += [f"{term} {differences[term]:+.3f}" for term in most if abs(differences[term]) >= 0.0005]
+    return ", ".join(reasons) or "others rose or fell"
+
+
+def _contributions(explanation: Explanation) -> Iterator[tuple[str, float]]:
+    """What each term adds to a score, or to those of its parts."""
+    for term in explanation.terms:
+        yield term.term, term.contribution
+    for part in explanation.parts:
+        yield from ((f"{part.explanation.system} {name}", value) for name, value in _contributions(part.explanation))

@@ -1,0 +1,1 @@
+"""Relevance judgments: a page to make them, and what they say."""

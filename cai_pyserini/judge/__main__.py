@@ -1,0 +1,119 @@
+"""Relevance judgments: a page to make them; qrels, agreement, and a comparison of two systems."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import Listening
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+
+RUN = "python -m cai_pyserini.judge"
+RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
+DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
+Rule = Literal["majority", "mean", "max", "last"]
+RULE: Rule = flag(
+    "majority", "the grade of a document that several judges have graded; majority: of equally frequent ones the lowest"
+)
+
+
+class ServeSettings(Listening):
+    """Serve a page to judge the results of systems with: blind, in random order, by any number of judges.
+
+    A query's pool is the best documents of all systems. The page works with keyboard alone, and without JavaScript.
+    Only this machine is served unless --host says otherwise; with an API key in the environment variable
+    CAI_PYSERINI_API_KEY, the page asks for it as a password.
+    """
+
+    example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite"
+    config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
+    run_folder: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as run_beir.sh writes it", positional=True)
+    systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
+    database: AnyPath = flag(help="SQLite file for the judgments, on a disk of this machine; made if it is not there")
+    depth: int = flag(10, "number of best documents of each system to judge", ge=1)
+    topics: AnyPath | None = flag(
+        None, "the queries to judge: JSONL, Parquet, CSV, or TSV with id and text (default: the collection's)"
+    )
+    shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
+    rubric: list[Annotated[str, Field(min_length=1)]] = flag(
+        RUBRIC, "what each grade means, from 0", min_length=2, max_length=10
+    )
+
+
+class ExportSettings(Settings):
+    """Write judgments as qrels."""
+
+    example = f"{RUN} export judgments.sqlite --output path/to/folder/qrels/judged.tsv"
+    database: AnyPath = DATABASE
+    output: AnyPath = flag(help="output file: .txt or .qrels in TREC's format, .tsv in BEIR's")
+    rule: Rule = RULE
+
+
+class AgreeSettings(Settings):
+    """Show how far judges agree: Cohen's kappa of each pair."""
+
+    example = f"{RUN} agree judgments.sqlite"
+    database: AnyPath = DATABASE
+
+
+class CompareSettings(Settings):
+    """Compare two systems by judgments, and estimate how many more judged queries would decide it."""
+
+    example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint-splade-idf judgments.sqlite"
+    run_folder: AnyPath = flag(help="folder with runs/A.trec and runs/B.trec", positional=True)
+    a: str = flag(help="a system", positional=True)
+    b: str = flag(help="another system", positional=True)
+    database: AnyPath = DATABASE
+    rule: Rule = RULE
+    smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
+
+
+KINDS: dict[str, type[Settings]] = {
+    "serve": ServeSettings,
+    "export": ExportSettings,
+    "agree": AgreeSettings,
+    "compare": CompareSettings,
+}
+
+
+def main(argv: Argv = None) -> None:
+    settings = parse(KINDS, argv, RUN, "Judge the results of systems, and see what the judgments say.")
+
+    from cai_pyserini.judge.judgments import Judgments, qrels_of, write_qrels
+
+    if isinstance(settings, ServeSettings):
+        _serve(settings)
+        return
+    judged = Judgments(settings.database).all()
+    if isinstance(settings, ExportSettings):
+        qrels = qrels_of(judged, settings.rule)
+        write_qrels(qrels, settings.output)
+        print(f"{settings.output}: {sum(map(len, qrels.values())):,} judgments of {len(qrels):,} queries")
+        return
+
+    from cai_pyserini.judge.verdict import agreement, verdict
+
+    if isinstance(settings, AgreeSettings):
+        print(agreement(judged))
+    else:
+        qrels = qrels_of(judged, settings.rule)
+        print(verdict(settings.run_folder, settings.a, settings.b, qrels, settings.smallest))
+
+
+def _serve(settings: ServeSettings) -> None:
+    from cai_pyserini.judge.app import create_app
+    from cai_pyserini.judge.judgments import Judgments
+    from cai_pyserini.judge.pool import open_pool
+    from cai_pyserini.serve.guard import is_loopback
+    from cai_pyserini.serve.listen import api_key, listen
+
+    key = api_key(settings)
+    pool = open_pool(settings.run_folder, settings.systems, settings.depth, settings.topics)
+    judgments = Judgments(settings.database, new=True)
+    app = create_app(pool, judgments, settings.rubric, settings.shared, key, is_loopback(settings.host))
+    documents = sum(map(len, pool.documents.values()))
+    listen(app, settings, f"{documents:,} documents of {len(pool.documents):,} queries to judge")
+
+
+if __name__ == "__main__":
+    terminal.run(main)

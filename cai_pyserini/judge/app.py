@@ -1,0 +1,108 @@
+"""The page to judge with: HTML forms, which need no script."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import StringConstraints
+
+from cai_pyserini.core.template import template
+from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.pool import Pool, next_query, order
+from cai_pyserini.serve.guard import HEADERS, Guard, require
+from cai_pyserini.serve.page import STYLE
+
+HERE = Path(__file__).parent
+TEMPLATE = template(HERE / "page.html.jinja")
+OWN_STYLE = STYLE + (HERE / "style.css").read_text(encoding="utf-8")
+KEYS = (HERE / "keys.js").read_text(encoding="utf-8")
+OWN_HEADERS = HEADERS | {
+    "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; script-src 'self'",
+    "Referrer-Policy": "same-origin",  # or browsers would send forms with the origin null, which the guard refuses
+}
+LONGEST = 40  # characters of a judge's name
+
+Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST)]
+Id = Annotated[str, StringConstraints(max_length=10_000)]
+
+
+def create_app(
+    pool: Pool, judgments: Judgments, rubric: Sequence[str], shared: int, key: str | None = None, local: bool = False
+) -> Guard:
+    """The application. `rubric` says what each grade means, from 0; `shared` is next_query's, `local` is Guard's."""
+    app = FastAPI(openapi_url=None)
+    locked = APIRouter(dependencies=[Depends(require(key))] if key else [])
+
+    @locked.get("/", response_class=HTMLResponse)
+    async def page(judge: Judge | None = None, query: Id = "", document: Id = "") -> str:
+        """A document to judge: by default the next one of a query, and the next query."""
+        if judge is None:
+            return _render("", judges=judgments.judges(), longest=LONGEST)
+        if not (query or (query := next_query(pool.documents, judge, judgments, shared) or "")):
+            return await progress(judge)
+        ids, grades = _documents(query, document), judgments.of(judge).get(query, {})
+        document = document or next((id for id in order(judge, query, ids) if id not in grades), "")
+        stored = pool.text(document) if document else None
+        return _render(
+            judge,
+            query=query,
+            topic=pool.topics[query],
+            document=document,
+            title=(stored and stored.title) or document,
+            text=stored and stored.contents.removeprefix(stored.title).strip(),
+            done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},
+            size=len(ids),
+        )
+
+    @locked.get("/progress", response_class=HTMLResponse)
+    async def progress(judge: Judge) -> str:
+        """The queries that any judge has begun."""
+        mine, counts = judgments.of(judge), judgments.counts()
+        begun = ((id, ids) for id, ids in pool.documents.items() if id in mine or id in counts)
+        rows = [(id, pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids)) for id, ids in begun]
+        return _render(judge, rows=rows)
+
+    @locked.post("/")
+    async def judged(judge: Judge, query: Id, document: Id, action: str) -> RedirectResponse:
+        """Record a grade, or that a document is skipped, or undo the judge's last judgment."""
+        ids = _documents(query, document)
+        if action == "undo":
+            undone = judgments.undo(judge)
+            if undone and undone[1] in pool.documents.get(undone[0], ()):
+                query, document = undone
+            return RedirectResponse(f"/?{urlencode({'judge': judge, 'query': query, 'document': document})}", 303)
+        if action not in ("skip", *map(str, range(len(rubric)))):
+            raise HTTPException(400, f"action: expected skip, undo, or a grade below {len(rubric)}")
+        judgments.add(query, document, judge, None if action == "skip" else int(action))
+        is_left = ids - judgments.of(judge)[query].keys()
+        return RedirectResponse(f"/?{urlencode({'judge': judge} | ({'query': query} if is_left else {}))}", 303)
+
+    @locked.get("/style.css")
+    async def style() -> Response:
+        return Response(OWN_STYLE, media_type="text/css")
+
+    @locked.get("/keys.js")
+    async def keys() -> Response:
+        return Response(KEYS, media_type="text/javascript")
+
+    def _render(judge: str, **shown: Any) -> str:
+        mine = judgments.of(judge)
+        finished = sum(ids <= mine.get(query, {}).keys() for query, ids in pool.documents.items())
+        common = {"judge": judge, "rubric": rubric, "language": pool.language}
+        return TEMPLATE.render(**common, finished=finished, queries=len(pool.documents), **shown)
+
+    def _documents(query: str, document: str) -> set[str]:
+        ids = pool.documents.get(query, set())
+        if not ids or (document and document not in ids):
+            raise HTTPException(404, "this document is not in the pool, or this query is not judged here")
+        return ids
+
+    def _title(document: str) -> str:
+        stored = pool.text(document)
+        return (stored and stored.title) or document
+
+    app.include_router(locked)
+    return Guard(app, None, local, headers=OWN_HEADERS)

@@ -1,0 +1,82 @@
+"""What is judged: the pooled documents of queries, in an order of each judge's own."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.collection.ids import checked_id
+from cai_pyserini.collection.records import Columns, read_records
+from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, scores_by_query, top
+from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.retrieval.lucene import Stored
+from cai_pyserini.search.open import index_with_texts
+
+
+class Pool(NamedTuple):
+    """Queries, their pooled documents, and how to get the text of one; None where nothing stores it."""
+
+    topics: dict[str, str]
+    documents: dict[str, set[str]]  # of the queries that are judged, in the order of the topics
+    text: Callable[[str], Stored | None]
+    language: Language
+
+
+def open_pool(folder: Path, systems: Sequence[str], depth: int, topics: Path | None = None) -> Pool:
+    """The best `depth` documents of each system's run in `folder`/runs, for the queries of the file `topics`, or those
+    of the collection.
+
+    Documents are read from an index of the folder that stores them, or else from the collection. Raises CaiError for a
+    missing run, and if no query has a run.
+    """
+    run = RunFolder(folder)
+    texts = _read_topics(topics) if topics else run.topics
+    pooled: dict[str, set[str]] = {}
+    for name in systems:
+        for query, scores in scores_by_query(top(read_run(folder / "runs" / f"{name}.trec"), depth)).items():
+            pooled.setdefault(query, set()).update(scores)
+    documents = {query: pooled[query] for query in texts if query in pooled}
+    if not documents:
+        raise CaiError(
+            f"no query of {topics or 'the collection'} is in the runs of {folder}: give --topics of the runs"
+        )
+    language = run.experiment.collection.language if run.is_finished else ENGLISH
+    return Pool(texts, documents, _texts(run, set().union(*documents.values())), language)
+
+
+def _read_topics(path: Path) -> dict[str, str]:
+    topics = {}
+    for where, values in read_records(path, Columns()):
+        if not isinstance(values["text"], str) or not values["text"].strip():
+            raise CaiError(f"{where}: the query has no text")
+        topics[checked_id(values["id"], where)] = " ".join(values["text"].split())
+    return topics
+
+
+def _texts(run: RunFolder, ids: Collection[str]) -> Callable[[str], Stored | None]:
+    in_passages = run.is_finished and run.experiment.collection.passages  # then indexes have no whole documents
+    if not in_passages and (index := index_with_texts(run.folder)):
+        return index.document
+    records = (record for record in run.collection.records(whole=True) if record.id in ids)
+    return {r.id: Stored(r.id, r.title, f"{r.title} {r.text}") for r in records}.get
+
+
+def order(judge: str, query: str, documents: Collection[str]) -> list[str]:
+    """Documents shuffled, the same way each time for a judge and a query."""
+    return sorted(documents, key=lambda id: blake2b(f"{judge}\n{query}\n{id}".encode()).digest())
+
+
+def next_query(pool: Mapping[str, Collection[str]], judge: str, judgments: Judgments, shared: int) -> str | None:
+    """The query that a judge should go on with: one that is begun, else one of the first `shared`, which all judge,
+    else the one with the fewest judgments. None if all are done."""
+    mine, counts = judgments.of(judge), judgments.counts()
+    places = {query: place for place, query in enumerate(pool) if set(pool[query]) - mine.get(query, {}).keys()}
+
+    def turn(query: str) -> tuple[bool, bool, int, int]:
+        is_shared = places[query] < shared
+        return query not in mine, not is_shared, 0 if is_shared else counts[query], places[query]
+
+    return min(places, key=turn, default=None)

@@ -1,0 +1,172 @@
+"""The page: what a judge sees and does not see, and what is refused."""
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import API_KEY
+from cai_pyserini.judge.__main__ import RUBRIC, main
+from cai_pyserini.judge.app import create_app
+from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.pool import Pool, next_query, open_pool, order
+from cai_pyserini.retrieval.lucene import Stored
+from tests.judge.conftest import SYSTEMS, WANTED
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def pool(judged_run: Path, topics: Path) -> Pool:
+    return open_pool(judged_run, SYSTEMS, 3, topics)
+
+
+@pytest.fixture
+def judgments(tmp_path: Path) -> Judgments:
+    return Judgments(tmp_path / "judgments.sqlite", new=True)
+
+
+@pytest.fixture
+def client(pool: Pool, judgments: Judgments) -> Iterator[TestClient]:
+    with TestClient(create_app(pool, judgments, RUBRIC, 2)) as client:
+        yield client
+
+
+def press(client: TestClient, page: str, action: str, **headers: str) -> str:
+    """The page after a button."""
+    (target,) = re.findall(f'formaction="([^"]*action={action}&[^"]*)"', page)
+    answer = client.post(html.unescape(target), headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def shown(page: str) -> str:
+    """The title or id of the document."""
+    return html.unescape(re.findall('<h2 id="title">(.*?)</h2>', page)[0])
+
+
+def test_a_pool_has_the_best_of_each_system(pool: Pool, judged_run: Path, topics: Path, tmp_path: Path) -> None:
+    assert list(pool.documents) == [f"q/{n}" for n in range(1, len(WANTED) + 1)]
+    assert all(1 <= len(documents) <= 6 for documents in pool.documents.values())
+    alone = [open_pool(judged_run, [name], 3, topics).documents for name in SYSTEMS]
+    assert pool.documents == {query: alone[0].get(query, set()) | alone[1][query] for query in pool.documents}
+    with pytest.raises(CaiError, match=r"no run .*dense\.trec"):
+        open_pool(judged_run, ["dense"], 3, topics)
+    (tmp_path / "topics.tsv").write_text("1\tcancer\n2\t \n")
+    with pytest.raises(CaiError, match=r"topics\.tsv:2: the query has no text"):
+        open_pool(judged_run, SYSTEMS, 3, tmp_path / "topics.tsv")
+
+
+def test_documents_come_from_the_collection_where_no_index_stores_them(run_folder: Path, tmp_path: Path) -> None:
+    for name in ("runs", "results.json", "collection.json", "collection.json.manifest.json"):
+        if (run_folder / name).exists():
+            (tmp_path / name).symlink_to(run_folder / name)
+    found = open_pool(tmp_path, ["bm25"], 3).text("d3")
+    assert found and found.title == "Aromatase" and found.contents.startswith("Aromatase Phytochemicals")
+
+
+def test_judges_see_neither_systems_nor_ranks_nor_each_other(client: TestClient, pool: Pool) -> None:
+    query, documents = "q/1", pool.documents["q/1"]
+    assert order("ana", query, documents) == order("ana", query, set(documents))
+    assert len({tuple(order(judge, query, documents)) for judge in "abcdefgh"}) > 1
+    page = client.get("/", params={"judge": "ana"}).text
+    assert "bran of cereals against tumours</h1>" in page and "splade" not in page and "bm25" not in page
+    press(client, page, "3")
+    other = client.get("/", params={"judge": "ben"}).text
+    assert f"0 of {len(documents)} documents" in other and "aria-current" not in other
+
+
+def test_a_pool_is_judged_with_skip_undo_and_correction(client: TestClient, pool: Pool, judgments: Judgments) -> None:
+    page = client.get("/", params={"judge": "ana"}).text
+    ids = order("ana", "q/1", pool.documents["q/1"])
+    titles = [(pool.text(id) or Stored(id, id, "")).title or id for id in ids]
+    assert shown(page) == titles[0]
+    page = press(client, page, "2")
+    assert shown(page) == titles[1] and f"1 of {len(ids)} documents" in page
+    page = press(client, page, "undo")
+    assert shown(page) == titles[0] and judgments.of("ana") == {}
+    page = press(client, press(client, page, "1"), "skip")
+    assert judgments.of("ana") == {"q/1": {ids[0]: 1, ids[1]: None}} and ">skipped<" not in page and ": skipped" in page
+    again = client.get("/", params={"judge": "ana", "query": "q/1", "document": ids[0]}).text
+    assert shown(again) == titles[0] and re.search(r"action=1&[^>]*aria-current", again)
+    page = press(client, again, "3")
+    assert shown(page) == titles[2] and judgments.of("ana")["q/1"][ids[0]] == 3
+    for _ in ids[2:]:
+        page = press(client, page, "0")
+    assert "does fiber lower the risk of cancer?</h1>" in page and "ana has judged 1 of 12 queries" in page
+    progress = client.get("/progress", params={"judge": "ana"}).text
+    assert re.findall(r"<td>(\d+)</td>", progress) == [str(len(ids)), str(len(ids) - 1), str(len(ids))]
+
+
+def test_everybody_gets_the_shared_queries_and_then_what_has_fewest_judgments(judgments: Judgments) -> None:
+    pool = {query: {"d1", "d2"} for query in "abcde"}
+
+    def judge(name: str, count: int) -> list[str]:
+        queries = []
+        for _ in range(count):
+            query = next_query(pool, name, judgments, shared=1)
+            assert query
+            queries.append(query)
+            left = pool[query] - judgments.of(name).get(query, {}).keys()
+            judgments.add(query, min(left), name, 1)
+        return queries
+
+    assert judge("ana", 5) == ["a", "a", "b", "b", "c"]
+    assert judge("ben", 6) == ["a", "a", "d", "d", "e", "e"]
+    assert judge("ana", 5) == ["c", "d", "d", "e", "e"]
+    assert next_query(pool, "ana", judgments, 1) is None and next_query(pool, "ben", judgments, 1) == "b"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status"),
+    [
+        ({"query": "nothing"}, 404),
+        ({"document": "nothing"}, 404),
+        ({"action": "4"}, 400),
+        ({"action": "-1"}, 400),
+        ({"judge": " "}, 422),
+        ({"judge": "x" * 41}, 422),
+    ],
+)
+def test_what_is_refused(
+    client: TestClient, pool: Pool, judgments: Judgments, parameters: dict[str, str], status: int
+) -> None:
+    good = {"judge": "ana", "query": "q/1", "document": min(pool.documents["q/1"]), "action": "1"}
+    assert client.post("/", params=good | parameters).status_code == status
+    assert client.post("/", params=good, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert judgments.all() == []
+    assert client.post("/", params=good, headers={"Origin": "http://testserver"}).status_code == 200
+    assert len(judgments.all()) == 1
+
+
+def test_nothing_is_unescaped_and_nothing_else_runs(judgments: Judgments) -> None:
+    script = "<script>alert('x')</script>"
+    stored = Stored("d&1", script, f"{script} {script}")
+    pool = Pool({"q&1": script}, {"q&1": {"d&1"}}, lambda id: stored, "en")
+    with TestClient(create_app(pool, judgments, [script, "good"], 0)) as client:
+        answer = client.get("/", params={"judge": script})
+        press(client, answer.text, "0")
+        pages = [answer, client.get("/progress", params={"judge": script}), client.get("/")]
+        assert all(page.text.count("<script") == 1 and html.escape("</script>") in page.text for page in pages)
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; style-src 'self'") and policy.endswith("script-src 'self'")
+
+
+def test_a_key_is_asked_for(pool: Pool, judgments: Judgments) -> None:
+    with TestClient(create_app(pool, judgments, RUBRIC, 2, key="sesame", local=True), "http://127.0.0.1") as client:
+        for path in ("/", "/progress?judge=ana", "/style.css", "/keys.js"):
+            assert client.get(path).status_code == 401
+            assert client.get(path, auth=("any", "sesame")).status_code == 200
+        assert client.post("/", params=dict.fromkeys(("judge", "query", "document", "action"), "1")).status_code == 401
+        assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_other_machines_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(API_KEY, raising=False)
+    arguments = ["serve", str(tmp_path), "--systems", "bm25", "--database", str(tmp_path / "x.sqlite")]
+    with pytest.raises(CaiError, match="everybody who reaches this machine"):
+        main([*arguments, "--host", "0.0.0.0"])
