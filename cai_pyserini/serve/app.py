@@ -12,12 +12,13 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from pydantic import BaseModel, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.search.engine import Stored
+from cai_pyserini.core.metadata import Value
+from cai_pyserini.search.engine import BadFilter, Stored
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.guard import Guard, Metrics, require
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
@@ -29,6 +30,9 @@ Text = Annotated[
 ]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
 HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_HITS)]
+Filter = Annotated[Name, Parameter(description='only documents with such metadata: year>=2020 AND journal:"BMJ"')]
+Sort = Annotated[Name, Parameter(description="order the best hits by a field; with - before it, largest first")]
+Facets = Annotated[Name, Parameter(description="fields whose values are counted, separated by commas")]
 
 
 class Css(Response):
@@ -42,6 +46,7 @@ class Query(BaseModel):
 class Document(BaseModel):
     title: str
     contents: str
+    metadata: dict[str, Value] = Field({}, exclude_if=lambda metadata: not metadata)
 
 
 class Candidate(BaseModel):
@@ -71,7 +76,9 @@ class DocumentForm:
         if not self._parse:
             return stored.raw
         contents = stored.contents[: self._length]
-        return Document(title=stored.title, contents=contents) if stored.title else contents
+        if not (stored.title or stored.metadata):
+            return contents
+        return Document(title=stored.title, contents=contents, metadata=dict(stored.metadata))
 
 
 Form = Annotated[DocumentForm, Depends()]
@@ -85,6 +92,7 @@ class Answer(BaseModel):
 class SearchAnswer(Answer):
     query: Query
     candidates: list[Candidate]
+    facets: dict[str, dict[str, int]] = Field({}, exclude_if=lambda facets: not facets)  # field -> value -> documents
 
 
 class DocumentAnswer(Answer):
@@ -154,6 +162,10 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         what = "should not be blank" if first["type"] == "string_pattern_mismatch" else first["msg"]
         return _error(400, f"{first['loc'][-1]}: {what}")
 
+    @app.exception_handler(BadFilter)
+    async def not_understood(request: Request, error: BadFilter) -> Response:
+        return _error(400, str(error))
+
     @app.exception_handler(TimeoutError)
     async def late(request: Request, error: TimeoutError) -> Response:
         return _error(503, "the request took too long; try again later", {"Retry-After": "1"})
@@ -163,13 +175,24 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         return _error(500, "the server failed to answer; its log says why")
 
     @locked.get("/v1/{index}/search")
-    async def search(index: Name, query: Text, form: Form, hits: HitCount = 10) -> SearchAnswer:
-        """The best documents for a query."""
+    async def search(
+        index: Name,
+        query: Text,
+        form: Form,
+        hits: HitCount = 10,
+        filter: Filter = "",
+        sort: Sort = "",
+        facets: Facets = "",
+    ) -> SearchAnswer:
+        """The best documents for a query. Facets count all documents that have a word of it and that the filter lets
+        through."""
+        names = facets.split(",") if facets else []
+        counts = await service.call(index, lambda engine: engine.facets(names, query, filter or None)) if names else {}
         candidates = [
             Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and form.of(stored))
-            for hit, stored in await service.search(index, query, hits)
+            for hit, stored in await service.search(index, query, hits, filter or None, sort or None)
         ]
-        return SearchAnswer(index=index, query=Query(text=query), candidates=candidates)
+        return SearchAnswer(index=index, query=Query(text=query), candidates=candidates, facets=counts)
 
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:
@@ -223,9 +246,10 @@ def create_app(service: Service, key: str | None = None, local: bool = False) ->
         a: Annotated[Name, Parameter(description="an index; any other text: the first")] = "",
         b: Annotated[Name, Parameter(description="an index to compare with; any other text: none")] = "",
         hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MOST_SHOWN)] = 10,
+        filter: Filter = "",
     ) -> str:
         """The page for people."""
-        return await render(service, q.strip(), a, b, hits)
+        return await render(service, q.strip(), a, b, hits, filter.strip())
 
     @locked.get("/style.css", response_class=Css)
     async def style() -> str:

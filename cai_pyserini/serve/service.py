@@ -37,6 +37,8 @@ class Job:
     index: str
     text: str = ""
     hits: int = 0
+    filter: str | None = None
+    sort: str | None = None
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -61,9 +63,11 @@ class Service:
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
 
-    async def search(self, index: str, text: str, hits: int) -> Found:
-        """The best documents for a text, with what the index stores of them."""
-        return await self._answer(Job(index, text, hits))
+    async def search(
+        self, index: str, text: str, hits: int, filter: str | None = None, sort: str | None = None
+    ) -> Found:
+        """The best documents for a text, see Engine.search, with what the index stores of them."""
+        return await self._answer(Job(index, text, hits, filter, sort))
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
@@ -138,7 +142,7 @@ class Service:
                 result = list(takewhile(lambda _: not first.answer.done(), result))
             return [result]
         self.batches(len(jobs))
-        rankings = engine.search([job.text for job in jobs], first.hits, self._threads)
+        rankings = engine.search([job.text for job in jobs], first.hits, self._threads, first.filter, first.sort)
         return [
             [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
             for job, ranking in zip(jobs, rankings, strict=True)
@@ -168,10 +172,10 @@ class Service:
 
 
 def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Divide jobs into batches: single calls, and searches of one system for as many hits."""
+    """Divide jobs into batches: single calls, and searches that differ in their texts only."""
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
-        batches = groups.setdefault(id(job) if job.call else (job.index, job.hits), [[]])
+        batches = groups.setdefault(id(job) if job.call else (job.index, job.hits, job.filter, job.sort), [[]])
         batch = [*batches[-1], job]
         if sum(len(one.text) for one in batch) > LONGEST_QUERY or job.hits * len(batch) > MOST_HITS:
             batches.append([])
