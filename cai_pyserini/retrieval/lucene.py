@@ -137,9 +137,9 @@ class LuceneIndex:
             for label, count in pairs:
                 years[year_of(_double(label))] += count
             return years.most_common(most)
-        return (
-            [(repr(_double(label)).removesuffix(".0"), count) for label, count in pairs] if kind == "number" else pairs
-        )
+        if kind == "number":
+            return [(repr(_double(label)).removesuffix(".0"), count) for label, count in pairs]
+        return pairs
 
     def _collected(self, filter: Filter | None, among: Any = None) -> Any:
         """A FacetsCollector of the documents that match."""
