@@ -183,6 +183,28 @@ def run_folder(tiny: Path, shared: Path) -> Path:
     return output
 
 
+@pytest.fixture(scope="session")
+def metadata_run(shared: Path) -> Path:
+    """The folder of a run on documents with metadata, tests.metadata, done once; not to be changed."""
+    from tests.metadata import write_collection
+
+    folder = shared / "metadata"
+    with FileLock(shared / "metadata.lock"):
+        if not (folder / "run" / "report.md").exists():
+            folder.mkdir(exist_ok=True)
+            systems = [
+                "bm25",
+                "splade-idf",
+                "joint-splade-idf",
+                "dense",
+                "hybrid-splade-idf-minmax",
+                "hybrid-dense-minmax",
+            ]
+            flags = ["--dense", "minilm", "--output", str(folder / "run"), "--systems", *systems]
+            beir([str(write_collection(folder)), *flags])
+    return folder / "run"
+
+
 ADAPTED = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]
 ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint-splade-idf", "adapted-splade-idf"]
 

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import Kind
 
 QRELS = (".tsv", ".txt", ".qrels")
 SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # files of documents, in a folder without corpus.*
@@ -29,7 +30,8 @@ class BeirFolder(Collection):
     """A folder with corpus.*, queries.* and qrels/SPLIT.*, a folder of documents in *.jsonl, or a file of documents.
 
     Queries and qrels may be missing. `columns` and `query_columns` say what the id, the title and the text are called
-    where they have other names than records.NAMES.
+    where they have other names than records.NAMES. Values of metadata are columns of the documents, or keys of their
+    object `metadata`.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class BeirFolder(Collection):
         columns: ColumnNames | None = None,
         query_columns: ColumnNames | None = None,
         strict: bool = False,
+        metadata: Mapping[str, Kind] | None = None,
     ):
         super().__init__(name, fields, strict)
         if not path.exists():
@@ -48,7 +51,9 @@ class BeirFolder(Collection):
         if path.is_file():
             kind(path)  # or an error
         self.path = path
-        self._columns = {"documents": Columns(columns), "queries": Columns(query_columns, "query_columns")}
+        self.metadata = dict(metadata or {})
+        of_documents = Columns(columns, metadata=self.metadata)
+        self._columns = {"documents": of_documents, "queries": Columns(query_columns, "query_columns")}
 
     @property
     def place(self) -> str:
@@ -89,7 +94,7 @@ class BeirFolder(Collection):
                 title, text = ("" if value is None else value for value in (values.get("title"), values["text"]))
                 if not isinstance(title, str) or not isinstance(text, str):
                     raise CaiError(f"{where}: title and text must be strings")
-                yield Record(where, checked_id(values["id"], where), title, text)
+                yield Record(where, checked_id(values["id"], where), title, text, values.get("metadata", {}))
 
     def _qrels(self, split: str) -> Iterator[Judgment]:
         beir = header = None

@@ -1,10 +1,13 @@
 """What every collection offers, and the checks that every record passes on its way through."""
 
+import hashlib
+import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from copy import copy
-from typing import NamedTuple, Self
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collection.ids import Ids
 from cai_pyserini.collection.spans import UNSPACED, passages
@@ -12,6 +15,7 @@ from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
 from cai_pyserini.core.jsonl import Start
+from cai_pyserini.core.metadata import Kind, Metadata, checked
 from cai_pyserini.core.terminal import progress
 
 logger = logging.getLogger(__name__)
@@ -33,6 +37,7 @@ class Record(NamedTuple):
     id: str
     title: str
     text: str
+    metadata: Mapping[str, Any] = {}  # Metadata once it is checked
 
 
 class Judgment(NamedTuple):
@@ -47,8 +52,9 @@ class Judgment(NamedTuple):
 class Collection(ABC):
     """Documents, topics and qrels. Reading it checks it; a broken record raises CaiError with its place.
 
-    `fields` are the fields of a document that are searched, joined by a space. `strict` refuses what is otherwise left
-    out with a warning: judgments of unknown documents, and queries without text.
+    `fields` are the fields of a document that are searched, joined by a space; `metadata` are the types of those by
+    which a search is filtered. `strict` refuses what is otherwise left out with a warning: judgments of unknown
+    documents, queries without text, and metadata of another type.
     """
 
     def __init__(self, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
@@ -56,6 +62,7 @@ class Collection(ABC):
         self.fields = tuple(fields)
         self.strict = strict
         self.language: Language = ENGLISH
+        self.metadata: dict[str, Kind] = {}
         self._passages: tuple[int, int] | None = None  # words, and words of overlap
         self._warned: set[str] = set()
         self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
@@ -77,11 +84,14 @@ class Collection(ABC):
         return (Document(record.id, self.contents_of(record)) for record in self.records())
 
     def records(self, whole: bool = False) -> Iterator[Record]:
-        """As `documents`, with title and text apart; with `whole`, documents even of a collection in passages."""
+        """As `documents`, with title and text apart, and metadata; with `whole`, documents even of a collection in
+        passages."""
         read = self._documents if whole else self.documents_from
         seen = Ids()
         empty = count = 0
         first_empty = ""
+        wrong: list[str] = []
+        lacking = set(self.metadata)
         for record in read():
             count += 1
             if seen.add(record.id):  # or, very rarely, another id with the same hash
@@ -91,12 +101,34 @@ class Collection(ABC):
             if not self.contents_of(record).strip():
                 empty += 1
                 first_empty = first_empty or record.where
+            if self.metadata:
+                record = record._replace(metadata=self._checked(record, wrong))
+                lacking -= record.metadata.keys()
             yield record
         if not count:
             raise CaiError(f"collection {self.name} has no documents ({self.place})")
         if empty:
             message = f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found"
             self._warn("empty documents", message)
+        if wrong:
+            self._warn("metadata", f"{wrong[0]}: {len(wrong):,} values of metadata are left out")
+        if lacking:
+            raise CaiError(f"collection {self.name}: no document has metadata {min(lacking)!r}; correct its name")
+
+    def _checked(self, record: Record, wrong: list[str]) -> Metadata:
+        """The metadata of a record that has the declared type; what is wrong with other values is appended to `wrong`.
+        Raises CaiError for it if the collection is strict."""
+        found = {}
+        for name, kind in self.metadata.items():
+            given = record.metadata.get(name)
+            try:
+                if (value := checked(given, kind)) is not None:
+                    found[name] = value
+            except ValueError as error:
+                wrong.append(f"{record.where}: metadata {name!r} should be {error}, not {str(given)[:100]!r}")
+                if self.strict:
+                    raise CaiError(wrong[-1]) from None
+        return found
 
     def starts(self, places: Iterable[str]) -> dict[str, Start]:
         """Where to start reading for each of these places (Record.where); empty if that is only the beginning."""
@@ -107,14 +139,14 @@ class Collection(ABC):
         if self._passages is None:
             yield from self._documents(start)
             return
-        for where, id, title, text in self._documents(start):
+        for where, id, title, text, metadata in self._documents(start):
             if PASSAGE in id:
                 raise CaiError(
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: "
                     "change the id, or search without passages"
                 )
             for number, passage in enumerate(passages(text, *self._passages, self.language)):
-                yield Record(where, f"{id}{PASSAGE}{number}", title, passage)
+                yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)
 
     def contents_of(self, record: Record) -> str:
         """What is searched of a record: the chosen fields, joined by a space."""
@@ -211,15 +243,28 @@ class Collection(ABC):
         return {name: count for name, count in counts.items() if count}
 
     def fingerprint(self, component: str) -> str:
-        """A digest of the contents of `documents`, `queries` or a split's qrels."""
+        """A digest of the contents of `documents`, `queries` or a split's qrels. With metadata, that of the documents
+        tells of ids, titles and texts only, so that they are not encoded again when their metadata changes."""
 
         def of(contents: object) -> str:
             return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
 
-        found = of(self._fingerprint(component))
+        found = of(self._texts_digest if self.metadata and component == "documents" else self._fingerprint(component))
         if self._passages is None or component != "documents":
             return found
         return of([found, *self._passages, *["characters"] * (self.language in UNSPACED)])
+
+    @property
+    def metadata_fingerprint(self) -> str | None:
+        """A digest of what metadata is made of; None without."""
+        return digest([self.metadata, self._fingerprint("documents")]) if self.metadata else None
+
+    @cached_property
+    def _texts_digest(self) -> str:
+        found = hashlib.sha256()
+        for _, id, title, text, _ in progress(self._documents(), self._count, "fingerprint"):
+            found.update(json.dumps([id, title, text]).encode())
+        return found.hexdigest()
 
     @property
     def size(self) -> int | None:

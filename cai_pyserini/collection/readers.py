@@ -9,6 +9,8 @@ from cai_pyserini.collection.prebuilt import prebuilt_folder
 from cai_pyserini.core.config import PYSERINI, IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
 
+OF_FILES = ("columns", "query_columns", "metadata")  # settings
+
 
 def load_collection(spec: str) -> Collection:
     """The collection that `spec` refers to, see load_index_config."""
@@ -24,8 +26,8 @@ def open_collection(config: IndexConfig) -> Collection:
 
 def _open(config: IndexConfig) -> Collection:
     in_files = config.source != "hpo" and not config.source.startswith(("ir_datasets:", PYSERINI))
-    if not in_files and (config.columns or config.query_columns):
-        raise CaiError(f"collection {config.name}: columns are those of files, but its source is {config.source}")
+    if not in_files and (given := next((k for k in OF_FILES if getattr(config, k)), None)):
+        raise CaiError(f"collection {config.name}: {given} are those of files, but its source is {config.source}")
     if config.source == "hpo":
         return Hpo(config.name, config.fields)
     if config.source.startswith("ir_datasets:"):
@@ -38,4 +40,5 @@ def _open(config: IndexConfig) -> Collection:
         path = Path(config.source)
     if not path.exists():
         raise CaiError(f"no collection file or folder {path}" + (f"; {config.note}" if config.note else ""))
-    return BeirFolder(path, config.name, config.fields, config.columns, config.query_columns, config.strict)
+    columns = config.columns, config.query_columns
+    return BeirFolder(path, config.name, config.fields, *columns, config.strict, config.metadata)

@@ -6,7 +6,7 @@ with a record, id and text, as Pyserini's topics do.
 """
 
 import csv
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -20,19 +20,24 @@ from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 
 NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # what fields are called
+METADATA = "metadata"
 BATCH = 1024  # rows of Parquet in memory
 
-Values = dict[str, Any]  # id, text and perhaps title, as the file has them
+Values = dict[str, Any]  # id, text and perhaps title, as the file has them, and `metadata` where it is asked for
 Rows = Iterator[tuple[str, list[str]]]
 
 csv.field_size_limit(1 << 30)  # characters; documents can be longer than the default, 128 K
 
 
 class Columns:
-    """What the fields are called in a file: NAMES, or those under `key` in a collection's YAML file."""
+    """What the fields are called in a file: NAMES, or those under `key` in a collection's YAML file.
 
-    def __init__(self, given: ColumnNames | None = None, key: str = "columns"):
+    Those of `metadata` have their own names, in a record or in its object `metadata`.
+    """
+
+    def __init__(self, given: ColumnNames | None = None, key: str = "columns", metadata: Iterable[str] = ()):
         self.given = dict(given or {})
+        self._metadata = list(metadata)
         self._key = key
         self._names: dict[str, tuple[str, ...]] = {**NAMES, **{field: (name,) for field, name in self.given.items()}}
 
@@ -50,11 +55,25 @@ class Columns:
         return found
 
     def find_in_header(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """As `find`; raises CaiError if two columns have the same name."""
+        """As `find`; raises CaiError if two columns have the same name, or one of metadata is missing."""
         found = self.find(names, where)
-        if twice := next((name for name in found.values() if names.count(name) > 1), None):
+        if twice := next((name for name in (*found.values(), *self._metadata) if names.count(name) > 1), None):
             raise CaiError(f"{where}: two columns have the name {twice!r}; rename one")
+        if METADATA not in names and (missing := next((name for name in self._metadata if name not in names), None)):
+            raise CaiError(f"{where}: no column {missing!r}, which the collection names under `metadata`")
         return found
+
+    def of_metadata(self, names: Collection[str]) -> list[str]:
+        """The columns of metadata among `names`."""
+        return [name for name in (METADATA, *self._metadata) if self._metadata and name in names]
+
+    def values(self, row: Mapping[str, Any], found: Mapping[str, str]) -> Values:
+        """The values of a record; `found` are the names of its fields."""
+        values = {field: row[name] for field, name in found.items()}
+        if self._metadata:
+            inside = given if isinstance(given := row.get(METADATA), dict) else {}
+            values[METADATA] = {name: inside.get(name, row.get(name)) for name in self._metadata}
+        return values
 
     def is_header(self, row: Sequence[str]) -> bool:
         """Whether the first row of a TSV is a header, which may begin with a name that ends with `id`."""
@@ -92,17 +111,16 @@ def count_records(path: Path) -> int | None:
 
 def _jsonl(path: Path, columns: Columns, start: jsonl.Start | None = None) -> Iterator[tuple[str, Values]]:
     for where, data in jsonl.read(path, start=start):
-        yield where, {field: data[name] for field, name in columns.find(data, where).items()}
+        yield where, columns.values(data, columns.find(data, where))
 
 
 def _parquet(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
     with _parquet_errors(path), parquet.ParquetFile(path) as file:
-        found = columns.find_in_header(file.schema_arrow.names, str(path))
-        batches = file.iter_batches(BATCH, columns=list(found.values()))
-        lists_of = ([batch.column(name).to_pylist() for name in found.values()] for batch in batches)
-        rows = chain.from_iterable(zip(*lists, strict=True) for lists in lists_of)
-        for number, values in enumerate(rows, 1):
-            yield f"{path}: row {number}", dict(zip(found, values, strict=True))
+        names = file.schema_arrow.names
+        found = columns.find_in_header(names, str(path))
+        batches = file.iter_batches(BATCH, columns=list({*found.values(), *columns.of_metadata(names)}))
+        for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1):
+            yield f"{path}: row {number}", columns.values(row, found)
 
 
 @contextmanager
@@ -140,11 +158,11 @@ def _table(rows: Rows, columns: Columns) -> Iterator[tuple[str, Values]]:
     where, names = next(rows, ("", []))
     if not names:
         return
-    places = {field: names.index(name) for field, name in columns.find_in_header(names, where).items()}
+    found = columns.find_in_header(names, where)
     for where, row in rows:
         if len(row) != len(names):
             raise CaiError(f"{where}: {len(row)} columns, but the header has {len(names)}; correct or remove it")
-        yield where, {field: row[place] for field, place in places.items()}
+        yield where, columns.values(dict(zip(names, row, strict=True)), found)
 
 
 READERS: dict[str, Callable[[Path, Columns], Iterator[tuple[str, Values]]]] = {

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from cai_pyserini.core.artifact import read_manifest
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import NAME, Kind
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
 from cai_pyserini.core.store import StorePath, as_path
@@ -154,6 +155,7 @@ class IndexConfig(Settings):
     fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
     columns: ColumnNames = Field(default_factory=dict)  # what they are called in the files of the documents
     query_columns: ColumnNames = Field(default_factory=dict)  # and in the file of the queries
+    metadata: dict[str, Kind] = Field(default_factory=dict)  # names and types of values by which searches are filtered
     strict: bool = False  # refuse judgments of documents that are not there, and empty queries
     language: Language = ENGLISH  # what BM25's words are made with: Anserini's analyzer of this language
     passages: int | None = Field(default=None, ge=1)  # words; longer documents are searched as passages of that length
@@ -171,6 +173,8 @@ class IndexConfig(Settings):
     def _check(self) -> Self:
         if len(set(self.fields)) < len(self.fields):
             raise ValueError("fields: each field can be listed only once")
+        if wrong := next((name for name in self.metadata if not NAME.fullmatch(name)), None):
+            raise ValueError(f"metadata: {wrong!r} is no name: take a letter, and then letters, digits, _, . or -")
         if self.topics and not self.source.startswith(PYSERINI):
             raise ValueError(f"topics: for a source {PYSERINI}INDEX only")
         if self.passages is not None and self.passage_overlap >= self.passages:

@@ -14,7 +14,9 @@ ENCODER_TEXT = "a name in encoders/, a YAML file, a checkpoint folder, or a Hugg
 ENCODER = flag(help=ENCODER_TEXT)
 SPLIT = flag(None, "split of the queries and qrels to use (default: the collection's, usually test)")
 STRICT = flag(
-    None, "refuse judgments of documents that the collection lacks, and queries without text (default: leave them out)"
+    None,
+    "refuse judgments of documents that the collection lacks, queries without text, and metadata of another type "
+    "(default: leave them out)",
 )
 OUTPUT_FOLDER = flag(help="output folder")
 OUTPUT_ANALYSIS = flag(help="output folder; earlier results in it are replaced")

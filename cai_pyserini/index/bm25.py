@@ -12,6 +12,7 @@ from cai_pyserini.core.config import Language, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.anserini import run_indexer
+from cai_pyserini.index.metadata import add_metadata
 from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import raw_json
 
@@ -50,9 +51,9 @@ def index_bm25(
     2019). With `shard_num`, only the documents whose number modulo `shard_num` is `shard_id`. Raises CaiError if there
     are none.
     """
-    documents = collection.fingerprint("documents")
     inputs = {
-        "documents": documents,
+        "documents": collection.fingerprint("documents"),
+        "metadata": collection.metadata_fingerprint,
         "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
     }
     settings = {"language": unless_english(collection.language), **shard_settings(shard_id, shard_num)}
@@ -71,7 +72,8 @@ def index_bm25(
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
         index.rmdir()
-        return {"kind": "bm25", "raw": raw, "documents": indexed, "bytes": files.folder_bytes(folder)}
+        stats = {"kind": "bm25", "raw": raw, "documents": indexed, **add_metadata(folder, collection)}
+        return stats | {"bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 
@@ -86,7 +88,7 @@ def _stage_json(
         with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
             for record in part:
                 contents = " ".join([collection.contents_of(record), *appended(record.id)])
-                file.write(raw_json(record.id, record.title, contents) + "\n")
+                file.write(raw_json(record.id, record.title, contents, record.metadata) + "\n")
         count += len(part)
     return count
 

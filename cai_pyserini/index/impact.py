@@ -10,7 +10,7 @@ from functools import partial
 from itertools import accumulate, batched, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.ids import Ids
@@ -21,6 +21,7 @@ from cai_pyserini.core.files import folder_bytes, write_text
 from cai_pyserini.core.json_vectors import parse_checked, read_vectors
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.index.metadata import add_metadata
 from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 
@@ -60,7 +61,9 @@ def index_impacts(
     if len(files) < shard_num:
         raise CaiError(f"{impacts} has {len(files)} files, too few for --shard-num {shard_num}")
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
-    inputs = {"impacts": source, "documents": collection and collection.fingerprint("documents")}
+    inputs: dict[str, Any] = {"impacts": source}
+    if collection:
+        inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num))
     of_whole = ours.stats if ours and shard_num == 1 else {}
 
@@ -73,6 +76,7 @@ def index_impacts(
             "raw": collection is not None,
             "documents": documents,
             "seconds": round(time.perf_counter() - start, 3),
+            **(add_metadata(folder, collection) if collection else {}),
         }
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))

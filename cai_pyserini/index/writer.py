@@ -8,7 +8,7 @@ Pyserini: a field `contents` with documents and frequencies and without norms, s
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from cai_pyserini.core.json_vectors import DELIMITER
 RAM_BUFFER_MB = 64.0  # on the heap of the JVM
 
 
-def raw_json(id: str, title: str, contents: str) -> str:
+def raw_json(id: str, title: str, contents: str, metadata: Mapping[str, Any]) -> str:
     """The stored form of a document; `contents` is its text that is searched."""
-    titled = {"title": title} if title else {}
-    return json.dumps({"id": id, **titled, "contents": contents}, ensure_ascii=False)
+    others = {key: value for key, value in {"title": title, "metadata": metadata}.items() if value}
+    return json.dumps({"id": id, **others, "contents": contents}, ensure_ascii=False)
 
 
 def raw_documents(collection: Collection) -> Callable[[str], str]:
@@ -36,7 +36,7 @@ def raw_documents(collection: Collection) -> Callable[[str], str]:
     def raw(id: str) -> str:
         for record in records:
             if record.id == id:
-                return raw_json(id, record.title, collection.contents_of(record))
+                return raw_json(id, record.title, collection.contents_of(record), record.metadata)
         raise CaiError(f"document {id!r} is not in collection {collection.name}, or not in this order")
 
     return raw
@@ -50,8 +50,8 @@ def delimited_analyzer(filter: str) -> Any:
     return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
 
 
-def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
-    """A Lucene IndexWriter, and a function that adds a document to it, and what `raw` returns for its id."""
+def new_writer(folder: Path) -> Any:
+    """A Lucene IndexWriter that keeps the order of documents, and merges segments only when told to."""
     java = jvm.java_class
     analyzer = delimited_analyzer("delimitedTermFrequency")
     config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
@@ -62,8 +62,13 @@ def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Ca
     merges.setNoCFSRatio(0.0)
     merges.setMergeFactor(1 << 20)  # all at the end, and at once
     config.setMergePolicy(merges)
-    writer = java("org.apache.lucene.index.IndexWriter")(_directory(folder), config)
+    return java("org.apache.lucene.index.IndexWriter")(directory(folder), config)
 
+
+def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
+    """A Lucene IndexWriter, and a function that adds a document to it, and what `raw` returns for its id."""
+    java = jvm.java_class
+    writer = new_writer(folder)
     kind = java("org.apache.lucene.document.FieldType")()
     kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
     kind.setOmitNorms(True)
@@ -93,10 +98,10 @@ def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Ca
 
 def merge(parts: Sequence[Path], index: Path) -> None:
     """Merge indexes in their order into `index`, of one segment, which may be the only part; remove the others."""
-    writer, _ = open_writer(index, None)
+    writer = new_writer(index)
     try:
         if [*parts] != [index]:
-            writer.addIndexes(*map(_directory, parts))
+            writer.addIndexes(*map(directory, parts))
             for part in parts:
                 files.remove(part)
         writer.forceMerge(1)
@@ -108,14 +113,14 @@ def merge(parts: Sequence[Path], index: Path) -> None:
 
 def ids_are_unique(index: Path) -> bool:
     """Whether the documents of an index of one segment have different ids."""
-    reader = jvm.java_class("org.apache.lucene.index.DirectoryReader").open(_directory(index))
+    reader = jvm.java_class("org.apache.lucene.index.DirectoryReader").open(directory(index))
     ids = reader.leaves().get(0).reader().terms("id").size()
     documents = reader.maxDoc()
     reader.close()
     return bool(ids == documents)
 
 
-def _directory(folder: Path) -> Any:
+def directory(folder: Path) -> Any:
     return jvm.java_class("org.apache.lucene.store.FSDirectory").open(
         jvm.java_class("java.nio.file.Paths").get(str(folder))
     )

@@ -16,7 +16,7 @@ LUCENE = "org.apache.lucene.search."
 QUERY, SEARCHER, TOP_DOCS, SORT = LUCENE + "Query", LUCENE + "IndexSearcher", LUCENE + "TopDocs", LUCENE + "Sort"
 MAPPER = "com.fasterxml.jackson.databind.ObjectMapper"
 OBJECT, STRING, CLASS, LIST = "java.lang.Object", "java.lang.String", "java.lang.Class", "java.util.List"
-INTEGER = "java.lang.Integer"
+INTEGER, REFERENCE = "java.lang.Integer", "java.util.concurrent.atomic.AtomicReference"
 STREAM, BASE_STREAM = "java.util.stream.Stream", "java.util.stream.BaseStream"
 FUNCTION, INVOKE = "java.util.function.Function", "java.lang.invoke."
 PRIMITIVES = {"int": "Integer", "double": "Double", "void": "Void"}
@@ -41,6 +41,18 @@ def two_step_search(searcher: Any, build: Any, order: Any) -> Any:
     sorter = jvm.java_class(LUCENE + "SortRescorer")(order)
     sort = virtual(LUCENE + "SortRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, "int")
     return _of_strings(_fed(bound(sort, 0, sorter, searcher), 0, _fed(rescore, 0, find)), build)
+
+
+def filtered(build: Any, filter: Any) -> Any:
+    """A handle that makes queries as `build` does, and has them find only documents of the query that is in `filter`,
+    an AtomicReference, when it is called."""
+    clauses, occur = LUCENE + "BooleanQuery$Builder", LUCENE + "BooleanClause$Occur"
+    new = _lookup().findConstructor(_class(clauses), _type("void"))
+    add, occurs = virtual(clauses, "add", clauses, QUERY, occur), jvm.java_class(occur)
+    current = bound(virtual(REFERENCE, "get", OBJECT), 0, filter)
+    scored = _fed(_then(new, bound(add, 2, occurs.MUST)), 0, build)
+    both = _then(scored, _fed(bound(add, 2, occurs.FILTER), 1, current))
+    return _then(both, virtual(clauses, "build", LUCENE + "BooleanQuery"))
 
 
 class Batch:

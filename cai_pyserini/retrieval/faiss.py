@@ -1,8 +1,11 @@
 """Search dense indexes with Faiss."""
 
 from collections.abc import Iterator, Sequence
+from copy import copy
+from functools import partial
 from itertools import batched
 from pathlib import Path
+from typing import Any, Self
 
 import faiss
 import numpy as np
@@ -11,6 +14,8 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query
 from cai_pyserini.index.dense import faiss_threads
+from cai_pyserini.retrieval.filters import Filter
+from cai_pyserini.retrieval.lucene import LuceneIndex
 
 BATCH = 512  # queries at a time
 
@@ -22,9 +27,24 @@ class FaissSearcher:
 
     def __init__(self, index: Path):
         self._index = faiss.read_index(str(index / "index"), faiss.IO_FLAG_MMAP_IFC)
+        self._rows: dict[LuceneIndex, np.ndarray] = {}  # the row of each of its documents, -1 without a vector
+        self._search = self._index.search
         self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
         for found in (self._index.ntotal, len(self._ids)):
             artifact.require_count(index, found, artifact.require(index, "index").stats["documents"])
+
+    def filtered(self, filter: Filter, index: LuceneIndex) -> Self:
+        """This open index, whose searches find only what a filter lets through in a Lucene index of the same documents;
+        a graph is then searched exactly, and so are clusters, up to the compression of their vectors."""
+        if index not in self._rows:
+            row_of = {id: row for row, id in enumerate(self._ids)}
+            self._rows[index] = np.array([row_of.get(id, -1) for id in index.ids])
+        rows = self._rows[index][index.matching(filter)]
+        allowed = np.zeros(len(self._ids), bool)
+        allowed[rows[rows >= 0]] = True
+        one = copy(self)
+        one._search = _search_among(self._index, np.packbits(allowed, bitorder="little"))
+        return one
 
     def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
         """Yield the best documents for many queries, vectors (width,), by query id, in the order of the ids."""
@@ -32,7 +52,7 @@ class FaissSearcher:
         for batch in batched(queries.items(), BATCH):  # in their order: the last bits of a score depend on its batch
             vectors = np.array([vector for _, vector in batch], np.float32)
             with faiss_threads(threads):
-                scores, rows = self._index.search(vectors, min(hits, len(self._ids)))
+                scores, rows = self._search(vectors, min(hits, len(self._ids)))
             found |= {id: best for (id, _), *best in zip(batch, rows, scores, strict=True)}
         for ids in batched(sorted(found), BATCH):
             best = {id: [values.tolist() for values in found[id]] for id in ids}
@@ -52,3 +72,17 @@ class FaissSearcher:
 
     def close(self) -> None:
         """Nothing to close: the file is unmapped with the object."""
+
+
+def _search_among(index: Any, allowed: np.ndarray) -> Any:
+    """The search of an index among the vectors whose bits are set, uint8 (vectors / 8,)."""
+    parameters: Any = faiss  # whose classes take keywords, which its type stubs do not know
+    selector = parameters.IDSelectorBitmap(allowed)
+    among = parameters.SearchParameters(sel=selector)
+    if isinstance(index, faiss.IndexHNSW):
+        return partial(faiss.downcast_index(index.storage).search, params=among)
+    if isinstance(index, faiss.IndexRefine):
+        clusters: Any = faiss.downcast_index(index.base_index)
+        among = parameters.SearchParametersIVF(sel=selector, nprobe=clusters.nlist)
+        among = parameters.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=among)
+    return partial(index.search, params=among)

@@ -9,24 +9,31 @@ Lucene's are (1 + x) / 2.
 
 import json
 import re
+import struct
 from binascii import a2b_base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cached_property
 from itertools import accumulate, batched, groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from cai_pyserini.core import jvm
+from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
+from cai_pyserini.core.metadata import Kind, Value, year_of
 from cai_pyserini.core.trec import Hits
 from cai_pyserini.encode.queries import Query, TwoStep, pruned
 from cai_pyserini.index.hnsw import graph
+from cai_pyserini.index.metadata import IDS, PREFIX
 from cai_pyserini.index.shards import Index, folders, open_reader, require_index
 from cai_pyserini.index.writer import delimited_analyzer, raw_json
 from cai_pyserini.retrieval import batch
-from cai_pyserini.retrieval.batch import INTEGER, MAPPER, QUERY, SEARCHER, STRING, Batch
+from cai_pyserini.retrieval.batch import INTEGER, LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
+from cai_pyserini.retrieval.filters import BadFilter, Filter, lucene_query, require_field
 from cai_pyserini.words.analyzer import lucene_analyzer
 
 FIELD, VECTOR = "contents", "vector"
@@ -44,11 +51,12 @@ class Stored(NamedTuple):
     id: str
     title: str
     contents: str  # what is searched, with the title
+    metadata: Mapping[str, Value] = {}
 
     @property
     def raw(self) -> str:
         """Its stored form."""
-        return raw_json(self.id, self.title, self.contents)
+        return raw_json(self.id, self.title, self.contents, self.metadata)
 
 
 class LuceneIndex:
@@ -65,13 +73,82 @@ class LuceneIndex:
         self._term = java("org.apache.lucene.index.Term")
         self._bytes = java("org.apache.lucene.util.BytesRef")
         self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
+        self._name, *_ = self._folders = folders(index)
         self._reader = open_reader(index)
+        self._searcher = java(SEARCHER)(self._reader)
+        self._json = java(MAPPER)()
         self.documents: int = self._reader.getDocCount(FIELD)
 
     @property
     def language(self) -> Language:
         """What the words of an index of text were made with."""
         return self.manifest.recipe["settings"].get("language", ENGLISH)
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of the documents' metadata, by name."""
+        return self.manifest.stats.get("metadata", {})
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids of the documents of an index with metadata, in its order."""
+        ids = [id for folder in self._folders for id in (folder / IDS).read_text(encoding="utf-8").splitlines()]
+        artifact.require_count(self._name, len(ids), self._reader.maxDoc())
+        return ids
+
+    @_READING
+    def matching(self, filter: Filter) -> np.ndarray:
+        """Which documents a filter lets through, bool (documents,), in the order of the index."""
+        found = np.zeros(self._reader.maxDoc(), bool)
+        for segment in self._collected(filter).getMatchingDocs():
+            start, size = segment.context().docBase, segment.context().reader().maxDoc()
+            bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
+            getattr(bits, "or")(segment.bits().iterator())
+            words = np.array(bits.getBits(), np.int64)
+            found[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
+        return found
+
+    @_READING
+    def counts(
+        self, names: Sequence[str], most: int, filter: Filter | None = None, among: Any = None
+    ) -> dict[str, dict[str, int]]:
+        """Field -> its `most` frequent values, the most frequent first -> the number of documents that have it.
+
+        Of dates, years are counted. Documents are those that a filter lets through and that match a Lucene query, where
+        these are given. Raises BadFilter for a field that the index does not have.
+        """
+        kinds = {name: require_field(name, self.metadata, "facets") for name in names}
+        collected = self._collected(filter, among)
+        return {name: dict(self._counted(PREFIX + name, kind, most, collected)) for name, kind in kinds.items()}
+
+    def _counted(self, field: str, kind: Kind, most: int, collected: Any) -> list[tuple[str, int]]:
+        facets = "org.apache.lucene.facet."
+        if kind in ("string", "list"):
+            state = jvm.java_class(facets + "StringDocValuesReaderState")(self._reader, field)
+            counts = jvm.java_class(facets + "StringValueFacetCounts")(state, collected)
+            found = counts.getTopChildren(most, field)
+        else:
+            counts = jvm.java_class(facets + "LongValueFacetCounts")(field, collected)
+            found = counts.getAllChildren(field) if kind == "date" else counts.getTopChildren(most, field)
+        values = json.loads(self._json.writeValueAsString(found))["labelValues"] if found else []
+        pairs = [(each["label"], int(each["value"])) for each in values]
+        if kind == "date":
+            years: Counter[str] = Counter()
+            for label, count in pairs:
+                years[year_of(_double(label))] += count
+            return years.most_common(most)
+        if kind == "number":
+            return [(repr(_double(label)).removesuffix(".0"), count) for label, count in pairs]
+        return pairs
+
+    def _collected(self, filter: Filter | None, among: Any = None) -> Any:
+        """A FacetsCollector of the documents that match."""
+        java = jvm.java_class
+        query = lucene_query(filter) if filter else java(LUCENE + "MatchAllDocsQuery")()
+        clauses, occur = java(LUCENE + "BooleanQuery$Builder")(), java(LUCENE + "BooleanClause$Occur")
+        for each in (query, *[among] * (among is not None)):
+            clauses.add(each, occur.FILTER)
+        return self._searcher.search(clauses.build(), java("org.apache.lucene.facet.FacetsCollectorManager")())
 
     @_READING
     def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -97,7 +174,7 @@ class LuceneIndex:
         if raw is None:
             return None
         fields = json.loads(raw)
-        return Stored(id, fields.get("title", ""), fields["contents"])
+        return Stored(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
 
     @_READING
     def distinct_terms(self) -> np.ndarray:
@@ -148,16 +225,14 @@ class LuceneSearcher(LuceneIndex):
     def __init__(self, index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None):
         super().__init__(index)
         java = jvm.java_class
-        self._name, *_ = folders(index)
         self._two_step = two_step
+        self._filter: Any = None  # a Lucene query
         self._kind: str = self.manifest.stats["kind"]
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)
         self.document_scale: float = self.manifest.stats.get("document_scale", 1)
         self._most = max(1, self._reader.maxDoc())  # hits
-        self._searcher = java(SEARCHER)(self._reader)
         by, kind = java("org.apache.lucene.search.SortField"), java("org.apache.lucene.search.SortField$Type")
         self._order = java("org.apache.lucene.search.Sort")(by.FIELD_SCORE, by("id", kind.STRING_VAL))  # as Anserini's
-        self._json = java(MAPPER)()
         *_, self._candidates = graph(self._most)  # of a search for vectors
         if self._kind == "dense":
             builder = "io.anserini.search.query.VectorQueryGenerator"
@@ -175,9 +250,40 @@ class LuceneSearcher(LuceneIndex):
             self._analyzer = lucene_analyzer(self.language)
             make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
             build = batch.bound(make, 0, self._queries, FIELD, self._analyzer)
-        self._whole = Batch(batch.whole_search(self._searcher, build, self._order), self._json)
-        if two_step:
-            self._two_steps = Batch(batch.two_step_search(self._searcher, build, self._order), self._json)
+        self._build = build
+        self._whole, self._two_steps = self._searches(build)
+
+    def _searches(self, build: Any) -> tuple[Batch, Batch | None]:
+        whole = Batch(batch.whole_search(self._searcher, build, self._order), self._json)
+        two_steps = batch.two_step_search(self._searcher, build, self._order) if self._two_step else None
+        return whole, Batch(two_steps, self._json) if two_steps else None
+
+    @jvm.using_java("filtering")
+    def filtered(self, filter: Filter) -> Self:
+        """This open index, whose searches find only what a filter lets through, with the same scores. Raises BadFilter
+        for an index without metadata."""
+        if not self.metadata:
+            raise BadFilter(f"{self._name} has no metadata by which it could be filtered")
+        searches = self._filtered_searches  # made once, before the copy
+        one = copy(self)
+        one._whole, one._two_steps = searches
+        one._filter = lucene_query(filter)
+        return one
+
+    @cached_property
+    def _filtered_searches(self) -> tuple[Batch, Batch | None]:
+        return self._searches(batch.filtered(self._build, self._current_filter))
+
+    @cached_property
+    def _current_filter(self) -> Any:
+        return jvm.java_class(REFERENCE)()
+
+    @_READING
+    def lucene_query(self, query: Query) -> Any:
+        """A query as Lucene has it; None for one without terms."""
+        arguments = jvm.java_class("java.util.Collections").singletonList(_text(query))
+        made = self._build.invokeWithArguments(arguments)
+        return made and jvm.start().cast(QUERY, made)
 
     def search(self, query: Query, hits: int) -> Hits:
         (found,) = self._search([query], hits, 1)
@@ -216,7 +322,7 @@ class LuceneSearcher(LuceneIndex):
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
         hits = min(hits, self._most)
         found: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if not len(query)}
-        if self._two_step:
+        if self._two_step and self._two_steps:
             steps = {
                 number: parts
                 for number, query in enumerate(queries)
@@ -242,6 +348,8 @@ class LuceneSearcher(LuceneIndex):
         ends = accumulate(sum(map(len, strings)) for strings in arguments)
         for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
             with jvm.using_java("searching"):
+                if self._filter is not None:
+                    self._current_filter.set(self._filter)
                 results = search([strings for _, strings in part], threads)
             for ids, scores in (self._read(best, hits) for best in results):
                 found.append(list(zip(ids, self._scaled(scores), strict=True)))
@@ -299,6 +407,13 @@ def _without_ties(scores: Sequence[float]) -> list[float]:
         row = row + 1 if rounded[n - 1] - rounded[n] <= least else 0
         rounded[n] -= step * np.float32(row)
     return _as_floats(rounded)
+
+
+def _double(sortable: str) -> float:
+    """A number from the integer that sorts like it, see NumericUtils.doubleToSortableLong in Lucene."""
+    bits = int(sortable)
+    bits ^= (bits >> 63) & 0x7FFFFFFFFFFFFFFF
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
 
 
 def _as_floats(scores: np.ndarray) -> list[float]:

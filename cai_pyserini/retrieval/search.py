@@ -20,6 +20,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Query, Representation, TwoStep, WordQueries
 from cai_pyserini.index.shards import Index, folders, require_index
 from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.filters import BadFilter, parse_filter
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.words.analyzer import Analyzer
 
@@ -61,9 +62,11 @@ def search(
     threads: int = 0,
     tag: str = "cai_pyserini",
     passages: bool = False,
+    filter: str | None = None,
 ) -> Path:
     """Write the run of all queries, with at most `hits` documents per query.
 
+    `filter` limits what is found to documents with such metadata, see retrieval.filters.
     `remove_query` removes the hit that has the id of its query. With `passages`, documents of the index are passages,
     and the run has documents, each with the score of its best passage among PASSAGE_HITS times as many hits. Raises
     CaiError if the index was built with another encoder than that of the queries.
@@ -74,12 +77,13 @@ def search(
         require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
     inputs = {"index": manifest.digest, "queries": queries.identity}
     bm25 = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
-    recipe = artifact.recipe("search", inputs, hits=hits, remove_query=remove_query, passages=passages, **bm25)
+    how = {"hits": hits, "remove_query": remove_query, "passages": passages, "filter": filter}
+    recipe = artifact.recipe("search", inputs, **how, **bm25)
 
     own = PASSAGE_HITS if passages else 1  # hits of the index per hit of the run
 
     def write(path: Path) -> artifact.Stats:
-        searcher = open_searcher(index, k1, b, queries.two_step)
+        searcher = _filtered(open_searcher(index, k1, b, queries.two_step), filter, first)
         encoded, seconds = queries.for_search(searcher.query_scale)
 
         def parts() -> Iterator[pd.DataFrame]:
@@ -95,6 +99,15 @@ def search(
         return {"queries": len(queries.topics), "ms_per_query": 1000 * seconds / len(queries.topics)}
 
     return artifact.make(output, recipe, write, folder=False)
+
+
+def _filtered(searcher: Searcher, filter: str | None, index: Path) -> Searcher:
+    """An open index whose searches are filtered. Raises BadFilter for one that has no metadata."""
+    if filter is None:
+        return searcher
+    if isinstance(searcher, FaissSearcher):
+        raise BadFilter(f"{index} has no metadata: filter a system of a run folder that has a Lucene index as well")
+    return searcher.filtered(parse_filter(filter, searcher.metadata))
 
 
 def word_queries(config: EncoderConfig) -> WordQueries | None:

@@ -1,7 +1,7 @@
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -14,6 +14,7 @@ from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
 if TYPE_CHECKING:
+    from cai_pyserini.core.metadata import Value
     from cai_pyserini.search.engine import Described
     from cai_pyserini.search.explanation import Explanation
     from cai_pyserini.search.highlight import Marked
@@ -42,6 +43,9 @@ class SearchSettings(Settings):
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
     hits: int | None = flag(None, f"hits per query (default: {HITS}; for a run the collection's, usually 1000)", ge=1)
+    filter: str | None = flag(None, "search only documents with such metadata, as year>=2020 AND NOT journal:BMJ")
+    sort: str | None = flag(None, "order the best hits by a field of metadata; with - before it, largest values first")
+    facets: list[str] = flag([], "fields of metadata whose most frequent values are counted")
     format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
@@ -69,6 +73,8 @@ class SearchSettings(Settings):
         if self.output and (self.queries or self.topics):
             raise ValueError("--output takes the queries of --collection, and no others")
         of_index = ("encoder", "query") if self.run else ()
+        if self.output and (self.sort or self.facets):
+            raise ValueError("--sort and --facets are for searches by hand, not for --output")
         of_runs = () if self.output else ("collection", "split", "strict", "k1", "b", "remove_query")
         if given := [name for name in (*of_index, *of_runs) if getattr(self, name) is not None]:
             raise ValueError(f"--{given[0].replace('_', '-')} takes {'--output' if given[0] in of_runs else '--index'}")
@@ -112,6 +118,7 @@ def _write_run(settings: SearchSettings) -> None:
         b=config.b,
         threads=settings.threads,
         passages=config.passages is not None,
+        filter=settings.filter,
     )
     stats = require(run, "search").stats
     print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
@@ -127,34 +134,50 @@ def _by_hand(settings: SearchSettings) -> None:
         engine = open_index(settings.index, settings.encoder, settings.query, settings.device)
     several = bool(settings.queries[1:] or settings.topics or not (settings.queries or sys.stdin.isatty()))
     for query in _queries(settings, engine.name):
-        found = engine.describe(query, settings.hits or HITS)
+        found = engine.describe(query, settings.hits or HITS, 0, settings.filter, settings.sort)
+        facets = engine.facets(settings.facets, query, settings.filter) if settings.facets else {}
         if settings.format == "json":
             for described in found:
                 print(_as_json(query, described))
+            if facets:
+                print(json.dumps({"query": query, "facets": facets}, ensure_ascii=False))
         else:
             lines = [line for described in found for line in _as_text(described, sys.stdout.isatty())] or ["no hits"]
+            lines += _counted(facets)
             print("\n".join([query] * several + lines), end="\n\n", flush=True)
     engine.close()
 
 
 def _as_text(described: "Described", bold: bool) -> Iterator[str]:
     """Yield a hit with its title, a snippet, and what makes its score; `bold` marks the words that do."""
-    hit, explanation, title, snippet = described
+    hit, explanation, title, snippet, metadata = described
     yield f"{hit.rank:>3}. {hit.score:.4f}  {hit.id}  {' '.join(_text(title, bold).split())}".rstrip()
     yield from [f"     {_text(snippet, bold)}"] * bool(snippet)
+    values = ", ".join(f"{name}: {_value(value)}" for name, value in metadata.items())
+    yield from [f"     {printable(values)}"] * bool(values)
     yield from [f"     {' · '.join(_contributions(explanation))}"] * bool(explanation.terms or explanation.parts)
 
 
 def _as_json(query: str, described: "Described") -> str:
-    """A hit as a JSON object: query, rank, id, score, title, snippet and terms or parts."""
-    hit, explanation, title, snippet = described
+    """A hit as a JSON object: query, rank, id, score, title, snippet, metadata and terms or parts."""
+    hit, explanation, title, snippet, metadata = described
     fields = {"query": query, "rank": hit.rank, "id": hit.id, "score": hit.score}
-    fields |= {"title": _text(title), "snippet": _text(snippet)}
+    fields |= {"title": _text(title), "snippet": _text(snippet)} | ({"metadata": metadata} if metadata else {})
     if explanation.parts:
         fields["parts"] = {part.explanation.system: _significant(part.share) for part in explanation.parts}
     else:
         fields["terms"] = {term.term: _significant(term.contribution) for term in explanation.terms}
     return json.dumps(fields, ensure_ascii=False)
+
+
+def _value(value: "Value") -> str:
+    return "; ".join(value) if isinstance(value, list) else str(value)
+
+
+def _counted(facets: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield a line for each field: its values, and how many documents have them."""
+    for name, counts in facets.items():
+        yield f"{name}: " + (", ".join(f"{printable(value)} ({count:,})" for value, count in counts.items()) or "none")
 
 
 def _significant(value: float) -> float:

@@ -12,9 +12,12 @@ import pandas as pd
 
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.core.trec import run_of, scores_by_query
 from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
+from cai_pyserini.retrieval.filters import BadFilter as BadFilter
+from cai_pyserini.retrieval.filters import Filter, parse_filter, require_field
 from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.retrieval.lucene import Stored as Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
@@ -22,6 +25,7 @@ from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
 from cai_pyserini.search.retriever import Effort, Retriever
 
+SORTED = 100  # the best documents, which are sorted by a field
 QUERY = "query"  # the query's id where the runs of one query are fused
 
 
@@ -35,12 +39,13 @@ class Hit(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A hit, why it has its score, and its title and a snippet, empty if no index stores the document."""
+    """A hit, why it has its score, and its title, a snippet and metadata, empty if no index stores the document."""
 
     hit: Hit
     explanation: Explanation
     title: Marked
     snippet: Marked
+    metadata: Mapping[str, Value]
 
 
 class Engine:
@@ -71,18 +76,55 @@ class Engine:
         self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
         self._threads = ThreadPoolExecutor(len(retrievers), "part")  # of parts that may be late
         self._running: dict[str, Future[Any]] = {}  # their last calls
+        indexes = [*(retriever.index for retriever in retrievers.values()), texts]
+        self._with_metadata = next((index for index in indexes if index and index.metadata), None)
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of the documents' metadata, by name."""
+        return self._with_metadata.metadata if self._with_metadata else {}
 
     def search(
-        self, texts: Sequence[str], hits: int = 10, threads: int = 1, effort: Effort | None = None
+        self,
+        texts: Sequence[str],
+        hits: int = 10,
+        threads: int = 1,
+        filter: str | None = None,
+        sort: str | None = None,
+        effort: Effort | None = None,
     ) -> list[list[Hit]]:
-        """The best documents for each text. What the search takes is added to `effort`, whose deadline is kept."""
-        return [self._ranked(parts, hits) for parts in self._parts(texts, self._needed(hits), threads, effort)]
+        """The best documents for each text. What the search takes is added to `effort`, whose deadline is kept.
 
-    def describe(self, text: str, hits: int = 10, start: int = 0) -> Iterator[Described]:
-        """Yield the best documents for a text, but for the first `start`, the words that make their scores marked in
-        title and snippet."""
-        (parts,) = self._parts([text], self._needed(hits))
-        ranking = self._ranked(parts, hits)[start:]
+        `filter` limits them by their metadata, see retrieval.filters. `sort` is the name of a field by which the best
+        SORTED documents, or `hits` if these are more, are ordered, with `-` before it from the largest value; those
+        without one come last. Raises BadFilter for either if it cannot be understood.
+        """
+        found = self._parts(texts, self._needed(hits, sort), threads, filter, effort)
+        return [self._best(parts, hits, sort) for parts in found]
+
+    def facets(
+        self, names: Sequence[str], text: str = "", filter: str | None = None, most: int = 10
+    ) -> dict[str, dict[str, int]]:
+        """Field -> its `most` frequent values -> the number of documents, see LuceneIndex.counts.
+
+        All documents count that `filter` lets through and that have a word of the text, wherever they rank; without a
+        text, and in systems without BM25, all that `filter` lets through.
+        """
+        for name in names:
+            require_field(name, self.metadata, "facets")
+        parsed, index = self._parsed(filter), self._with_metadata
+        for retriever in self._retrievers.values() if text.strip() else ():
+            if retriever.index and retriever.index.metadata and (query := retriever.having_words(text)) is not None:
+                return retriever.index.counts(names, most, parsed, query)
+        return index.counts(names, most, parsed) if index else {}
+
+    def describe(
+        self, text: str, hits: int = 10, start: int = 0, filter: str | None = None, sort: str | None = None
+    ) -> Iterator[Described]:
+        """Yield the best documents for a text, see `search`, but for the first `start`, the words that make their
+        scores marked in title and snippet."""
+        (parts,) = self._parts([text], self._needed(hits, sort), filter=filter)
+        ranking = self._best(parts, hits, sort)[start:]
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
             yield Described(hit, explained[hit.id], *self._shown(hit.stored, explained[hit.id]))
@@ -126,20 +168,36 @@ class Engine:
         for source in self._sources:
             source.close()
 
-    def _needed(self, hits: int) -> int:
-        """The hits of each retriever that make `hits` of the system."""
+    def _needed(self, hits: int, sort: str | None = None) -> int:
+        """The hits of each retriever that make `hits` of the system, sorted by a field or not."""
+        if sort is not None:
+            require_field(sort.removeprefix("-"), self.metadata, "sort")
+            hits = max(hits, SORTED)
         if self._fusion is None:
             return hits
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
+    def _parsed(self, filter: str | None) -> Filter | None:
+        if filter is None:
+            return None
+        if not self.metadata:
+            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata")
+        return parse_filter(filter, self.metadata)
+
     def _parts(
-        self, texts: Sequence[str], hits: int, threads: int = 1, effort: Effort | None = None
+        self,
+        texts: Sequence[str],
+        hits: int,
+        threads: int = 1,
+        filter: str | None = None,
+        effort: Effort | None = None,
     ) -> list[dict[str, list[Hit]]]:
         """The hits of each retriever by its name, for each text; those that are late are missing."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
+        parsed = self._parsed(filter)
         calls = {
-            name: partial(self._found, retriever, texts, hits, threads, effort)
+            name: partial(self._found, retriever, texts, hits, threads, parsed, effort)
             for name, retriever in self._retrievers.items()
         }
         if self._fusion and effort and effort.deadline < math.inf:
@@ -167,16 +225,37 @@ class Engine:
         return {name: found[name] for name in calls if name in found}
 
     def _found(
-        self, retriever: Retriever, texts: Sequence[str], hits: int, threads: int, effort: Effort | None
+        self,
+        retriever: Retriever,
+        texts: Sequence[str],
+        hits: int,
+        threads: int,
+        filter: Filter | None,
+        effort: Effort | None,
     ) -> list[list[Hit]]:
         """The hits of a retriever; of passages, the best of each document."""
         rankings = []
-        for found in retriever.search(texts, hits * (PASSAGE_HITS if self._passages else 1), threads, effort):
+        most = hits * (PASSAGE_HITS if self._passages else 1)
+        for found in retriever.search(texts, most, threads, filter, self._with_metadata, effort):
             best: dict[str, tuple[float, str]] = {}
             for stored, score in found:
                 best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
             rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
         return rankings
+
+    def _best(self, parts: Mapping[str, list[Hit]], hits: int, sort: str | None) -> list[Hit]:
+        """The ranking of one query, or its best documents sorted by a field."""
+        if sort is None:
+            return self._ranked(parts, hits)
+        name, ranking = sort.removeprefix("-"), self._ranked(parts, max(hits, SORTED))
+        kind, keys = self.metadata[name], dict[str, Any]()
+        for hit in ranking:
+            document = self.document(hit.stored)
+            if document and (value := document.metadata.get(name)) is not None:
+                keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
+        ordered = sorted((hit for hit in ranking if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
+        ordered += [hit for hit in ranking if hit.id not in keys]
+        return [hit._replace(rank=rank) for rank, hit in enumerate(ordered[:hits], 1)]
 
     def _ranked(self, parts: Mapping[str, list[Hit]], hits: int) -> list[Hit]:
         """The ranking of one query: the hits of its retriever, or the fusion of those of several."""
@@ -221,15 +300,15 @@ class Engine:
             if key in scored
         }
 
-    def _shown(self, stored: str, explanation: Explanation) -> tuple[Marked, Marked]:
-        """The title of a document and a snippet of its text."""
+    def _shown(self, stored: str, explanation: Explanation) -> tuple[Marked, Marked, Mapping[str, Value]]:
+        """The title of a document, a snippet of its text, and its metadata."""
         document = self.document(stored)
         if document is None:
-            return [], []
+            return [], [], {}
         parts = [part.explanation for part in explanation.parts] or [explanation]
         strengths = word_strengths(document.contents, parts, self.terms_of)
         text = document.contents.removeprefix(document.title).lstrip()
-        return marked(document.title, strengths), snippet(text, strengths)
+        return marked(document.title, strengths), snippet(text, strengths), document.metadata
 
 
 def _run(hits: Sequence[Hit]) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index
 from cai_pyserini.index.shards import Index, folders
 from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.filters import Filter
 from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.retrieval.search import open_searcher, queries_for, require_same_encoder
 from cai_pyserini.search.explanation import Scored, Term
@@ -99,17 +101,43 @@ class Retriever:
     def _analyze(self) -> Callable[[str], Sequence[str]]:
         return self._form.words.analyze if self._form.words else Analyzer(self.language)
 
-    def search(self, texts: Sequence[str], hits: int, threads: int = 1, effort: Effort | None = None) -> list[Hits]:
-        start = time.perf_counter()
+    @property
+    def index(self) -> LuceneIndex | None:
+        """The open index, if it is one of Lucene."""
+        return self._searcher if isinstance(self._searcher, LuceneIndex) else None
+
+    def search(
+        self,
+        texts: Sequence[str],
+        hits: int,
+        threads: int = 1,
+        filter: Filter | None = None,
+        metadata: LuceneIndex | None = None,
+        effort: Effort | None = None,
+    ) -> list[Hits]:
+        """The best documents for each text, of those that a filter lets through; their metadata is the index's own,
+        or, for a dense one, that of another index of the same documents."""
+        start, searcher = time.perf_counter(), self._searcher
+        if filter and isinstance(searcher, FaissSearcher) and metadata:
+            searcher = searcher.filtered(filter, metadata)
+        elif filter and isinstance(searcher, LuceneSearcher):
+            searcher = searcher.filtered(filter)
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}
         encoded = time.perf_counter()
         found: dict[str, Hits] = {}
-        for batch in self._searcher.search_many(queries, hits, threads):
+        for batch in searcher.search_many(queries, hits, threads):
             found |= batch
         if effort:
             effort.encode += encoded - start
             effort.search += time.perf_counter() - encoded
         return [found[number] for number in queries]
+
+    def having_words(self, text: str) -> Any:
+        """A Lucene query of the documents that have a word of a text; None for an index without words."""
+        if not isinstance(self._searcher, LuceneSearcher) or (self._form.encoder and not self._form.words):
+            return None
+        words = {WORD + word: 1 for word in self._analyze(text)}
+        return self._searcher.lucene_query(words if self._form.words else text)
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Scored]:
         """The scores of documents for a text, and their terms, the largest contribution first; those of a dense index

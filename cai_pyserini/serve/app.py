@@ -16,7 +16,8 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.search.engine import Stored
+from cai_pyserini.core.metadata import Value
+from cai_pyserini.search.engine import BadFilter, Stored
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.access_log import AccessLog, note
 from cai_pyserini.serve.guard import Guard, Metrics, require
@@ -35,6 +36,10 @@ HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_
 RerankCount = Annotated[
     int, Parameter(description="documents to rerank by the cross-encoder, if there is time", ge=0, le=MOST_RERANKED)
 ]
+
+Filter = Annotated[Name, Parameter(description='only documents with such metadata: year>=2020 AND journal:"BMJ"')]
+Sort = Annotated[Name, Parameter(description="order the best hits by a field; with - before it, largest first")]
+Facets = Annotated[Name, Parameter(description="fields whose values are counted, separated by commas")]
 
 
 DOCUMENT = {
@@ -72,6 +77,7 @@ class Query(BaseModel):
 class Document(BaseModel):
     title: str
     contents: str
+    metadata: dict[str, Value] = Field({}, exclude_if=lambda metadata: not metadata)
 
 
 class Candidate(BaseModel):
@@ -101,7 +107,9 @@ class DocumentForm:
         if not self._parse:
             return stored.raw
         contents = stored.contents[: self._length]
-        return Document(title=stored.title, contents=contents) if stored.title else contents
+        if not (stored.title or stored.metadata):
+            return contents
+        return Document(title=stored.title, contents=contents, metadata=dict(stored.metadata))
 
     def candidates(self, found: Found) -> list[Candidate]:
         return [
@@ -123,6 +131,7 @@ class SearchAnswer(Answer):
 
     query: Query
     candidates: list[Candidate]
+    facets: dict[str, dict[str, int]] = Field({}, exclude_if=lambda facets: not facets)  # field -> value -> documents
     degraded: str | None = UNLESS_NONE  # why this is not the whole answer, such as "dense timed out"
     reranked: int | None = UNLESS_NONE  # how many documents were reranked, which come first
 
@@ -254,6 +263,10 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         what = "should not be blank" if first["type"] == "string_pattern_mismatch" else first["msg"]
         return _error(400, f"{'.'.join(map(str, first['loc'][1:])) or 'body'}: {what}")
 
+    @app.exception_handler(BadFilter)
+    async def not_understood(request: Request, error: BadFilter) -> Response:
+        return _error(400, str(error))
+
     @app.exception_handler(TimeoutError)
     async def late(request: Request, error: TimeoutError) -> Response:
         return _error(503, "the request took too long; try again later", {"Retry-After": "1"})
@@ -270,14 +283,24 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         like: Annotated[Name | None, Parameter(description="instead: a document, whose text is the query")] = None,
         hits: HitCount = 10,
         rerank: RerankCount = 0,
+        filter: Filter = "",
+        sort: Sort = "",
+        facets: Facets = "",
     ) -> SearchAnswer:
-        """The best documents for a query, or the others that are most like one."""
+        """The best documents for a query, or the others that are most like one. Facets count all documents that have a
+        word of the query and that the filter lets through."""
+        counts = {}
         if like is not None:
-            if query is not None or rerank:
-                raise HTTPException(400, "like: not with query or rerank")
+            if query is not None or rerank or filter or sort or facets:
+                raise HTTPException(400, "like: not with query, rerank, filter, sort or facets")
             text, searched = await service.similar(index, like, hits)
         elif query is not None:
-            text, searched = query, await service.search_all(index, [query], hits, rerank)
+            if sort and rerank:
+                raise HTTPException(400, "sort: not with rerank")
+            if names := facets.split(",") if facets else []:
+                counts = await service.call(index, lambda engine: engine.facets(names, query, filter or None))
+            limits = filter or None, sort or None
+            text, searched = query, await service.search_all(index, [query], hits, rerank, *limits)
         else:
             raise HTTPException(400, "query: Field required")
         return SearchAnswer(
@@ -286,6 +309,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
             candidates=form.candidates(searched.found[0]),
             degraded=searched.degraded,
             reranked=searched.reranked,
+            facets=counts,
         )
 
     @locked.post("/v1/{index}/search")
@@ -362,9 +386,10 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         a: Annotated[Name, Parameter(description="an index; any other text: the first")] = "",
         b: Annotated[Name, Parameter(description="an index to compare with; any other text: none")] = "",
         hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MOST_SHOWN)] = 10,
+        filter: Filter = "",
     ) -> str:
         """The page for people."""
-        return await render(service, q.strip(), a, b, hits)
+        return await render(service, q.strip(), a, b, hits, filter.strip())
 
     @locked.get("/style.css", response_class=Css)
     async def style() -> str:

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cai_pyserini import __version__
-from cai_pyserini.search.engine import Engine, Stored
+from cai_pyserini.search.engine import BadFilter, Engine, Stored
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.page import MOST_SHOWN
 from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
@@ -65,6 +65,7 @@ class IndexInfo(BaseModel):
     description: str = Field(description="what it finds documents by")
     language: str
     documents: int = Field(description="the number of documents, or of passages if they are divided into these")
+    metadata: dict[str, str] = Field(description="the fields that `filter` can name, and their types")
 
 
 class Indexes(BaseModel):
@@ -157,6 +158,8 @@ def create_server(service: Service) -> MCPServer[Any]:
             return name, await service.call(name, function)
         except HTTPException as error:
             raise ToolError(str(error.detail)) from None
+        except BadFilter as error:
+            raise ToolError(str(error)) from None
         except TimeoutError:
             raise ToolError("the request took too long; try again later") from None
 
@@ -171,6 +174,7 @@ def create_server(service: Service) -> MCPServer[Any]:
                     description=engine.description,
                     language=engine.language,
                     documents=engine.documents,
+                    metadata=dict(engine.metadata),
                 )
                 for name, engine in service.engines.items()
             ]
@@ -182,13 +186,19 @@ def create_server(service: Service) -> MCPServer[Any]:
         index: Index = None,
         hits: Annotated[int, Field(description="hits to return", ge=1, le=MOST_SHOWN)] = 10,
         offset: Annotated[int, Field(description="hits to skip: next_offset of the hits before", ge=0)] = 0,
+        filter: Annotated[
+            str | None,
+            Field(
+                description='only documents with such metadata: year>=2020 AND journal:"BMJ"', max_length=LONGEST_QUERY
+            ),
+        ] = None,
     ) -> SearchResult:
         """Find the documents of an index that match a query best, the best first, each with its title and the passage
         that matches best. For more hits, ask again with `offset`; for the whole text, use `document`."""
         end = min(offset + hits, MOST_HITS)
         if offset >= end:
             raise ToolError(f"offset: a search has at most {MOST_HITS} hits; make the query more specific instead")
-        name, described = await ask(index, lambda engine: engine.describe(query, end, offset))
+        name, described = await ask(index, lambda engine: engine.describe(query, end, offset, filter))
         found = [
             Found(
                 rank=one.hit.rank,

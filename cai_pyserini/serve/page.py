@@ -1,12 +1,13 @@
 """The page: a query box, the hits of one system or of two side by side, and why each is a hit."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from cai_pyserini.core.template import template
-from cai_pyserini.search.engine import Described
+from cai_pyserini.search.engine import BadFilter, Described
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.search.highlight import Marked
 from cai_pyserini.serve.access_log import note
@@ -21,32 +22,54 @@ SHADES = 4  # the shades of marked words
 TEMPLATE = template(HERE / "page.html.jinja")
 
 
-async def render(service: Service, query: str, first: str, second: str, hits: int) -> str:
-    """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another."""
+async def render(service: Service, query: str, first: str, second: str, hits: int, filter: str) -> str:
+    """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another.
+
+    Both are limited by a filter; facets are those of the first.
+    """
     names = list(service.engines)
     first = first if first in names else names[0]
     second = second if second in names and second != first else ""
     note(texts=[query] * bool(query), hits=hits)
+    kinds = list(service.engines[first].metadata)
+    columns, facets, wrong = [], [], ""
+    try:
+        for name in [first, *[second] * bool(second)] if query else []:
+            described = await service.call(name, lambda engine: engine.describe(query, hits, filter=filter or None))
+            hits_of = [_hit(name, one) for one in described]
+            columns.append({"name": name, "language": service.engines[name].language, "hits": hits_of})
+        if query and kinds:
+            counts = await service.call(first, lambda engine: engine.facets(kinds, query, filter or None))
+            page = {"q": query, "a": first, "b": second, "hits": hits}
+            facets = [(name, _links(page, filter, name, values)) for name, values in counts.items() if values]
+    except BadFilter as error:
+        wrong = str(error)
     suggestion = await service.call(first, lambda engine: engine.suggestion(query)) if query else None
-    columns = []
-    for name in filter(None, (first, second)):
-        described = await service.call(name, lambda engine: engine.describe(query, hits)) if query else []
-        hits_of = [_hit(name, one) for one in described]
-        columns.append({"name": name, "language": service.engines[name].language, "hits": hits_of})
-    asked = {"query": query, "hits": hits, "first": first, "second": second, "suggestion": suggestion}
+    asked = {"query": query, "hits": hits, "first": first, "second": second, "filter": filter, "wrong": wrong}
+    asked["suggestion"] = suggestion
     if suggestion:
         asked["suggested"] = "/?" + urlencode({"q": suggestion, "a": first, "b": second, "hits": hits})
-    return TEMPLATE.render(**asked, names=names, columns=columns, longest=LONGEST_QUERY, most=MOST_SHOWN)
+    found = {"columns": columns, "facets": facets, "can_filter": bool(kinds)}
+    return TEMPLATE.render(**asked, **found, names=names, longest=LONGEST_QUERY, most=MOST_SHOWN)
+
+
+def _links(page: Mapping[str, Any], filter: str, name: str, counts: Mapping[str, int]) -> list[tuple[str, str, int]]:
+    """Values of a field, each with the page of the documents that have it, and their number."""
+    both = f"({filter}) AND " if filter else ""
+    quoted = {value: value.replace("\\", r"\\").replace('"', r"\"") for value in counts}
+    filters = {value: f'{both}{name}:"{quoted[value]}"' for value in counts}
+    return [(value, f"/?{urlencode({**page, 'filter': filters[value]})}", count) for value, count in counts.items()]
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
-    hit, explanation, title, snippet = described
+    hit, explanation, title, snippet, metadata = described
     parts = [part.explanation for part in explanation.parts]
     return {
         "hit": hit,
         "link": f"/v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
         "title": _shaded(title),
         "snippet": _shaded(snippet),
+        "metadata": [(n, ", ".join(v) if isinstance(v, list) else v) for n, v in metadata.items()],
         "tables": [table for one in (explanation, *parts) if (table := _table(one))],
     }
 

@@ -56,6 +56,8 @@ class Job:
     texts: Sequence[str] = ()
     hits: int = 0
     rerank: int = 0  # so many of them
+    filter: str | None = None
+    sort: str | None = None
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
@@ -94,18 +96,28 @@ class Service:
             None
         )  # is told those of its stages
 
-    async def search(self, index: str, text: str, hits: int) -> Found:
-        """The best documents for a text, with what the index stores of them."""
-        (found,) = (await self.search_all(index, [text], hits)).found
+    async def search(
+        self, index: str, text: str, hits: int, filter: str | None = None, sort: str | None = None
+    ) -> Found:
+        """The best documents for a text, see Engine.search, with what the index stores of them."""
+        (found,) = (await self.search_all(index, [text], hits, 0, filter, sort)).found
         return found
 
-    async def search_all(self, index: str, texts: Sequence[str], hits: int, rerank: int = 0) -> Searched:
+    async def search_all(
+        self,
+        index: str,
+        texts: Sequence[str],
+        hits: int,
+        rerank: int = 0,
+        filter: str | None = None,
+        sort: str | None = None,
+    ) -> Searched:
         """The same for each of several texts, which are one request; of a single one, `rerank` documents can be
         reranked."""
         note(texts=texts, hits=hits)
         if rerank and self._rerank is None:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
-        searched: Searched = await self._answer(Job(index, texts, max(hits, rerank), rerank))
+        searched: Searched = await self._answer(Job(index, texts, max(hits, rerank), rerank, filter, sort))
         searched = searched._replace(found=[found[:hits] for found in searched.found])
         note(returned=sum(map(len, searched.found)))
         if searched.late or rerank:
@@ -215,7 +227,7 @@ class Service:
         texts = [text for job in jobs for text in job.texts]
         self.batches(len(texts))
         effort = Effort(min(job.arrived for job in jobs) + self._deadline)
-        rankings = iter(engine.search(texts, first.hits, self._threads, effort))
+        rankings = iter(engine.search(texts, first.hits, self._threads, first.filter, first.sort, effort))
         start = time.perf_counter()
         found = [
             [
@@ -270,10 +282,11 @@ class Service:
 
 
 def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Divide jobs into batches: calls, searches to be reranked, and searches of one system for as many hits."""
+    """Divide jobs into batches: calls, searches to be reranked, and searches that differ in their texts only."""
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
-        batches = groups.setdefault(id(job) if job.call or job.rerank else (job.index, job.hits), [[]])
+        alike = job.index, job.hits, job.filter, job.sort
+        batches = groups.setdefault(id(job) if job.call or job.rerank else alike, [[]])
         texts = [text for one in (*batches[-1], job) for text in one.texts]
         if sum(map(len, texts)) > LONGEST_QUERY or job.hits * len(texts) > MOST_HITS or len(texts) > BATCH:
             batches.append([])

@@ -15,10 +15,13 @@ from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
+from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.retrieval import faiss as searching
 from cai_pyserini.retrieval.faiss import FaissSearcher
+from cai_pyserini.retrieval.filters import parse_filter
+from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.retrieval.search import Searcher, open_searcher
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
@@ -115,6 +118,26 @@ def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
 
         stock = [(hit.docid, hit.score) for hit in Stock(str(index), None).search(queries[:1], 128)]
     assert hits[0] == [(id, pytest.approx(score, abs=1e-5)) for id, score in stock]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method, error", [("flat", 1e-4), ("flat16", 0.01), ("hnsw", 1e-4), ("ivfpq", 0.3)])
+def test_a_filter_finds_every_document_that_it_lets_through(
+    many: Vectors, tmp_path: Path, method: DenseMethod, error: float
+) -> None:
+    """Also with a graph or clusters, where the nearest documents may all be others."""
+    records = [{"_id": f"d{number}", "text": "text", "rest": number % 40} for number in reversed(range(2000))]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    collection = BeirFolder(tmp_path / "corpus.jsonl", "numbers", metadata={"rest": "number"})
+    lucene = LuceneIndex(index_bm25(collection, tmp_path / "bm25", 1, raw=False))
+    query, whole = many.shard(0).vectors[3], FaissSearcher(index_dense(many, tmp_path / "index", method, threads=2))
+    searcher = whole.filtered(parse_filter("rest:7", lucene.metadata), lucene)
+    products, allowed = exact(many, query[None], 2000)[0], [f"d{number}" for number in range(7, 2000, 40)]
+    hits = found(searcher, {"q": query}, 100)["q"]
+    assert dict(hits) == {id: pytest.approx(products[id], abs=error) for id in allowed}
+    assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
+    assert found(searcher, {"q": query}, 5)["q"] == hits[:5]
+    assert found(whole, {"q": query}, 1)["q"][0][0] not in allowed  # the open index itself is not filtered
 
 
 def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -> None:

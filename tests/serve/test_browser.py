@@ -95,3 +95,20 @@ def test_a_query_is_kept_and_linked(page: Page, address: str) -> None:
     assert page.url.startswith(f"{address}v1/joint-splade-idf/doc/")
     page.go_back()
     expect(page.get_by_label("beside it")).to_have_value("bm25")
+
+
+def test_facets_narrow_the_hits_and_stand_in_nobodys_way(browser: Browser, metadata_run: Path) -> None:
+    with serve(metadata_run, "joint-splade-idf", "bm25") as (_, address):
+        page = browser.new_page()
+        page.goto(f"{address}?q=risk+of+cancer&b=bm25")
+        page.get_by_role("navigation", name="Filters").get_by_role("link", name="BMJ").click()
+        expect(page.get_by_label("Filter", exact=True)).to_have_value('journal:"BMJ"')
+        expect(page.get_by_text("journal: BMJ")).to_have_count(20)
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.get_by_label("Filter", exact=True).fill("yaer>=2020")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("filter, character 1: no field 'yaer'")
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.close()

@@ -1,0 +1,212 @@
+"""Filters of documents by their metadata: `year>=2020 AND (journal:"BMJ" OR NOT authors:"Doe, J.")`.
+
+    filter     = all {"OR" all}
+    all        = one {"AND" one}
+    one        = "NOT" one | "(" filter ")" | comparison
+    comparison = field ("<" | "<=" | ">" | ">=") value | field ("=" | ":") (value | "(" value {"," value} ")")
+    value      = a word, or any text in double quotes, in which a backslash precedes quotes and backslashes
+
+A field is one of the index, and its value has its type; strings and lists are compared as a whole, and only for
+equality. `journal:(BMJ, Lancet)` is any of these values. A document without a value matches no comparison.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from cai_pyserini.core import jvm
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import Kind, bounds
+from cai_pyserini.index.metadata import PREFIX
+
+DEPTH = 100  # of parentheses, and of NOT
+TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>[^\s"<>=:(),]+))', re.DOTALL)
+ORDERS = ("<", "<=", ">", ">=")
+
+
+class BadFilter(CaiError):
+    """A filter, or a field to sort or count by, that cannot be understood."""
+
+
+class Range(NamedTuple):
+    """Numbers or dates from `first` to `last`, both included."""
+
+    field: str
+    first: float
+    last: float
+
+
+class AnyOf(NamedTuple):
+    """Strings, or lists, with one of these values."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+class Combined(NamedTuple):
+    """All (AND) or any (OR) of these filters, or what none of them lets through (NOT)."""
+
+    by: Literal["AND", "OR", "NOT"]
+    filters: tuple["Filter", ...]
+
+
+type Filter = Range | AnyOf | Combined
+
+
+class _Token(NamedTuple):
+    text: str
+    kind: str | None  # quoted, sign or word; None at the end
+    place: int  # from 1
+
+
+def parse_filter(text: str, kinds: Mapping[str, Kind]) -> Filter:
+    """Parse a filter of documents whose metadata has these types. Raises BadFilter, which names the place."""
+    return _Parser(text, kinds).whole()
+
+
+def require_field(name: str, kinds: Mapping[str, Kind], where: str) -> Kind:
+    """The type of a field. Raises BadFilter if there is none of that name."""
+    if name not in kinds:
+        known = ", ".join(f"{field} ({kind})" for field, kind in kinds.items()) or "none"
+        raise BadFilter(f"{where}: no field {name[:50]!r}; those of this index: {known}")
+    return kinds[name]
+
+
+class _Parser:
+    """A recursive descent, a method per rule of the grammar."""
+
+    def __init__(self, text: str, kinds: Mapping[str, Kind]):
+        self._kinds, self._depth = kinds, 0
+        self._tokens = _tokens(text)
+        self._next = next(self._tokens)
+
+    def whole(self) -> Filter:
+        found = self._any()
+        return found if self._next.kind is None else self._fail("AND, OR or the end")
+
+    def _any(self) -> Filter:
+        return self._joined("OR", self._all)
+
+    def _all(self) -> Filter:
+        return self._joined("AND", self._one)
+
+    def _joined(self, by: Literal["AND", "OR"], rule: Any) -> Filter:
+        filters = [rule()]
+        while self._is(by):
+            self._take()
+            filters.append(rule())
+        return Combined(by, tuple(filters)) if filters[1:] else filters[0]
+
+    def _one(self) -> Filter:
+        if not (self._is("NOT") or self._is("(")):
+            return self._comparison()
+        self._depth += 1
+        if self._depth > DEPTH:
+            self._fail(f"at most {DEPTH} parentheses and NOT inside each other")
+        if self._take().text == "(":
+            found = self._any()
+            self._expect(")")
+        else:
+            found = Combined("NOT", (self._one(),))
+        self._depth -= 1
+        return found
+
+    def _comparison(self) -> Filter:
+        name = self._take("word", "a field")
+        kind = require_field(name.text, self._kinds, _where(name))
+        sign = self._take("sign", "one of < <= > >= = :")
+        if sign.text in ORDERS and kind in ("string", "list"):
+            raise BadFilter(f"{_where(sign)}: {name.text} is a {kind}, which takes = or :, not {sign.text}")
+        if sign.text not in (*ORDERS, "=", ":"):
+            self._fail("one of < <= > >= = :", sign)
+        values = [self._value()] if sign.text in ORDERS or not self._is("(") else self._values()
+        if kind in ("string", "list"):
+            return AnyOf(name.text, tuple(_unquoted(value) for value in values))
+        ranges = tuple(_range(name.text, kind, sign.text, value) for value in values)
+        return Combined("OR", ranges) if ranges[1:] else ranges[0]
+
+    def _values(self) -> list[_Token]:
+        self._take()
+        values = [self._value()]
+        while self._is(","):
+            self._take()
+            values.append(self._value())
+        self._expect(")")
+        return values
+
+    def _value(self) -> _Token:
+        return self._take("quoted" if self._next.kind == "quoted" else "word", "a value, in quotes if it has spaces")
+
+    def _is(self, text: str) -> bool:
+        return self._next.kind != "quoted" and self._next.text.upper() == text
+
+    def _expect(self, text: str) -> None:
+        if not self._is(text):
+            self._fail(text)
+        self._take()
+
+    def _take(self, kind: str | None = None, expected: str = "") -> _Token:
+        token = self._next
+        if kind and token.kind != kind:
+            self._fail(expected)
+        self._next = next(self._tokens, token)
+        return token
+
+    def _fail(self, expected: str, token: _Token | None = None) -> Any:
+        token = token or self._next
+        raise BadFilter(f"{_where(token)}: expected {expected}, not {token.text[:50] or 'the end'}")
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    end = 0
+    while text[end:].strip():
+        if not (match := TOKEN.match(text, end)):
+            raise BadFilter(f"{_where(_Token('', None, text.index('"', end) + 1))}: the quotation mark is not closed")
+        end, kind = match.end(), match.lastgroup or ""
+        yield _Token(match[kind], kind, match.start(kind) + 1)
+    yield _Token("", None, len(text) + 1)
+
+
+def _where(token: _Token) -> str:
+    return f"filter, character {token.place}"
+
+
+def _unquoted(token: _Token) -> str:
+    return re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL) if token.kind == "quoted" else token.text
+
+
+def _range(field: str, kind: Kind, sign: str, value: _Token) -> Range:
+    try:
+        first, last = bounds(_unquoted(value), kind)
+    except ValueError as error:
+        raise BadFilter(f"{_where(value)}: {field} should be compared with {error}, not {value.text[:50]}") from None
+    ranges = {
+        "<": (-math.inf, math.nextafter(first, -math.inf)),
+        "<=": (-math.inf, last),
+        ">": (math.nextafter(last, math.inf), math.inf),
+        ">=": (first, math.inf),
+    }
+    return Range(field, *ranges.get(sign, (first, last)))
+
+
+def lucene_query(filter: Filter) -> Any:
+    """A Lucene query of the documents that a filter lets through."""
+    java = jvm.java_class
+    if isinstance(filter, Range):
+        double = java("org.apache.lucene.document.DoubleField")
+        return double.newRangeQuery(PREFIX + filter.field, filter.first, filter.last)
+    if isinstance(filter, AnyOf):
+        terms = java("java.util.ArrayList")()
+        for value in filter.values:
+            terms.add(java("org.apache.lucene.util.BytesRef")(value.encode()))
+        return java("org.apache.lucene.search.TermInSetQuery")(PREFIX + filter.field, terms)
+    queries = [lucene_query(each) for each in filter.filters]  # first, as pyjnius binds `add` to one object at a time
+    occur = java("org.apache.lucene.search.BooleanClause$Occur")
+    clauses = java("org.apache.lucene.search.BooleanQuery$Builder")()
+    if filter.by == "NOT":
+        clauses.add(java("org.apache.lucene.search.MatchAllDocsQuery")(), occur.FILTER)
+    how = {"AND": occur.FILTER, "OR": occur.SHOULD, "NOT": occur.MUST_NOT}[filter.by]
+    for query in queries:
+        clauses.add(query, how)
+    return clauses.build()

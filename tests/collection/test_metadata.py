@@ -1,0 +1,114 @@
+"""Metadata of documents: where it is found, what is left out or refused, and what it changes."""
+
+import json
+import logging
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import Kind, Metadata
+
+KINDS: dict[str, Kind] = {"year": "number", "journal": "string", "published": "date", "authors": "list"}
+WHOLE: Metadata = {"year": 2020, "journal": "BMJ", "published": "2020-05", "authors": ["Doe, J.", "Roe"]}
+
+
+def written(folder: Path, *documents: dict[str, Any]) -> Path:
+    lines = [json.dumps({"_id": f"d{n}", "text": "text"} | document) + "\n" for n, document in enumerate(documents)]
+    (folder / "corpus.jsonl").write_text("".join(lines))
+    return folder
+
+
+def found(collection: BeirFolder) -> list[Metadata]:
+    return [dict(record.metadata) for record in collection.records()]
+
+
+def test_values_are_found_in_jsonl_csv_and_parquet(tmp_path: Path) -> None:
+    of_strings = WHOLE | {"year": "2020", "authors": "Doe, J.; Roe;"}
+    (tmp_path / "jsonl").mkdir()
+    written(tmp_path / "jsonl", {"metadata": WHOLE}, WHOLE, of_strings, {"metadata": {"year": 2.5}, "year": 7})
+    expected = [WHOLE, WHOLE, WHOLE, {"year": 2.5}]
+    assert found(BeirFolder(tmp_path / "jsonl", "x", metadata=KINDS)) == expected
+
+    names = ["id", "text", *KINDS]
+    rows = [",".join(names), 'd0,text,2020,BMJ,2020-05,"Doe, J.;Roe"', "d1,text,,,,"]
+    (tmp_path / "x.csv").write_text("\n".join(rows))
+    assert found(BeirFolder(tmp_path / "x.csv", "x", metadata=KINDS)) == [WHOLE, {}]
+
+    of_document = {"id": "d0", "text": "text", **WHOLE, "published": date(2020, 5, 1), "year": 2020.0}
+    parquet.write_table(pa.Table.from_pylist([of_document]), tmp_path / "x.parquet")
+    assert found(BeirFolder(tmp_path / "x.parquet", "x", metadata=KINDS)) == [WHOLE | {"published": "2020-05-01"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("year", "n.d.", "a number"),
+        ("year", True, "a number"),
+        ("year", [2020], "a number"),
+        ("year", 10**400, "a number"),
+        ("journal", 7, "a string"),
+        ("journal", "é" * 20_000, "a string of at most 32,766 bytes"),
+        ("published", "May 2020", "a date in ISO 8601, such as 2020-05-17"),
+        ("published", "2020-02-30", "a date in ISO 8601, such as 2020-05-17"),
+        ("authors", {"name": "Doe"}, "a list of strings"),
+        ("authors", ["Doe", None], "a string"),
+    ],
+)
+def test_values_of_another_type_are_left_out_or_refused(
+    name: str, value: object, expected: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = written(tmp_path, {"metadata": WHOLE}, {"metadata": {name: value}})
+    with caplog.at_level(logging.WARNING):
+        assert found(BeirFolder(folder, "x", metadata=KINDS)) == [WHOLE, {}]
+    message = f"corpus.jsonl:2: metadata {name!r} should be {expected}, not {str(value)[:100]!r}"
+    assert message in caplog.text and "1 values of metadata are left out" in caplog.text
+    with pytest.raises(CaiError, match=r"corpus\.jsonl:2: metadata"):
+        BeirFolder(folder, "x", metadata=KINDS, strict=True).check("test")
+
+
+def test_a_field_that_no_document_has_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path, {"metadata": {"year": 2020}})
+    with pytest.raises(CaiError, match="collection x: no document has metadata 'yaer'; correct its name"):
+        found(BeirFolder(folder, "x", metadata={"year": "number", "yaer": "number"}))
+    (tmp_path / "x.csv").write_text("id,text,year\nd0,text,2020\n")
+    with pytest.raises(CaiError, match="no column 'yaer', which the collection names under `metadata`"):
+        found(BeirFolder(tmp_path / "x.csv", "x", metadata={"yaer": "number"}))
+
+
+def test_a_yaml_file_names_them(tmp_path: Path) -> None:
+    written(tmp_path, WHOLE)
+    config = tmp_path / "x.yaml"
+    config.write_text(f"source: .\npassages: 1\nmetadata: {json.dumps(KINDS)}\n")
+    assert [dict(record.metadata) for record in load_collection(str(config)).records()] == [WHOLE]
+    for wrong, message in (
+        ("{year: integer}", r"metadata\.year: 'integer' should be 'string', 'number', 'date' or 'list'"),
+        ("{not: string}", "metadata: 'not' is no name"),
+        ("{a b: string}", "metadata: 'a b' is no name"),
+    ):
+        config.write_text(f"source: .\nmetadata: {wrong}\n")
+        with pytest.raises(CaiError, match=message):
+            load_collection(str(config))
+    config.write_text("source: hpo\nmetadata: {year: number}\n")
+    with pytest.raises(CaiError, match="metadata are those of files, but its source is hpo"):
+        load_collection(str(config))
+
+
+def test_other_metadata_is_another_index_of_the_same_vectors(tmp_path: Path) -> None:
+    """Or a corrected year would have all documents encoded again, or none indexed."""
+
+    def fingerprints(text: str, year: int, kind: Kind = "number") -> tuple[str, str | None]:
+        collection = BeirFolder(written(tmp_path, {"text": text, "year": year}), "x", metadata={"year": kind})
+        return collection.fingerprint("documents"), collection.metadata_fingerprint
+
+    first, other_year, other_text = fingerprints("one", 2020), fingerprints("one", 2021), fingerprints("two", 2020)
+    other_kind = fingerprints("one", 2020, "date")
+    assert first[0] == other_year[0] == other_kind[0] != other_text[0]
+    assert len({first[1], other_year[1], other_kind[1]}) == 3
+    assert BeirFolder(tmp_path, "x").metadata_fingerprint is None

@@ -1,0 +1,101 @@
+"""The service and its page with documents that have metadata."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cai_pyserini.search.open import open_systems
+from cai_pyserini.serve.app import create_app
+from cai_pyserini.serve.service import Service
+from tests.metadata import FILTERS, JOURNALS, metadata
+
+pytestmark = pytest.mark.slow
+
+SYSTEMS = ["joint-splade-idf", "bm25", "dense"]
+
+
+@pytest.fixture(scope="module")
+def client(metadata_run: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Service(lambda: open_systems([metadata_run], SYSTEMS)))) as client:
+        yield client
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_searches_are_filtered_sorted_and_counted(client: TestClient, index: str) -> None:
+    asked = {
+        "query": "risk of cancer",
+        "hits": 5,
+        "filter": "year>=2010",
+        "sort": "-impact",
+        "facets": "journal,authors",
+    }
+    answer = client.get(f"/v1/{index}/search", params=asked).json()
+    found = [candidate["doc"]["metadata"] for candidate in answer["candidates"]]
+    assert found == [metadata()[candidate["docid"]] for candidate in answer["candidates"]]
+    assert len(found) == 5 and all(of["year"] >= 2010 for of in found)
+    assert [of["impact"] for of in found] == sorted((of["impact"] for of in found), reverse=True)
+    kept = [of for of in metadata().values() if FILTERS["year>=2010"](of)]
+    counts = Counter(of["journal"] for of in kept)
+    assert answer["facets"].keys() == {"journal", "authors"} and answer["facets"]["journal"].keys() <= counts.keys()
+    if index == "dense":
+        assert answer["facets"]["journal"] == counts
+    plain = client.get(f"/v1/{index}/search", params={"query": "risk of cancer"}).json()
+    assert "facets" not in plain and "metadata" not in client.get(f"/v1/{index}/doc/d10").json()["doc"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "reason"),
+    [
+        ("filter", "yaer>=2010", "filter, character 1: no field 'yaer'; those of this index: year (number), journal"),
+        ("filter", 'journal:"BMJ', "filter, character 9: the quotation mark is not closed"),
+        ("filter", "(" * 9999, "filter, character 101: expected at most 100"),
+        ("filter", "*:* OR contents:a", "filter, character 1: no field '*'"),
+        ("filter", "x" * 10_001, "filter: String should have at most 10000 characters"),
+        ("sort", "yaer", "sort: no field 'yaer'"),
+        ("facets", "journal,yaer", "facets: no field 'yaer'"),
+    ],
+)
+def test_wrong_ones_get_a_reason(client: TestClient, parameter: str, value: str, reason: str) -> None:
+    for index in SYSTEMS:
+        answer = client.get(f"/v1/{index}/search", params={"query": "cancer", parameter: value})
+        assert (answer.status_code, answer.json()["error"][: len(reason)]) == (400, reason)
+
+
+def test_searches_with_different_filters_are_not_mixed_up(client: TestClient) -> None:
+    """Waiting searches are batched: each has to keep its own filter."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def years(year: int) -> set[int]:
+        asked = {"query": "risk of cancer", "filter": f"year:{year}"}
+        candidates = client.get("/v1/joint-splade-idf/search", params=asked).json()["candidates"]
+        return {candidate["doc"]["metadata"]["year"] for candidate in candidates}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(years, range(1990, 2025))) == [{year} for year in range(1990, 2025)]
+
+
+def test_facets_of_the_page_lead_to_what_they_count(client: TestClient) -> None:
+    page = client.get("/", params={"q": "risk of cancer", "a": "dense", "b": "bm25", "hits": 100}).text
+    assert "<b>Poe</b>" not in page and "&lt;b&gt;Poe&lt;/b&gt;" in page
+    links = re.findall(r'<a href="(/\?[^"]*filter=[^"]*)">([^<]*)</a>\s*<span class="count">([\d,]+)', page)
+    journals = [(html.unescape(value), link, int(count)) for link, value, count in links if "filter=journal" in link]
+    assert {value for value, _, _ in journals} == set(JOURNALS)
+    for value, link, count in journals:
+        narrowed = client.get(html.unescape(link)).text
+        shown = re.findall(r"journal: (.*?) ·", narrowed.partition('id="system-2"')[0])
+        assert count == len(shown) and {html.unescape(each) for each in shown} == {value}
+        (twice,) = re.findall(r'<a href="(/\?[^"]*filter=[^"]*journal[^"]*)">2010</a>', narrowed) or [None]
+        if twice:
+            assert "year: 2010" in client.get(html.unescape(twice)).text
+
+
+def test_the_page_says_what_is_wrong_with_a_filter(client: TestClient) -> None:
+    page = client.get("/", params={"q": "cancer", "filter": 'year>="<script>"'})
+    assert page.status_code == 200 and "<script" not in page.text
+    assert 'role="alert">filter, character 7: year should be compared with a number' in page.text
+    assert 'value="year&gt;=&#34;&lt;script&gt;&#34;"' in page.text
