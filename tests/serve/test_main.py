@@ -12,6 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.serve.__main__ import main
 from cai_pyserini.serve.service import LONGEST_QUERY
+from tests.conftest import json_lines
 from tests.serve.conftest import serve
 
 pytestmark = pytest.mark.slow
@@ -44,8 +45,11 @@ def test_a_key_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         main([str(tmp_path), "--host", host, "--key-file", str(tmp_path / "key")])
 
 
-def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_began(run_folder: Path) -> None:
-    with serve(run_folder, "bm25", "joint-splade-idf", "--host", "::1") as (process, address):
+def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_began(
+    run_folder: Path, tmp_path: Path
+) -> None:
+    log = "--access-log", str(tmp_path / "log")
+    with serve(run_folder, "bm25", "joint-splade-idf", "--host", "::1", *log) as (process, address):
         assert address.startswith("http://[::1]:")
         connections = [HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=120) for _ in range(9)]
         for connection in connections:
@@ -62,6 +66,7 @@ def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_beg
         for connection in connections[:8]:
             assert json.load(connection.getresponse())["candidates"]
         assert process.wait(60) == 0
+    assert [line["status"] for line in json_lines(tmp_path / "log")] == [200] * 10
 
 
 def ask(connection: HTTPConnection, path: str) -> dict:
