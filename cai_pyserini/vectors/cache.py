@@ -42,6 +42,16 @@ SCHEMA = """
 logger = logging.getLogger(__name__)
 
 
+class Row(NamedTuple):
+    """A row that was looked up."""
+
+    key: bytes
+    vector: bytes
+    checksum: int
+    seconds: float
+    used: int
+
+
 class Found(NamedTuple):
     """Vectors (keys, width) from the cache, None where there are none, and the seconds that encoding them took."""
 
@@ -51,11 +61,16 @@ class Found(NamedTuple):
 
 
 class FileStats(NamedTuple):
-    """What is in a file of the cache: names of the encoder, and times of last use (seconds since 1970), the latest
-    first, each with the numbers of vectors and of their bytes."""
+    """What is in a file of the cache: names of the encoder, its size, and times of last use (seconds since 1970), the
+    latest first, each with the number of vectors."""
 
     names: list[str]
-    used: list[tuple[int, int, int]]
+    bytes: int
+    used: list[tuple[int, int]]
+
+    @property
+    def rows(self) -> int:
+        return sum(count for _, count in self.used)
 
 
 def cache_folder() -> Path | None:
@@ -75,22 +90,24 @@ class VectorCache:
         """The vectors that are there, in any order; the keys are distinct."""
         now = int(time.time())
 
-        def read(database: sqlite3.Connection) -> list[tuple[bytes, float, int, bytes]]:
+        def read(database: sqlite3.Connection) -> list[Row]:
             database.execute("CREATE TEMP TABLE wanted (key BLOB PRIMARY KEY) WITHOUT ROWID")
             with database:
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO wanted VALUES (?)", ((key,) for key in keys))
-            columns = "SELECT key, seconds, checksum, vector FROM wanted CROSS JOIN vectors USING (key)"
-            rows = database.execute(columns).fetchall()
-            used = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM wanted)"
-            database.execute(used, (now, now - RENEW_SECONDS))
+            columns = "SELECT key, vector, checksum, seconds, used FROM wanted CROSS JOIN vectors USING (key)"
+            rows = list(map(Row._make, database.execute(columns)))
+            if any(row.used < now - RENEW_SECONDS for row in rows):
+                used = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM wanted)"
+                database.execute(used, (now, now - RENEW_SECONDS))
             return rows
 
-        nothing: list[tuple[bytes, float, int, bytes]] = []
-        rows = [row for row in self._call(read, nothing) if row[2] == _checksum(row[0], row[3])]
+        nothing: list[Row] = []
+        rows = [row for row in self._call(read, nothing) if row.checksum == _checksum(row.key, row.vector)]
         if not rows:
             return Found()
-        return Found([row[0] for row in rows], self._matrix([row[3] for row in rows]), sum(row[1] for row in rows))
+        matrix, seconds = self._matrix([row.vector for row in rows]), sum(row.seconds for row in rows)
+        return Found([row.key for row in rows], matrix, seconds)
 
     def put(self, keys: Sequence[bytes], vectors: Matrix, seconds: float) -> None:
         """Add vectors (keys, width) that took so many seconds to encode."""
@@ -180,8 +197,8 @@ def file_stats(path: Path) -> FileStats:
     """What is in a file of the cache. Raises sqlite3.Error if it is damaged."""
     with closing(_connect(path)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM encoders")]
-        used = "SELECT used, COUNT(*), SUM(LENGTH(vector) + 60) FROM vectors GROUP BY used ORDER BY used DESC"
-        return FileStats(names, database.execute(used).fetchall())
+        used = database.execute("SELECT used, COUNT(*) FROM vectors GROUP BY used ORDER BY used DESC").fetchall()
+        return FileStats(names, path.stat().st_size, used)
 
 
 def prune(path: Path, before: int) -> int:
