@@ -28,6 +28,7 @@ from cai_pyserini.models.tokenizer import NAME, Done, Tokenizer, Windows
 
 GPU_BATCH = 256  # texts of full length
 CPU_BATCH = 2048  # the same times the width of the model, so that what is between its layers stays in the cache
+MULTIPLE = 8  # of tokens: to such a length a text is padded
 
 
 class Transformer:
@@ -111,9 +112,13 @@ class Transformer:
         first = np.count_nonzero(unread)
         groups: list[np.ndarray] = []
         # First windows have the batches that they would have without others, so that short texts keep their vectors.
+        # A batch has texts that are padded to the same length, so that a vector does not depend on the others in it.
         for part in np.split(np.arange(len(windows.tokens)), [first]):
-            lengths = [len(windows.tokens[i]) for i in part]
-            groups += [part[group] for group in batches(lengths, size * windows.max_length, 8 * size)]
+            lengths = np.array([self.padded(len(windows.tokens[i])) for i in part], np.int64)
+            for length in np.unique(lengths)[::-1].tolist():
+                same = part[lengths == length]
+                rows = min(8 * size, size * max(length, self.padded(windows.max_length)) // max(1, length))
+                groups += np.split(same, range(rows, len(same), rows))
 
         def finished(group: np.ndarray) -> int:
             """The number of texts whose last window is in this batch."""
@@ -140,10 +145,14 @@ class Transformer:
         finally:
             torch.set_num_threads(threads)
 
+    def padded(self, length: int) -> int:
+        """The number of tokens that a text of this length is padded to, alone."""
+        return min(-(-length // MULTIPLE) * MULTIPLE, self.max_length)
+
     def pad(self, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids and mask, (texts, tokens) each, on the device."""
         lengths = torch.tensor([len(t) for t in tokens])
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        mask = torch.arange(self.padded(int(lengths.max()))) < lengths[:, None]
         ids = torch.full(mask.shape, self.tokenizer.pad_id)
         ids[mask] = torch.tensor([id for t in tokens for id in t])
         return ids.to(self.device), mask.to(self.device)

@@ -261,7 +261,7 @@ def test_shards_that_a_power_cut_emptied_are_made_again(
 ) -> None:
     whole, output = encode(collection, encoder(), tmp_path / "whole", batch_size=2), tmp_path / "cut"
     monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
-    with interrupted_after(3), pytest.raises(KeyboardInterrupt):  # in the second shard
+    with interrupted_after(6), pytest.raises(KeyboardInterrupt):  # in the second shard
         encode(collection, encoder(), output, batch_size=2)
     (output / "00001.unfinished.npz").write_bytes(b"")
     for missing in (12, 5):  # the second time, the vectors had been finished
@@ -493,3 +493,17 @@ def test_encoding_goes_on_without_a_cache_that_is_broken(
     path.write_bytes(b"x" * 10_000)
     assert_same(whole, encode(collection, encoder(), tmp_path / "again"))
     assert "vectors are neither kept nor found" in caplog.text
+
+
+@KINDS
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_vector_does_not_depend_on_the_other_texts(
+    kind: str, precision: Precision, collection: BeirFolder, encoded: list[int]
+) -> None:
+    """The fault: a collection of which some documents change has other vectors than one that is encoded anew."""
+    texts = [document.contents for document in collection.documents()]
+    model = encoder(kind, precision).load("documents")
+    together = model.encode(texts, 256)
+    assert len(encoded) < len(texts)
+    for position in range(0, len(texts), 4):
+        assert abs(model.encode(texts[position : position + 1], 256) - together[position : position + 1]).max() == 0
