@@ -46,20 +46,23 @@ def changes(settings: ChangesSettings) -> Report:
     folders = [settings.before, settings.run_folder]
     paths = [RunFolder(folder).run(system) for folder in folders]
     hits = [scores_by_query(top(read_run(path), settings.depth)) for path in paths]
-    rankings = {query: [list(of_run.get(query, {})) for of_run in hits] for query in run.topics}
+    shared = [query for query in run.topics if all(query in of_run for of_run in hits)]
+    if not shared:
+        raise CaiError(f"{paths[0]} and {paths[1]} have no query in common")
+    rankings = {query: [list(of_run[query]) for of_run in hits] for query in shared}
     overlaps = {query: overlap(both, settings.depth) for query, both in rankings.items()}
     values = [measure_run(run.qrels, path, [MEASURE])[MEASURE] for path in paths] if run.qrels else [{}, {}]
-    gains = {query: values[1][query] - value for query, value in values[0].items()}
+    before, now = ({query: found[query] for query in shared if query in found} for found in values)
+    gains = {query: now[query] - before[query] for query in now}
     changed = [query for query in rankings if rankings[query][0] != rankings[query][1]]
     changed.sort(key=lambda query: (-abs(gains.get(query, 0.0)), overlaps[query]))
     lines = [
         f"before: {paths[0]}, now: {paths[1]}",
-        f"of {len(rankings):,} queries, {len(changed):,} have other documents among the best {settings.depth}, or in "
-        f"another order; mean overlap {mean(overlaps):.3f}",
+        f"of {len(shared):,} queries with documents in both, {len(changed):,} have others among the best "
+        f"{settings.depth}, or in another order; mean overlap {mean(overlaps):.3f}",
     ]
     if gains:
-        before, now = map(mean, values)
-        lines.append(f"mean {MEASURE}: {before:.4f} before, {now:.4f} now, both by the judgments of now")
+        lines.append(f"mean {MEASURE}: {mean(before):.4f} before, {mean(now):.4f} now, both by the judgments of now")
     engines = [OpenRun(folder).open(system.name) for folder in folders]
     data = []
     for query in changed[: settings.top]:
