@@ -332,7 +332,8 @@ def _is_mean(pooling: Mapping[str, Any]) -> bool:
 def read_json(path: Path, shape: Any = Keys) -> Any:
     """The contents of a JSON file; {} if it is missing. Raises CaiError for a file of another shape."""
     try:
-        return TypeAdapter(shape).validate_python(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+        return {} if text is None else TypeAdapter(shape).validate_python(json.loads(text))
     except ValidationError as error:
         (detail, *_), where = error.errors(), "".join(f"{part}: " for part in error.errors()[0]["loc"])
         raise CaiError(f"{path}: {where}{detail['msg']}; save or download the model again") from None

@@ -170,7 +170,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         raise OSError(f"SQLite needs a local disk, and this is {kind}")
     database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None)
     try:
-        with (path.parent / ".lock").open("w") as lock:
+        with (path.parent / ".lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait where two processes choose the journal
             database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file
             database.execute("PRAGMA journal_mode = WAL")

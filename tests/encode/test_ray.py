@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterato
 def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collection")
     with (folder / "corpus.jsonl").open("w") as file:
-        for _, id, title, text in islice(Hpo().records(), SHARD * SHARDS):
+        for _, id, title, text, _ in islice(Hpo().records(), SHARD * SHARDS):
             file.write(json.dumps({"_id": id, "title": title, "text": text}) + "\n")
     return folder
 

@@ -175,8 +175,8 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?query=x&rerank=101", 400, "rerank: Input should be less than or equal to 100"),
         ("/v1/bm26/search?query=x", 404, "no index bm26; this server has joint-splade-idf, bm25, hybrid-splade"),
         ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
-        ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query or rerank"),
-        ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query or rerank"),
+        ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query, rerank, filter, sort or facets"),
+        ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query, rerank, filter, sort or facets"),
         ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
         ("/docs", 404, "Not Found"),  # which would load scripts from elsewhere

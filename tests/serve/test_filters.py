@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from mcp import Client
 
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
 from tests.metadata import FILTERS, JOURNALS, metadata
+from tests.serve.test_mcp import call, session
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +48,18 @@ def test_searches_are_filtered_sorted_and_counted(client: TestClient, index: str
         assert answer["facets"]["journal"] == counts
     plain = client.get(f"/v1/{index}/search", params={"query": "risk of cancer"}).json()
     assert "facets" not in plain and "metadata" not in client.get(f"/v1/{index}/doc/d10").json()["doc"]
+
+
+def test_assistants_filter_too(metadata_run: Path) -> None:
+    async def scenario(client: Client) -> None:
+        (index,) = (await call(client, "list_indexes"))["indexes"]
+        assert index["metadata"]["year"] == "number"
+        hits = (await call(client, "search", query="risk of cancer", filter="year>=2010"))["hits"]
+        assert hits and all(FILTERS["year>=2010"](metadata()[hit["docid"]]) for hit in hits)
+        refused = await client.call_tool("search", {"query": "cancer", "filter": "yaer>=2010"})
+        assert refused.is_error and "no field 'yaer'" in refused.content[0].text
+
+    session(open_systems([metadata_run], ["bm25"]), scenario)
 
 
 @pytest.mark.parametrize(
