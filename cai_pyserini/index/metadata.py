@@ -16,7 +16,7 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact, files, jvm
 from cai_pyserini.core.metadata import Kind, Metadata, bounds
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.index.writer import directory, new_writer
+from cai_pyserini.index.writer import directory, writing
 
 PREFIX = "metadata."  # of the names of fields
 IDS = "docid"  # a file: the ids of the documents, in the order of the index
@@ -66,8 +66,8 @@ def _by_id(collection: Collection, file: sqlite3.Connection) -> Callable[[str], 
 def _write(documents: Any, folder: Path, ids: Path, collection: Collection, of: Callable[[str], Metadata]) -> None:
     """Write an index of one segment of the metadata of documents, in their order, and their ids to a file."""
     values = _leaf(documents).getBinaryDocValues("id")
-    document, fields, writer = jvm.java_class("org.apache.lucene.document.Document")(), _Fields(), new_writer(folder)
-    try:
+    document, fields = jvm.java_class("org.apache.lucene.document.Document")(), _Fields()
+    with writing(folder) as writer:
         with ids.open("w", encoding="utf-8") as file:
             for _ in progress(range(documents.maxDoc()), documents.maxDoc(), "metadata"):
                 values.nextDoc()
@@ -78,10 +78,6 @@ def _write(documents: Any, folder: Path, ids: Path, collection: Collection, of: 
                     document.add(field)
                 writer.addDocument(document)
         writer.forceMerge(1)
-        writer.close()
-    except BaseException:
-        writer.rollback()  # closes its files
-        raise
 
 
 def _merge(folder: Path, *readers: Any) -> None:
@@ -89,13 +85,8 @@ def _merge(folder: Path, *readers: Any) -> None:
     java = jvm.java_class
     both = java("org.apache.lucene.index.ParallelLeafReader")(*map(_leaf, readers))
     codec = java("org.apache.lucene.index.SlowCodecReaderWrapper").wrap(both)
-    writer = new_writer(folder)
-    try:
+    with writing(folder) as writer:
         _add_index(writer, codec)
-        writer.close()
-    except BaseException:
-        writer.rollback()
-        raise
 
 
 def _add_index(writer: Any, reader: Any) -> None:

@@ -8,7 +8,8 @@ Pyserini: a field `contents` with documents and frequencies and without norms, s
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def new_writer(folder: Path) -> Any:
     return java("org.apache.lucene.index.IndexWriter")(directory(folder), config)
 
 
+@contextmanager
+def writing(folder: Path) -> Iterator[Any]:
+    """A new_writer that is closed at the end, or rolled back, which closes its files."""
+    writer = new_writer(folder)
+    try:
+        yield writer
+        writer.close()
+    except BaseException:
+        writer.rollback()
+        raise
+
+
 def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
     """A Lucene IndexWriter, and a function that adds a document to it, and what `raw` returns for its id."""
     java = jvm.java_class
@@ -98,17 +111,12 @@ def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Ca
 
 def merge(parts: Sequence[Path], index: Path) -> None:
     """Merge indexes in their order into `index`, of one segment, which may be the only part; remove the others."""
-    writer = new_writer(index)
-    try:
+    with writing(index) as writer:
         if [*parts] != [index]:
             writer.addIndexes(*map(directory, parts))
             for part in parts:
                 files.remove(part)
         writer.forceMerge(1)
-        writer.close()
-    except BaseException:
-        writer.rollback()  # closes its files
-        raise
 
 
 def ids_are_unique(index: Path) -> bool:

@@ -140,9 +140,7 @@ class Int8Layer(nn.Module):
         weight, bias = (
             torch.cat([getattr(part[name], kind) for name in ("query", "key", "value")]) for kind in ("weight", "bias")
         )
-        scale = torch.ones(len(weight))
-        scale[: len(weight) // 3] = (len(weight) // 3 // self.heads) ** -0.5  # of scores
-        self.qkv = Int8Linear(scale[:, None] * weight, scale * bias, dtype)
+        self.qkv = _scaled(weight, bias, self.heads, dtype)
         self.out, self.norm = Int8Linear(part["out"].weight, part["out"].bias), part["norm"]
         self.up = Int8Linear(part["up"].weight, part["up"].bias, gelu=True)
         self.down = Int8Linear(part["down"].weight, part["down"].bias, zero=AFTER_GELU)
@@ -162,11 +160,9 @@ class Int8ModernBertLayer(nn.Module):
         super().__init__()
         self.attention_type, self.attn_norm, self.mlp_norm = layer.attention_type, layer.attn_norm, layer.mlp_norm
         attention = layer.attn
-        scale = torch.ones(attention.Wqkv.out_features, 1)
-        scale[: len(scale) // 3] = attention.head_dim**-0.5  # of scores
-        bias = None if attention.Wqkv.bias is None else scale[:, 0] * attention.Wqkv.bias
         self.heads = attention.Wqkv.in_features // attention.head_dim
-        self.qkv, self.out = Int8Linear(scale * attention.Wqkv.weight, bias, dtype), _plain(attention.Wo)
+        self.qkv = _scaled(attention.Wqkv.weight, attention.Wqkv.bias, self.heads, dtype)
+        self.out = _plain(attention.Wo)
         weights = layer.mlp.Wi.weight.chunk(2)
         biases = (None, None) if layer.mlp.Wi.bias is None else layer.mlp.Wi.bias.chunk(2)
         self.up, self.gate = Int8Linear(weights[0], biases[0], gelu=True), Int8Linear(weights[1], biases[1])
@@ -187,6 +183,13 @@ class Int8ModernBertLayer(nn.Module):
 
 def _plain(layer: nn.Linear) -> Int8Linear:
     return Int8Linear(layer.weight, layer.bias)
+
+
+def _scaled(weight: torch.Tensor, bias: torch.Tensor | None, heads: int, dtype: torch.dtype) -> Int8Linear:
+    """Queries, keys and values of attention in one layer, the queries scaled as scores are."""
+    scale = torch.ones(len(weight))
+    scale[: len(weight) // 3] = (len(weight) // 3 // heads) ** -0.5
+    return Int8Linear(scale[:, None] * weight, None if bias is None else scale * bias, dtype)
 
 
 def attention(

@@ -44,8 +44,12 @@ class _Tokens:
         text.split(lambda _, part: [NormalizedString(token) for token in self._tokenize(str(part))])
 
 
-def _backend(loaded: Any) -> Backend:
-    """A backend with the ids of a BertJapaneseTokenizer."""
+def _backend(checkpoint: Path, loaded: Any) -> Backend:
+    """A backend with the ids of a BertJapaneseTokenizer. Raises CaiError for another tokenizer in Python."""
+    from transformers import BertJapaneseTokenizer  # which few need
+
+    if not isinstance(loaded, BertJapaneseTokenizer) or loaded.subword_tokenizer_type == "sentencepiece":
+        raise CaiError(f"{checkpoint}: {PYTHON}")
     backend = Backend(WordLevel(loaded.get_vocab(), loaded.unk_token))
     backend.pre_tokenizer = PreTokenizer.custom(_Tokens(loaded))
     sep, cls = ((token, loaded.convert_tokens_to_ids(token)) for token in (loaded.sep_token, loaded.cls_token))
@@ -67,8 +71,7 @@ class Tokenizer:
             raise missing
         if trust_remote_code:
             require_own_code(checkpoint)
-        # Importing torch takes seconds.
-        from transformers import AutoTokenizer, BertJapaneseTokenizer, PreTrainedTokenizerFast
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
         try:
             is_alone = not special or not (checkpoint / "config.json").is_file()  # without a transformer
@@ -89,10 +92,8 @@ class Tokenizer:
             if "tokenizer.json" not in files and not own <= files:
                 raise missing  # the library takes special tokens alone for a vocabulary
             self.backend = loaded.backend_tokenizer
-        elif isinstance(loaded, BertJapaneseTokenizer) and loaded.subword_tokenizer_type != "sentencepiece":
-            self.backend = _backend(loaded)
         else:
-            raise CaiError(f"{checkpoint}: {PYTHON}")
+            self.backend = _backend(checkpoint, loaded)
         self.backend.no_padding()
         # Truncation is shared by threads. One that changes it holds the GIL, for which _Tokens waits: a deadlock.
         self._lock = Lock()

@@ -24,11 +24,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cai_pyserini import __version__
 from cai_pyserini.search.engine import BadFilter, Engine, Stored
 from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.serve.guard import LONGEST_BODY
 from cai_pyserini.serve.page import MOST_SHOWN
 from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
 
 LONGEST_TEXT = 20_000  # the most characters of a document in one answer
-LONGEST_MESSAGE = 1 << 19  # bytes; a query and a docid of 10,000 characters, as \ud83e\uddec, have 240,000
 TERMS = 20  # terms of an explanation
 INSTRUCTIONS = """\
 Search engines over collections of documents on this server. Start with `search`; without `index` it uses the first one
@@ -272,7 +272,7 @@ def over_http(service: Service) -> StreamableHTTPSessionManager:
     server.streamable_http_app(
         stateless_http=True,
         json_response=True,
-        max_request_body_size=LONGEST_MESSAGE,
+        max_request_body_size=LONGEST_BODY,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # Guard's
     )
     return server.session_manager

@@ -92,9 +92,8 @@ class Service:
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
-        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: (
-            None
-        )  # is told those of its stages
+        # Is told the seconds of the stages of each batch.
+        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None
 
     async def search(
         self, index: str, text: str, hits: int, filter: str | None = None, sort: str | None = None

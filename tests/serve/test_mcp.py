@@ -20,7 +20,8 @@ from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.__main__ import main
-from cai_pyserini.serve.mcp import LONGEST_MESSAGE, LONGEST_TEXT, TERMS, create_server
+from cai_pyserini.serve.guard import LONGEST_BODY
+from cai_pyserini.serve.mcp import LONGEST_TEXT, TERMS, create_server
 from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
 from tests.serve.conftest import SYSTEMS, serve
 
@@ -187,7 +188,7 @@ def test_requests_are_counted_bounded_and_leave_no_stream_open(client: TestClien
     answer = client.post("/mcp", json=message, headers=headers)
     assert answer.json()["result"]["serverInfo"]["name"] == "cai-pyserini"
     assert answer.headers["x-content-type-options"] == "nosniff" and "mcp-session-id" not in answer.headers
-    assert client.post("/mcp", content=b" " * (LONGEST_MESSAGE + 1), headers=headers).status_code == 413
+    assert client.post("/mcp", content=b" " * (LONGEST_BODY + 1), headers=headers).status_code == 413
     assert client.get("/mcp", headers=headers).status_code == 405
     assert 'cai_requests_total{route="/mcp",status="200"}' in client.get("/metrics").text
 
