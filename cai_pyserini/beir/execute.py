@@ -27,11 +27,11 @@ def execute(
     systems: Sequence[System],
     adaptation: AdaptSettings | None = None,
     evaluate: bool = True,
-    keep: bool = False,
+    earlier: RunFolder | None = None,
 ) -> Results:
     """Run the steps that are not up to date (see plan), write results.json and report.md, and return the results."""
-    require(run, systems, adaptation, keep)
-    planned = plan(run, systems, adaptation, evaluate, keep)
+    require(run, systems, adaptation, keep=earlier is not None)
+    planned = plan(run, systems, adaptation, evaluate, earlier)
     artifact.require_writable(run.folder, marker=run.lock.name)
     run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.folder, {}):

@@ -44,12 +44,12 @@ DENSE = SINGLE["dense"]
 
 class Plan:
     """The steps that make the files of a run folder, by output. Each method returns the path of a file; if no step
-    makes it yet, the method adds one, after those of its inputs. With `keep`, what was decided earlier stays: the
-    adapted encoders, and the weights of a fusion."""
+    makes it yet, the method adds one, after those of its inputs. With `earlier`, a run of the collection as it
+    was, what was decided there stays, the adapted encoders and the weights of a fusion, and its vectors are used."""
 
-    def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None, keep: bool = False):
+    def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None, earlier: RunFolder | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
-        self.keep = keep
+        self.earlier = earlier
         self.steps: dict[Path, Step] = {}
 
     def _add(self, name: str, output: Path, call: Callable[[], Path], *inputs: Path | None) -> Path:
@@ -117,7 +117,9 @@ class Plan:
 
         def call() -> Path:
             encoder = run.encoder(system)
-            return encode(run.collection, encoder, output, role, experiment.collection.split, experiment.batch_size)
+            how = experiment.collection.split, experiment.batch_size
+            earlier = self.earlier.vectors_of(system) if self.earlier else None
+            return encode(run.collection, encoder, output, role, *how, earlier=earlier)
 
         idf = self.idf(system) if system.kind == "dense" and system.idf else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
@@ -261,7 +263,7 @@ class Plan:
     def weights(self) -> Path:
         """The weights of BM25 + SPLADE + dense, chosen for the collection, or kept if they are there."""
         run, experiment, output = self.run, self.experiment, self.run.weights
-        if self.keep and artifact.read_manifest(output):
+        if self.earlier and artifact.read_manifest(output):
             return output
 
         def call() -> Path:
@@ -292,11 +294,11 @@ def plan(
     systems: Sequence[System],
     adaptation: AdaptSettings | None = None,
     evaluate: bool = True,
-    keep: bool = False,
+    earlier: RunFolder | None = None,
 ) -> list[Step]:
     """The steps that these systems need, in order. Only a collection with qrels is evaluated, with queries searched;
-    without `evaluate`, none is. `keep` is that of Plan."""
-    steps, needed = Plan(run, adaptation, keep), with_parts(systems)
+    without `evaluate`, none is. `earlier` is that of Plan."""
+    steps, needed = Plan(run, adaptation, earlier), with_parts(systems)
     has_queries = evaluate and run.has_queries
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
     encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)

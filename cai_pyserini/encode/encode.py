@@ -3,7 +3,8 @@
 A shard is the unit of work: a pure function of a slice of the collection. Several processes (on several GPUs, or on
 machines that share a folder) can each encode some of the shards; the last to finish writes the manifest. Finished
 batches of the current shard are saved every few seconds, so that an interruption loses only seconds of work. Texts that
-were encoded before, on this machine and in the same way, are found in a cache (vectors.cache).
+were encoded before in the same way, in an earlier run or on this machine, are found there (vectors.earlier) and in a
+cache (vectors.cache).
 """
 
 import ctypes
@@ -18,12 +19,14 @@ import numpy as np
 
 from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import as_queries
 from cai_pyserini.models.tokenizer import Done
-from cai_pyserini.vectors.cache import Found, VectorCache, cache_folder
+from cai_pyserini.vectors.cache import VectorCache, cache_folder
+from cai_pyserini.vectors.earlier import EarlierVectors
 from cai_pyserini.vectors.shards import (
     NAMES,
     SHARD,
@@ -52,10 +55,12 @@ def encode(
     batch_size: int | None = None,
     shard_id: int = 0,
     shard_num: int = 1,
+    earlier: Path | None = None,
 ) -> Path:
     """Encode the documents of a collection, or the queries of a split, into a folder of shards.
 
-    Encodes only the shards whose number modulo `shard_num` is `shard_id`.
+    Encodes only the shards whose number modulo `shard_num` is `shard_id`. Takes what it can from the documents that
+    were encoded in the folder `earlier`.
     """
     made_from = recipe(collection, encoder, role, split)
     digest = artifact.digest(made_from)
@@ -66,14 +71,15 @@ def encode(
         if role == "queries":
             topics = collection.topics(split)
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
-        number, cache = -1, _open_cache(encoder, role)
+        number, cache = -1, _open_cache(encoder, role, made_from)
+        known = _open_earlier(earlier, made_from) if earlier else None
         with progress(texts, total, f"encode {role}") as bar:
             for number, slice_ in enumerate(batched(texts, SHARD)):
                 path = shard_path(folder, number)
                 if number % shard_num != shard_id or shard_stats(path, digest):
                     bar.update(len(slice_))
                     continue
-                encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update, cache)
+                encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update, cache, known)
         _trim_memory()
         return finished_stats(folder, number + 1, digest, encoder, role)
 
@@ -94,26 +100,32 @@ def encode_shard(
     batch_size: int | None,
     done: Done,
     cache: VectorCache | None = None,
+    earlier: EarlierVectors | None = None,
 ) -> None:
-    """Write one shard. Of equal texts only one is encoded, and none that is in the cache."""
+    """Write one shard. Of equal texts only one is encoded, and none that was encoded earlier or is in the cache."""
     start = time.perf_counter()
     unfinished = path.with_suffix(".unfinished.npz")
     contents = [text.contents for text in texts]
     keys = text_keys(contents)
     rows = [bytes(key) for key in keys]
     first = dict(zip(reversed(rows), reversed(range(len(rows))), strict=True))  # key -> its first position
-    found = cache.get(list(first)) if cache else Found()
-    missing = sorted(first[key] for key in first.keys() - found.keys)
+    known, parts, encoding = list[bytes](), list[Matrix](), 0.0
+    for store in (earlier, cache):
+        if store and len(known) < len(first):
+            found = store.get(list(first.keys() - known))
+            known += found.keys
+            parts += [] if found.vectors is None else [found.vectors]
+            encoding += found.seconds
+    missing = sorted(first[key] for key in first.keys() - known)
     done(len(texts) - len(missing))
-    parts: list[Matrix] = [] if found.vectors is None else [found.vectors]
-    batches, seconds, encoding = 0, time.perf_counter() - start, found.seconds
+    batches, seconds = 0, time.perf_counter() - start
     if missing:
         encoded = _encode(encoder, role, [texts[i] for i in missing], unfinished, digest, batch_size, done)
         if cache:
             cache.put([rows[i] for i in missing], encoded.vectors, encoded.seconds)
         parts.append(encoded.vectors)
         batches, seconds, encoding = encoded.batches, seconds + encoded.seconds, encoding + encoded.seconds
-    places = {key: place for place, key in enumerate([*found.keys, *(rows[i] for i in missing)])}
+    places = {key: place for place, key in enumerate([*known, *(rows[i] for i in missing)])}
     vectors = stacked(parts)[[places[key] for key in rows]]
     if role == "queries":
         vectors = as_queries(encoder, vectors, contents, encoder.max_length(role))
@@ -164,13 +176,26 @@ def _encode(
     return _Encoded(vectors, batches, seconds + time.perf_counter() - start)
 
 
-def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
-    """The cache of the vectors that this version of the stage makes; None if there is to be none."""
+def _of_any_texts(made_from: artifact.Recipe) -> artifact.Recipe:
+    """All that vectors depend on but their texts."""
+    return made_from | {"inputs": {"encoder": made_from["inputs"]["encoder"]}}
+
+
+def _open_cache(encoder: Encoder, role: Role, made_from: artifact.Recipe) -> VectorCache | None:
+    """The cache of vectors that are made in this way; None if there is to be none."""
     if (folder := cache_folder()) is None:
         return None
-    made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, role=role)
     width = len(encoder.tokenizer) if encoder.config.kind == "splade" else None
-    return VectorCache(folder, artifact.digest(made_from), f"{encoder.config.name} ({role})", width)
+    return VectorCache(folder, artifact.digest(_of_any_texts(made_from)), f"{encoder.config.name} ({role})", width)
+
+
+def _open_earlier(folder: Path, made_from: artifact.Recipe) -> EarlierVectors | None:
+    """The vectors of a folder; None unless they are there, and are made in this way."""
+    manifest = artifact.read_manifest(folder)
+    if manifest and artifact.digest(_of_any_texts(manifest.recipe)) == artifact.digest(_of_any_texts(made_from)):
+        with suppress(CaiError):
+            return EarlierVectors(Vectors(folder))
+    return None
 
 
 def _trim_memory() -> None:

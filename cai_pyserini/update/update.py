@@ -38,7 +38,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
     with folders.updating(folder := folder.resolve()) as run:
         systems, vectors, experiment = systems_of(run), _vectors(run), _experiment(run, **of_call)
         current = RunFolder(folder, experiment)
-        planned = plan(current, systems, evaluate=False, keep=True)
+        planned = plan(current, systems, evaluate=False, earlier=run)
         if all(reason is None for _, reason in steps.plan(planned)):
             yield f"{folder} is up to date"
             return
@@ -53,7 +53,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
         next_run = RunFolder(folders.begin(folder), experiment)
         for stale in ("runs", "evaluations"):  # of the earlier collection
             files.remove(next_run.folder / stale)
-        execute(next_run, systems, evaluate=False, keep=True)
+        execute(next_run, systems, evaluate=False, earlier=run)
         report = drift(run, next_run, systems, changes)
         files.write_text(next_run.folder / REPORT, json.dumps(report, indent=1) + "\n")
         _add_to_report(next_run)
@@ -66,7 +66,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
 def evaluate(folder: Path, **of_call: Any) -> str:
     """Search for the queries of a run and evaluate, which leaves its indexes as they are; returns the table."""
     run = RunFolder(folder.resolve())
-    results = execute(RunFolder(run.folder, _experiment(run, **of_call)), systems_of(run), keep=True)
+    results = execute(RunFolder(run.folder, _experiment(run, **of_call)), systems_of(run), earlier=run)
     if (run.folder / REPORT).exists():
         _add_to_report(run)
     return table(results)

@@ -119,8 +119,8 @@ def test_without_evaluation_weights_are_chosen_all_the_same_or_kept(run: RunFold
     served = {step.name for step in plan(run, systems, evaluate=False)}
     assert {"weights", "index dense"} < served and not any(name.startswith(("search", "evaluate")) for name in served)
     artifact.make(run.weights, {"stage": "adapt: balance"}, lambda path: {"of": path.write_text("{}")}, folder=False)
-    kept = {step.name for step in plan(run, systems, evaluate=False, keep=True)}
-    assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(run, systems, keep=True)}
+    kept = {step.name for step in plan(run, systems, evaluate=False, earlier=run)}
+    assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(run, systems, earlier=run)}
 
 
 @pytest.mark.slow
@@ -266,7 +266,7 @@ def test_shards_of_another_process_are_waited_for(run: RunFolder, monkeypatch: p
     """A stage whose folder is unfinished ends the run, as where another process still encodes."""
     stage = planning.encode
 
-    def a_half(*arguments: object) -> Path:
+    def a_half(*arguments: object, earlier: None) -> Path:
         return stage(*arguments, 0, 2)  # type: ignore[arg-type]
 
     monkeypatch.setattr(planning, "encode", a_half)

@@ -18,13 +18,10 @@ import pytest
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.plan import plan
 from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.encode.encode import encode
-from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.search.open import OpenRun
 from cai_pyserini.update import folders
 from cai_pyserini.update.__main__ import main
@@ -55,7 +52,7 @@ def out_of_date(run: Path) -> list[str]:
     """The steps that are not up to date."""
     opened = RunFolder(run)
     again = RunFolder(run, opened.experiment)
-    return [step.name for step, reason in steps.plan(plan(again, systems_of(opened), keep=True)) if reason]
+    return [step.name for step, reason in steps.plan(plan(again, systems_of(opened), earlier=opened)) if reason]
 
 
 def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,12 +66,10 @@ def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.Captur
 def test_an_updated_run_equals_one_from_scratch(
     run: Path, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scores differ by the rounding of vectors that were encoded in other batches. The faults: a document of the old
+    """The faults: a document that has not changed is encoded again, or gets the vector of another; one of the old
     collection is found, or one of the new is not; IDF, alpha or scores are those of the old one; a path of a
     configuration names the folder where the run was made."""
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    experiment = RunFolder(run).experiment
-    encode(open_collection(experiment.collection), Encoder(experiment.encoder), tmp_path / "cached")
+    monkeypatch.setenv(VARIABLE, "")
     change(broken)
     names = ["bm25", "splade", "joint-splade-idf", "hybrid-splade-idf-minmax"]
     earlier = RunFolder(run).results
@@ -85,16 +80,14 @@ def test_an_updated_run_equals_one_from_scratch(
         and "- since the earlier run, IDF has moved by 0." in (run / "report.md").read_text()
     )
     assert artifact.require(run / "vectors" / "documents", "encode").stats["found"] == 10
-    monkeypatch.setenv(VARIABLE, "")
     beir([str(broken), "--output", str(tmp_path / "scratch"), "--systems", *names])
     updated, scratch = RunFolder(run).results, RunFolder(tmp_path / "scratch").results
     for name in names:
-        ours, theirs = scores(run, name), scores(tmp_path / "scratch", name)
-        assert ours.keys() == theirs.keys() and "new" in ours["q2"] and not any("d12" in hits for hits in ours.values())
-        for query, hits in theirs.items():
-            assert ours[query] == pytest.approx(hits, rel=0.01, abs=0.02)
-        assert updated.systems[name]["nDCG@10"] == pytest.approx(scratch.systems[name]["nDCG@10"], abs=1e-3)
-    assert updated.alpha["joint-splade-idf"] == pytest.approx(scratch.alpha["joint-splade-idf"], rel=0.01)
+        ours = scores(run, name)
+        assert ours == scores(tmp_path / "scratch", name) and "new" in ours["q2"]
+        assert not any("d12" in hits for hits in ours.values())
+        assert updated.systems[name]["nDCG@10"] == scratch.systems[name]["nDCG@10"]
+    assert updated.alpha == scratch.alpha
     assert updated.counts == scratch.counts and updated.settings == earlier.settings
     assert not out_of_date(run)
     assert f"\n- {CHANGED}\n" in (run / "report.md").read_text()
