@@ -179,7 +179,7 @@ def run_folder(tiny: Path, shared: Path) -> Path:
     output = shared / "run"
     with FileLock(shared / "run.lock"):
         if not (output / "report.md").exists():
-            beir([str(tiny), "--output", str(output)])
+            beir([f"{tiny}.yaml", "--output", str(output)])  # has metadata
     return output
 
 

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cai_pyserini import __version__
+from cai_pyserini.core.metadata import Metadata
 from cai_pyserini.search.engine import BadFilter, Engine, Stored
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.guard import LONGEST_BODY
@@ -79,6 +80,7 @@ class Found(BaseModel):
     title: str
     snippet: str = Field(description="the passage with the words that matter most for the score")
     passage: str | None = Field(description="the docid of the best passage, where documents are divided into these")
+    metadata: Metadata = Field(description="of the fields that `filter` can name")
 
 
 class SearchResult(BaseModel):
@@ -207,6 +209,7 @@ def create_server(service: Service) -> MCPServer[Any]:
                 title="".join(piece for piece, _ in one.title),
                 snippet="".join(piece for piece, _ in one.snippet),
                 passage=None if one.hit.stored == one.hit.id else one.hit.stored,
+                metadata=dict(one.metadata),
             )
             for one in described
         ]

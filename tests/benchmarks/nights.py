@@ -31,6 +31,15 @@ def disk(*folders: Path) -> int:
     return sum({stat.st_ino: stat.st_size for stat in stats}.values())
 
 
+async def ready(port: int) -> None:
+    """Wait until the service has loaded its model."""
+    status = 0
+    while status != 200:
+        connection = await asyncio.open_connection("127.0.0.1", port)
+        status, _ = await serve.request(connection, port, "/ready")
+        connection[1].close()
+
+
 async def live(collection: str, folder: Path, queries: list[str], nights: int, clients: int) -> list[tuple[str, ...]]:
     """Serve the run in a folder, search it and update it for so many nights: a row of the table for each."""
     rows: list[tuple[str, ...]] = []
@@ -53,6 +62,7 @@ async def live(collection: str, folder: Path, queries: list[str], nights: int, c
             yield serve.search(INDEXES[number % 2], query)
 
     with serve.ours(run, INDEXES) as (pid, port):
+        await ready(port)
         searching = asyncio.gather(*(serve.client(port, paths(number), answered) for number in range(clients)))
         for night in range(1, nights + 1):
             output = str(folder / "collection")

@@ -34,6 +34,7 @@ def test_stock_pyserini_shows_documents(run_folder: Path, name: str, java: None)
     assert json.loads(searcher.doc("d3").raw()) == {
         "id": "d3",
         "title": "Aromatase",
+        "metadata": {"year": 2011},
         "contents": "Aromatase Phytochemicals that inhibit aromatase may prevent breast cancer.",
     }
     assert json.loads(searcher.doc("d6").raw()) == {"id": "d6", "contents": f" {TEXT}"}
