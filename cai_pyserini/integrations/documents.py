@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.engine import Engine, Hit, Stored
 
 
 class Found(NamedTuple):
@@ -18,10 +18,16 @@ class Found(NamedTuple):
 
 
 def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[Found]:
-    """Yield the best documents for a text, see Engine.search. Raises CaiError if no index stores them."""
+    """Yield the best documents for a text, see Engine.search and `stored`."""
     (ranking,) = engine.search([text], hits, filter=filter)
     for hit in ranking:
-        if (stored := engine.document(hit.stored)) is None:
-            raise CaiError(f"no index of {engine.name} stores documents: build it without --no-raw")
-        metadata = dict(stored.metadata) | ({"title": stored.title} if stored.title else {})
-        yield Found(hit.stored, hit.id, hit.score, stored.contents, metadata)
+        document = stored(engine, hit)
+        metadata = dict(document.metadata) | ({"title": document.title} if document.title else {})
+        yield Found(hit.stored, hit.id, hit.score, document.contents, metadata)
+
+
+def stored(engine: Engine, hit: Hit) -> Stored:
+    """The document of a hit, or its best passage. Raises CaiError if no index stores documents."""
+    if (document := engine.document(hit.stored)) is None:
+        raise CaiError(f"no index of {engine.name} stores documents: build one without --no-raw")
+    return document

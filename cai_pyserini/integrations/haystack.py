@@ -12,6 +12,7 @@ from cai_pyserini.integrations.documents import documents
 from cai_pyserini.search.engine import BadFilter, Engine
 from cai_pyserini.search.open import OpenRun, open_index
 
+JOINED = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}
 SIGNS = {"==": ":", "!=": ":", "in": ":", "not in": ":", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 
 
@@ -59,15 +60,13 @@ class CaiRetriever:
 def as_text(filters: Mapping[str, Any]) -> str:
     """A filter of Haystack as one of retrieval.filters. Raises BadFilter for what that cannot express."""
     operator = filters.get("operator")
-    if "conditions" in filters:
-        parts = [f"({as_text(each)})" for each in filters["conditions"]]
-        joined = (" OR " if operator == "OR" else " AND ").join(parts)
+    if operator in JOINED and (conditions := filters.get("conditions")):
+        joined = JOINED[operator].join(f"({as_text(each)})" for each in conditions)
         return f"NOT ({joined})" if operator == "NOT" else joined
     name, value = str(filters.get("field")).removeprefix("meta."), filters.get("value")
     if operator not in SIGNS or value is None or not NAME.fullmatch(name):
-        raise BadFilter(
-            f"filters: expected a field, one of the operators {', '.join(SIGNS)}, and a value, not {filters}"
-        )
+        expected = f"{', '.join(JOINED)} with conditions, or {', '.join(SIGNS)} with a field and a value"
+        raise BadFilter(f"filters: expected {expected}, not {filters}")
     values = f"({', '.join(map(_quoted, value))})" if isinstance(value, list) else _quoted(value)
     comparison = f"{name}{SIGNS[operator]}{values}"
     return f"NOT {comparison}" if operator in ("!=", "not in") else comparison

@@ -6,6 +6,7 @@ A column `title` of documents is put before their `text`, as everywhere in this 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cai_pyserini.core.files import atomic_write
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries, for_index
 from cai_pyserini.impact.texts import TextImpacts
+from cai_pyserini.integrations.documents import stored
 from cai_pyserini.models.folder import described
 from cai_pyserini.retrieval.search import word_queries
 from cai_pyserini.search.engine import Engine
@@ -51,8 +53,7 @@ class CaiRetriever(pt.Transformer):
             "rank": pd.Series([hit.rank - 1 + pt.model.FIRST_RANK for hit in hits], dtype=int),
         }
         if self.text:
-            stored = [self.engine.document(hit.stored) for hit in hits]
-            columns["text"] = pd.Series([each.contents if each else "" for each in stored], dtype=object)
+            columns["text"] = pd.Series([stored(self.engine, hit).contents for hit in hits], dtype=object)
         return found.reset_index(drop=True).assign(**columns)
 
 
@@ -64,25 +65,28 @@ class CaiEncoder(pt.Transformer):
 
     def __init__(self, encoder: str, device: str = "auto"):
         self._encoder = Encoder(load_encoder(encoder), device)
-        self._documents: TextImpacts | None = None
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         with pt.validate.any(inp) as frame:
             frame.query_frame(["query"], mode="queries")
             frame.columns(includes=["text"], mode="documents")
-        names = ("query_vec", "doc_vec") if self._encoder.config.kind == "dense" else ("query_toks", "toks")
-        name = names[frame.mode == "documents"]
-        encoded = self._encoded(inp, frame.mode) if len(inp) else []
-        return inp.assign(**{name: pd.Series(list(encoded), inp.index, object)})
+        queries, dense = frame.mode == "queries", self._encoder.config.kind == "dense"
+        name = ("query_" if queries else "doc_" * dense) + ("vec" if dense else "toks")
+        encode = self._queries if queries else self._documents
+        return inp.assign(**{name: pd.Series(list(encode(inp)) if len(inp) else [], inp.index, object)})
 
-    def _encoded(self, inp: pd.DataFrame, mode: str) -> Iterable[Any]:
-        if mode == "queries":
-            config, texts = self._encoder.config, inp["query"].tolist()
-            vectors = encode_queries(self._encoder, texts)
-            return for_index(vectors, texts, self._encoder, config.query_scale, words=word_queries(config))
-        self._documents = self._documents or TextImpacts(self._encoder)
-        titles = inp["title"] if "title" in inp else [""] * len(inp)
-        return self._documents([f"{title or ''} {text}" for title, text in zip(titles, inp["text"], strict=True)])
+    def _queries(self, frame: pd.DataFrame) -> Iterable[Any]:
+        config, texts = self._encoder.config, frame["query"].tolist()
+        vectors = encode_queries(self._encoder, texts)
+        return for_index(vectors, texts, self._encoder, config.query_scale, words=word_queries(config))
+
+    def _documents(self, frame: pd.DataFrame) -> Iterable[Any]:
+        titles = frame["title"] if "title" in frame else [""] * len(frame)
+        return self._impacts([f"{title or ''} {text}" for title, text in zip(titles, frame["text"], strict=True)])
+
+    @cached_property
+    def _impacts(self) -> TextImpacts:
+        return TextImpacts(self._encoder)
 
 
 class CaiIndexer(pt.Indexer):
