@@ -24,13 +24,10 @@ from cai_pyserini.core import artifact  # noqa: E402
 from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.encode.encoder import Encoder  # noqa: E402
-from cai_pyserini.encode.queries import Query, Representation, as_terms, encode_queries, for_index  # noqa: E402
-from cai_pyserini.impact.quantization import Quantizer, prune, weighted  # noqa: E402
+from cai_pyserini.encode.queries import Query, Representation, encode_queries, for_index  # noqa: E402
+from cai_pyserini.impact.texts import TextImpacts  # noqa: E402
 from cai_pyserini.models.device import Precision  # noqa: E402
-from cai_pyserini.models.idf import idf_weights  # noqa: E402
 from cai_pyserini.retrieval.search import require_same_encoder, word_queries  # noqa: E402
-
-TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
 
 
 class CaiQueryEncoder(QueryEncoder):
@@ -61,25 +58,14 @@ class CaiQueryEncoder(QueryEncoder):
 
 
 class CaiDocumentEncoder(DocumentEncoder):
-    """Texts -> [{term: impact}], weighted with the encoder's IDF, if it has one, and quantized; or dense vectors.
+    """Texts -> [{term: impact}], or dense vectors, see TextImpacts.
 
-    With an encoder.yaml of the impact stage, documents get the same impacts as there. An encoder without a range, such
-    as a bare checkpoint, uses 5 times its largest IDF weight. Raises CaiError for the encoder of a joint index.
+    With an encoder.yaml of the impact stage, documents get the same impacts as there.
     """
 
     def __init__(self, encoder: str | EncoderConfig, device: str = "auto", precision: Precision = "auto"):
-        self._encoder = Encoder(load_encoder(encoder) if isinstance(encoder, str) else encoder, device, precision)
-        self.config = self._encoder.config
-        if self.config.joint:
-            raise CaiError(
-                f"{self.config.name} is the encoder of a joint index: a document's BM25 weights depend on the whole "
-                "collection; build the index again with the new documents"
-            )
-        self._model = self._encoder.load("documents")
-        if self.config.kind == "splade":
-            self._weights = idf_weights(self.config, self._encoder.tokenizer.vocabulary)
-            largest = 1.0 if self._weights is None else float(self._weights.max())
-            self._quantizer = Quantizer.of(self.config.bits, self.config.range or TYPICAL_RANGE * largest)
+        loaded = Encoder(load_encoder(encoder) if isinstance(encoder, str) else encoder, device, precision)
+        self.config, self._impacts = loaded.config, TextImpacts(loaded)
 
     def encode(
         self,
@@ -96,10 +82,4 @@ class CaiDocumentEncoder(DocumentEncoder):
         if add_sep:
             raise CaiError("add_sep does not apply: a SPLADE document is a title, a space and a text")
         pairs = zip(titles or [""] * len(texts), texts, strict=True)
-        contents = [f"{title or ''} {text or ''}" for title, text in pairs]
-        length = max_length or self.config.max_document_length
-        vectors = self._model.encode(contents, length, overlap=self.config.overlap)
-        if self.config.kind == "dense":
-            return vectors
-        impacts = self._quantizer.impacts(weighted(vectors, self._weights))
-        return as_terms(prune(impacts, self.config), self._encoder.tokenizer.terms)
+        return self._impacts([f"{title or ''} {text or ''}" for title, text in pairs], max_length)

@@ -79,7 +79,8 @@ def vectors(shop: Workshop, name: str) -> str:
 
 def plugin(shop: Workshop, name: str) -> str:
     """CaiQueryEncoder and CaiDocumentEncoder give the same vectors, or impacts."""
-    from cai_pyserini.plugin.encoders import TYPICAL_RANGE, CaiDocumentEncoder, CaiQueryEncoder
+    from cai_pyserini.impact.texts import TYPICAL_RANGE
+    from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
 
     made = shop[name]
     documents, queries = made.expected

@@ -1,0 +1,43 @@
+"""The impacts of texts by themselves, without a collection."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import as_terms
+from cai_pyserini.impact.quantization import Quantizer, prune, weighted
+from cai_pyserini.models.idf import idf_weights
+
+TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
+
+
+class TextImpacts:
+    """Texts of documents -> [{term: impact}], weighted with the encoder's IDF, if it has one; or dense vectors.
+
+    An encoder without a range, such as a bare checkpoint, uses 5 times its largest IDF weight. Raises CaiError for the
+    encoder of a joint index.
+    """
+
+    def __init__(self, encoder: Encoder):
+        self._config = config = encoder.config
+        if config.joint:
+            raise CaiError(
+                f"{config.name} is the encoder of a joint index: a document's BM25 weights depend on the whole "
+                "collection; build the index again with the new documents"
+            )
+        self._model, self._terms = encoder.load("documents"), encoder.tokenizer.terms
+        if config.kind == "splade":
+            self._weights = idf_weights(config, encoder.tokenizer.vocabulary)
+            largest = 1.0 if self._weights is None else float(self._weights.max())
+            self._quantizer = Quantizer.of(config.bits, config.range or TYPICAL_RANGE * largest)
+
+    def __call__(self, contents: Sequence[str], max_length: int | None = None) -> list[dict[str, int]] | np.ndarray:
+        """The impacts, or the vectors (documents, width), of the first `max_length` tokens of each text."""
+        length = max_length or self._config.max_document_length
+        vectors = self._model.encode(contents, length, overlap=self._config.overlap)
+        if isinstance(vectors, np.ndarray):
+            return vectors
+        impacts = self._quantizer.impacts(weighted(vectors, self._weights))
+        return as_terms(prune(impacts, self._config), self._terms)

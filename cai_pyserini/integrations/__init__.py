@@ -1,0 +1,1 @@
+"""Our systems inside other frameworks: PyTerrier, LangChain, LlamaIndex, Haystack."""

@@ -1,0 +1,132 @@
+"""Transformers of PyTerrier: a retriever, an encoder, an indexer; and collections as datasets.
+
+A column `title` of documents is put before their `text`, as everywhere in this package.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from cai_pyserini.beir.execute import execute
+from cai_pyserini.beir.experiment import Experiment
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.files import atomic_write
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import encode_queries, for_index
+from cai_pyserini.impact.texts import TextImpacts
+from cai_pyserini.integrations.documents import stored
+from cai_pyserini.models.folder import described
+from cai_pyserini.retrieval.search import word_queries
+from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.open import OpenRun
+
+
+class CaiRetriever(pt.Transformer):
+    """Queries -> the best `num_results` documents of a system: adds `docno`, `score`, `rank`, and with `text` also the
+    `text` of the document, or of its best passage."""
+
+    def __init__(self, engine: Engine, num_results: int = 1000, filter: str | None = None, text: bool = False):
+        self.engine, self.num_results, self.filter, self.text = engine, num_results, filter, text
+
+    def __repr__(self) -> str:
+        return f"CaiRetriever({self.engine.name})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        pt.validate.query_frame(inp, ["query"])
+        queries, threads = inp["query"].tolist(), os.cpu_count() or 1
+        rankings = self.engine.search(queries, self.num_results, threads, self.filter) if queries else []
+        hits = [hit for ranking in rankings for hit in ranking]
+        found = inp.iloc[np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))]
+        columns: dict[str, Any] = {
+            "docno": pd.Series([hit.id for hit in hits], dtype=object),
+            "score": pd.Series([hit.score for hit in hits], dtype=float),
+            "rank": pd.Series([hit.rank - 1 + pt.model.FIRST_RANK for hit in hits], dtype=int),
+        }
+        if self.text:
+            columns["text"] = pd.Series([stored(self.engine, hit).contents for hit in hits], dtype=object)
+        return found.reset_index(drop=True).assign(**columns)
+
+
+class CaiEncoder(pt.Transformer):
+    """Queries -> `query_toks`, documents -> `toks`, {term: impact}; with a dense encoder `query_vec` and `doc_vec`.
+
+    It needs no Java, except for the words of a joint index.
+    """
+
+    def __init__(self, encoder: str, device: str = "auto"):
+        self._encoder = Encoder(load_encoder(encoder), device)
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        with pt.validate.any(inp) as frame:
+            frame.query_frame(["query"], mode="queries")
+            frame.columns(includes=["text"], mode="documents")
+        queries, dense = frame.mode == "queries", self._encoder.config.kind == "dense"
+        name = ("query_" if queries else "doc_" * dense) + ("vec" if dense else "toks")
+        encode = self._queries if queries else self._documents
+        return inp.assign(**{name: pd.Series(list(encode(inp)) if len(inp) else [], inp.index, object)})
+
+    def _queries(self, frame: pd.DataFrame) -> Iterable[Any]:
+        config, texts = self._encoder.config, frame["query"].tolist()
+        vectors = encode_queries(self._encoder, texts)
+        return for_index(vectors, texts, self._encoder, config.query_scale, words=word_queries(config))
+
+    def _documents(self, frame: pd.DataFrame) -> Iterable[Any]:
+        titles = frame["title"] if "title" in frame else [""] * len(frame)
+        return self._impacts([f"{title or ''} {text}" for title, text in zip(titles, frame["text"], strict=True)])
+
+    @cached_property
+    def _impacts(self) -> TextImpacts:
+        return TextImpacts(self._encoder)
+
+
+class CaiIndexer(pt.Indexer):
+    """Documents, with `docno` and `text` -> a run folder with an index of a system, and its retriever.
+
+    The documents are kept beside the folder, in a file of the same name that ends in `.jsonl`.
+    """
+
+    def __init__(
+        self, folder: str, system: str = "joint-splade-idf", encoder: str = "splade-tiny", device: str = "auto"
+    ):
+        self._folder, self._system, self._encoder, self._device = Path(folder), system, encoder, device
+
+    def index(self, iter: Iterable[Mapping[str, Any]], batch_size: int | None = None) -> CaiRetriever:
+        corpus = self._folder.with_name(f"{self._folder.name}.jsonl")
+        with atomic_write(corpus) as partial, partial.open("w", encoding="utf-8") as file:
+            for document in iter:
+                line = {"_id": document["docno"], "title": document.get("title") or "", "text": document["text"]}
+                file.write(json.dumps(line) + "\n")
+        collection, encoder = load_index_config(str(corpus)), described(load_encoder(self._encoder))
+        experiment = Experiment(collection=collection, encoder=encoder, device=self._device)
+        execute(RunFolder(self._folder, experiment), [parse_system(self._system)])
+        return CaiRetriever(OpenRun(self._folder, self._device).open(self._system))
+
+
+class CaiDataset(pt.datasets.Dataset):
+    """A collection, see load_index_config; a variant of its topics and qrels is a split."""
+
+    def __init__(self, collection: str):
+        config = load_index_config(collection)
+        self._split, self._collection = config.split, open_collection(config)
+
+    def get_corpus_iter(self, *, verbose: bool = True) -> Iterator[dict[str, str]]:
+        return ({"docno": d.id, "title": d.title, "text": d.text} for d in self._collection.records())
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        topics = self._collection.topics(variant or self._split)
+        return pd.DataFrame({"qid": list(topics), "query": list(topics.values())})
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        qrels = self._collection.qrels(variant or self._split)
+        rows = [(query, document, grade) for query, grades in qrels.items() for document, grade in grades.items()]
+        return pd.DataFrame(rows, columns=["qid", "docno", "label"])
