@@ -29,10 +29,12 @@ set_up() {
       return 1
     }
   fi
-  "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
+  "$root/.venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
     echo "error: the installation failed, see above; the same command tries again" >&2
     return 1
   }
+  # On all processors, where pip uses one; fails for templates among the modules.
+  "$root/.venv/bin/python" -m compileall -qq -j 0 "$root"/.venv/lib/python3*/site-packages || true
   cp "$root/setup.cfg" "$stamp"
 }
 
