@@ -97,7 +97,7 @@ class LuceneIndex:
         """The ids of the documents, in the order of the index."""
         files = [folder / IDS for folder in self._folders] if self.metadata else []
         ids = [id for file in files for id in file.read_text(encoding="utf-8").splitlines()]
-        ids = ids or self._ids_of(jvm.java_class(LUCENE + "MatchAllDocsQuery")())
+        ids = ids or self._ids_of()
         artifact.require_count(self._name, len(ids), self._reader.maxDoc())
         return ids
 
@@ -105,8 +105,10 @@ class LuceneIndex:
     def _documents(self) -> Any:
         return batch.documents(self._json)
 
-    def _ids_of(self, query: Any) -> list[str]:
-        """The ids of the documents that match a Lucene query, in the order of the index."""
+    @_READING
+    def _ids_of(self, query: Any = None) -> list[str]:
+        """The ids of the documents that match a Lucene query, by default of all, in the order of the index."""
+        query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
         count = max(1, self._searcher.count(query))
         manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._in_order, count, None, count)
         return self._read(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]

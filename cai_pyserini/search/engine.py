@@ -116,7 +116,7 @@ class Engine:
         All documents count that `filter` lets through and that have a word of the text, wherever they rank; without a
         text, and in systems without BM25, all that `filter` lets through.
         """
-        for name in names:
+        for name in (names := [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")
         parsed, index = self._parsed(filter), self._filters
         for retriever in self._retrievers.values() if text.strip() else ():
@@ -198,7 +198,7 @@ class Engine:
         if filter is None:
             return None
         if self._filters is None:
-            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata")
+            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata or words")
         texts = [filter] if isinstance(filter, str) else filter
         first, *others = (parse_filter(text, self.metadata) for text in texts)
         return Combined("AND", (first, *others)) if others else first

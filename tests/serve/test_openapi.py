@@ -38,7 +38,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 404]
 def address(run_folder: Path) -> Iterator[str]:
     """The address of a server with a key."""
     systems = ("bm25", "joint-splade-idf", "hybrid-splade-idf-minmax")
-    with serve(run_folder, *systems, **{KEY: "sesame"}) as (_, address):
+    with serve(run_folder, *systems, "--timeout", "300", **{KEY: "sesame"}) as (_, address):
         urlopen(f"{address}ready").close()  # loads the model, which can take longer than schemathesis waits
         yield address
 
