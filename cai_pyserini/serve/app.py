@@ -341,6 +341,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
                 raise HTTPException(400, "sort: not with rerank")
             text, filters = without_operators(query, filter) if syntax else (query, filters)
             searched = await service.search_all(index, [text], hits, rerank, filters, sort or None)
+            note(texts=[query])
         else:
             raise HTTPException(400, "query: Field required")
         names = facets.split(",") if facets else []

@@ -156,7 +156,8 @@ def test_shards_are_filtered_and_counted_as_one(engines: dict[str, Engine], meta
 
 def test_the_command(metadata_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--filter", "year>=2010", "--sort=-impact", "--facets", "journal", "--hits", "2"]
-    main(["cancer", "--run", str(metadata_run), "--system", "dense", *flags, "--format", "json"])
+    of_dense = ["--run", str(metadata_run), "--system", "dense"]
+    main(["cancer", *of_dense, *flags, "--format", "json"])
     *hits, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert [hit["metadata"] for hit in hits] == [metadata()[hit["id"]] for hit in hits]
     assert hits[0]["metadata"]["impact"] >= hits[1]["metadata"]["impact"]
@@ -166,6 +167,11 @@ def test_the_command(metadata_run: Path, tmp_path: Path, capsys: pytest.CaptureF
     main(["cancer", "--index", str(metadata_run / "indexes" / "bm25"), *flags])
     shown = capsys.readouterr().out
     assert "journal: " in shown and "published: 20" in shown
+    main(['risk "blood pressure" -cancer', *of_dense, "--syntax", "--hits", "300", "--format", "json"])
+    hits = map(json.loads, capsys.readouterr().out.splitlines())
+    assert {hit["id"] for hit in hits} == {
+        id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text
+    }
 
     run, index, queries = tmp_path / "run.trec", metadata_run / "indexes" / "bm25", tmp_path / "collection"
     queries.mkdir()

@@ -34,7 +34,7 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
     path = tmp_path / "access.log"
     log = AccessLog(path, 30, form)
     with TestClient(create_app(Service(lambda: engines(run_folder)), log=log)) as client:
-        first = client.get("/v1/bm25/search?query=bladder&hits=3")
+        first = client.get("/v1/bm25/search?query=bladder%20-zinc&hits=3&syntax=true")
         client.post("/v1/bm25/search", json=POST)
         client.get("/?q=bladder&a=bm25")
         client.get("/v1/bm25/explain?query=zinc&docid=d4")
@@ -59,12 +59,12 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
     assert datetime.fromisoformat(lines[0]["time"]) > datetime.now(UTC) - timedelta(minutes=5)
     assert path.stat().st_mode & 0o777 == 0o600
     if form == "text":
-        assert [line.get("texts") for line in lines[:2]] == [["bladder"], ["zinc", "bladder"]]
+        assert [line.get("texts") for line in lines[:2]] == [["bladder -zinc"], ["zinc", "bladder"]]
         assert lines[-1]["texts"] == ["bladder"]
     else:
         assert "bladder" not in path.read_text()
-        hashes = [line.get("hashes") for line in lines[:2]]
-        assert hashes == [None, None] if form == "none" else hashes[0] == hashes[1][1:] != hashes[1][:1]
+        hashes = [line.get("hashes") for line in lines[1:3]]
+        assert hashes == [None, None] if form == "none" else hashes[1] == hashes[0][1:] != hashes[0][:1]
 
 
 def test_old_days_are_deleted(tmp_path: Path) -> None:
