@@ -42,12 +42,17 @@ def metadata() -> dict[str, dict[str, Any]]:
     return {id: of if number % 10 else {} for number, (id, of) in enumerate(found.items())}
 
 
+@cache
+def texts() -> dict[str, str]:
+    """Document id -> its text."""
+    draw = random.Random(1)
+    return {id: " ".join(draw.choices(WORDS, k=12)) for id in metadata()}
+
+
 def write_collection(folder: Path) -> Path:
     """Write the collection and its YAML file, whose path is returned."""
-    draw = random.Random(1)
     with (folder / "corpus.jsonl").open("w", encoding="utf-8") as file:
-        for id, of in metadata().items():
-            text = " ".join(draw.choices(WORDS, k=12))
+        for (id, of), text in zip(metadata().items(), texts().values(), strict=True):
             file.write(json.dumps({"_id": id, "title": f"Title {id}", "text": text, "metadata": of}) + "\n")
     (folder / "papers.yaml").write_text(f"source: {folder}\nmetadata: {json.dumps(KINDS)}\n")
     return folder / "papers.yaml"

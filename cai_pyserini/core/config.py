@@ -174,7 +174,7 @@ class IndexConfig(Settings):
         if len(set(self.fields)) < len(self.fields):
             raise ValueError("fields: each field can be listed only once")
         if wrong := next((name for name in self.metadata if not NAME.fullmatch(name)), None):
-            raise ValueError(f"metadata: {wrong!r} is no name: take a letter, and then letters, digits, _, . or -")
+            raise ValueError(f"metadata: {wrong!r} is taken, or no name: a letter, and then letters, digits, _, . or -")
         if self.topics and not self.source.startswith(PYSERINI):
             raise ValueError(f"topics: for a source {PYSERINI}INDEX only")
         if self.passages is not None and self.passage_overlap >= self.passages:

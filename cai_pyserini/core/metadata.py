@@ -17,7 +17,8 @@ Metadata = dict[str, Value]
 
 LARGEST_INTEGER = 1 << 53  # up to which a double has every integer
 MONTH = re.compile(r"(\d{4})(?:-(\d\d))?", re.ASCII)
-NAME = re.compile(r"(?!(?:and|or|not)$)[^\W\d][\w.-]*", re.IGNORECASE)  # of a field, so that filters can have it
+# Of a field, so that filters can have it; `contents` is that of the text.
+NAME = re.compile(r"(?!(?:and|or|not|contents)$)[^\W\d][\w.-]*", re.IGNORECASE)
 EPOCH = date(1970, 1, 1).toordinal()
 
 

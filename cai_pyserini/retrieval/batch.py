@@ -16,6 +16,7 @@ LUCENE = "org.apache.lucene.search."
 QUERY, SEARCHER, TOP_DOCS, SORT = LUCENE + "Query", LUCENE + "IndexSearcher", LUCENE + "TopDocs", LUCENE + "Sort"
 MAPPER = "com.fasterxml.jackson.databind.ObjectMapper"
 OBJECT, STRING, CLASS, LIST = "java.lang.Object", "java.lang.String", "java.lang.Class", "java.util.List"
+BYTES = "org.apache.lucene.util.BytesRef"
 INTEGER, REFERENCE = "java.lang.Integer", "java.util.concurrent.atomic.AtomicReference"
 STREAM, BASE_STREAM = "java.util.stream.Stream", "java.util.stream.BaseStream"
 FUNCTION, INVOKE = "java.util.function.Function", "java.lang.invoke."
@@ -55,16 +56,22 @@ def filtered(build: Any, filter: Any) -> Any:
     return _then(both, virtual(clauses, "build", LUCENE + "BooleanQuery"))
 
 
+def documents(mapper: Any) -> Any:
+    """A handle that makes a query of documents of their ids, as JSON; `mapper` is an ObjectMapper."""
+    bytes = _lookup().findConstructor(_class(BYTES), _type("void", "java.lang.CharSequence"))
+    these = _lookup().findConstructor(_class(LUCENE + "TermInSetQuery"), _type("void", STRING, "java.util.Collection"))
+    return reduce(_then, [_reading(mapper, f"[L{STRING};"), _each(bytes), bound(these, 0, "id")])
+
+
 class Batch:
     """A function of strings, a handle, that is applied to many arguments at a time."""
 
     def __init__(self, function: Any, mapper: Any):
         """`mapper` is an ObjectMapper, for JSON."""
-        read = bound(virtual(MAPPER, "readValue", OBJECT, STRING, CLASS), 0, mapper)
         write = bound(virtual(MAPPER, "writeValueAsString", STRING, OBJECT), 0, mapper)
         one = _then(function, write).asSpreader(_class(f"[L{STRING};"), function.type().parameterCount())
-        groups = _each(_each(one), virtual(BASE_STREAM, "parallel", BASE_STREAM))
-        self._run = _then(bound(read, 1, _class(f"[[[L{STRING};")), groups)
+        groups = _lines(_lines(one), virtual(BASE_STREAM, "parallel", BASE_STREAM))
+        self._run = _then(_reading(mapper, f"[[[L{STRING};"), groups)
 
     def __call__(self, arguments: Sequence[Sequence[str]], threads: int) -> list[str]:
         """The results as JSON, from as many threads, but no more than there are processors."""
@@ -90,14 +97,24 @@ def static(owner: str, name: str, *types: str) -> Any:
     return _lookup().findStatic(_class(owner), name, _type(*types))
 
 
+def _reading(mapper: Any, kind: str) -> Any:
+    """A handle that reads an object of a class from JSON."""
+    return bound(bound(virtual(MAPPER, "readValue", OBJECT, STRING, CLASS), 0, mapper), 1, _class(kind))
+
+
+def _lines(function: Any, *of_stream: Any) -> Any:
+    """As _each, with the results joined, a line each."""
+    join = bound(static(STRING, "join", STRING, "java.lang.CharSequence", "java.lang.Iterable"), 0, "\n")
+    return _then(_each(function, *of_stream), join)
+
+
 def _each(function: Any, *of_stream: Any) -> Any:
-    """A handle that applies a function to every element of an array, and joins the results, a line each."""
+    """A handle that applies a function to every element of an array, and returns the list of the results."""
     make = static(INVOKE + "MethodHandleProxies", "asInterfaceInstance", OBJECT, CLASS, INVOKE + "MethodHandle")
     make = bound(make, 0, _class(FUNCTION), function)
     apply = _fed(virtual(STREAM, "map", STREAM, FUNCTION), 1, make)
-    join = bound(static(STRING, "join", STRING, "java.lang.CharSequence", "java.lang.Iterable"), 0, "\n")
     stream = static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};")
-    return reduce(_then, [stream, *of_stream, apply, virtual(STREAM, "toList", LIST), join])
+    return reduce(_then, [stream, *of_stream, apply, virtual(STREAM, "toList", LIST)])
 
 
 def _of_strings(handle: Any, build: Any) -> Any:

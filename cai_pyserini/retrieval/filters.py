@@ -1,4 +1,4 @@
-"""Filters of documents by their metadata: `year>=2020 AND (journal:"BMJ" OR NOT authors:"Doe, J.")`.
+"""Filters of documents by their metadata and words: `year>=2020 AND (journal:"BMJ" OR NOT contents:"mouse model")`.
 
     filter     = all {"OR" all}
     all        = one {"AND" one}
@@ -8,11 +8,13 @@
 
 A field is one of the index, and its value has its type; strings and lists are compared as a whole, and only for
 equality. `journal:(BMJ, Lancet)` is any of these values. A document without a value matches no comparison.
+
+The field `contents` is the text: documents that have the words of the value, as BM25 has them, next to each other.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core import jvm
@@ -20,9 +22,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind, bounds
 from cai_pyserini.index.metadata import PREFIX
 
+CONTENTS = "contents"  # the field of the words
 DEPTH = 100  # of parentheses, and of NOT
 TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>[^\s"<>=:(),]+))', re.DOTALL)
 ORDERS = ("<", "<=", ">", ">=")
+OPERATOR = re.compile(r'(?<!\S)(?P<minus>-?)(?:"(?P<phrase>[^"]*\w[^"]*)"|(?<=-)(?P<word>[^\W\d](?:[^\s"]*\w)?))(?!\w)')
 
 
 class BadFilter(CaiError):
@@ -38,7 +42,7 @@ class Range(NamedTuple):
 
 
 class AnyOf(NamedTuple):
-    """Strings, or lists, with one of these values."""
+    """Strings, or lists, with one of these values; or texts with the words of one."""
 
     field: str
     values: tuple[str, ...]
@@ -63,6 +67,23 @@ class _Token(NamedTuple):
 def parse_filter(text: str, kinds: Mapping[str, Kind]) -> Filter:
     """Parse a filter of documents whose metadata has these types. Raises BadFilter, which names the place."""
     return _Parser(text, kinds).whole()
+
+
+def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple[str, ...] | None]:
+    """A query as it is searched for, and the filters it comes with: the one given, and what its operators demand. Words
+    in quotes have to be next to each other; a -word, or -"words", have to be missing. Raises BadFilter if nothing is
+    left to search for."""
+    filters = [filter] if filter else []
+
+    def taken(found: re.Match[str]) -> str:
+        words = (found["phrase"] or found["word"]).replace("\\", " ")
+        filters.append(f'{"NOT " * bool(found["minus"])}{CONTENTS}:"{words}"')
+        return " " if found["minus"] else words
+
+    text = OPERATOR.sub(taken, query)
+    if query.strip() and not text.strip():
+        raise BadFilter("query: it only says what has to be missing")
+    return text, tuple(filters) or None
 
 
 def require_field(name: str, kinds: Mapping[str, Kind], where: str) -> Kind:
@@ -114,7 +135,7 @@ class _Parser:
 
     def _comparison(self) -> Filter:
         name = self._take("word", "a field")
-        kind = require_field(name.text, self._kinds, _where(name))
+        kind = "string" if name.text == CONTENTS else require_field(name.text, self._kinds, _where(name))
         sign = self._take("sign", "one of < <= > >= = :")
         if sign.text in ORDERS and kind in ("string", "list"):
             raise BadFilter(f"{_where(sign)}: {name.text} is a {kind}, which takes = or :, not {sign.text}")
@@ -190,23 +211,33 @@ def _range(field: str, kind: Kind, sign: str, value: _Token) -> Range:
     return Range(field, *ranges.get(sign, (first, last)))
 
 
-def lucene_query(filter: Filter) -> Any:
-    """A Lucene query of the documents that a filter lets through."""
+def lucene_query(filter: Filter, kinds: Mapping[str, Kind], having: Callable[[str], Any]) -> Any:
+    """A Lucene query of the documents of an index that a filter lets through.
+
+    `having` makes that of the documents that have the words of a text next to each other. Raises BadFilter for metadata
+    that the index does not have.
+    """
     java = jvm.java_class
+    if not isinstance(filter, Combined) and filter.field != CONTENTS:
+        require_field(filter.field, kinds, "filter")
     if isinstance(filter, Range):
         double = java("org.apache.lucene.document.DoubleField")
         return double.newRangeQuery(PREFIX + filter.field, filter.first, filter.last)
-    if isinstance(filter, AnyOf):
+    if isinstance(filter, AnyOf) and filter.field != CONTENTS:
         terms = java("java.util.ArrayList")()
         for value in filter.values:
             terms.add(java("org.apache.lucene.util.BytesRef")(value.encode()))
         return java("org.apache.lucene.search.TermInSetQuery")(PREFIX + filter.field, terms)
-    queries = [lucene_query(each) for each in filter.filters]  # first, as pyjnius binds `add` to one object at a time
+    # First, as pyjnius binds `add` to one object at a time.
+    if isinstance(filter, AnyOf):
+        by, queries = "OR", [having(value) for value in filter.values]
+    else:
+        by, queries = filter.by, [lucene_query(each, kinds, having) for each in filter.filters]
     occur = java("org.apache.lucene.search.BooleanClause$Occur")
     clauses = java("org.apache.lucene.search.BooleanQuery$Builder")()
-    if filter.by == "NOT":
+    if by == "NOT":
         clauses.add(java("org.apache.lucene.search.MatchAllDocsQuery")(), occur.FILTER)
-    how = {"AND": occur.FILTER, "OR": occur.SHOULD, "NOT": occur.MUST_NOT}[filter.by]
+    how = {"AND": occur.FILTER, "OR": occur.SHOULD, "NOT": occur.MUST_NOT}[by]
     for query in queries:
         clauses.add(query, how)
     return clauses.build()

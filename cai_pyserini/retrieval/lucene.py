@@ -14,7 +14,7 @@ from binascii import a2b_base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, batched, groupby
 from typing import Any, NamedTuple, Self
 
@@ -77,6 +77,9 @@ class LuceneIndex:
         self._reader = open_reader(index)
         self._searcher = java(SEARCHER)(self._reader)
         self._json = java(MAPPER)()
+        by, kind = java(LUCENE + "SortField"), java(LUCENE + "SortField$Type")
+        self._by_id = by("id", kind.STRING_VAL)
+        self._in_order = java(LUCENE + "Sort")(by.FIELD_DOC, self._by_id)
         self.documents: int = self._reader.getDocCount(FIELD)
 
     @property
@@ -91,10 +94,42 @@ class LuceneIndex:
 
     @cached_property
     def ids(self) -> list[str]:
-        """The ids of the documents of an index with metadata, in its order."""
-        ids = [id for folder in self._folders for id in (folder / IDS).read_text(encoding="utf-8").splitlines()]
+        """The ids of the documents, in the order of the index."""
+        files = [folder / IDS for folder in self._folders] if self.metadata else []
+        ids = [id for file in files for id in file.read_text(encoding="utf-8").splitlines()]
+        ids = ids or self._ids_of()
         artifact.require_count(self._name, len(ids), self._reader.maxDoc())
         return ids
+
+    @cached_property
+    def _documents(self) -> Any:
+        return batch.documents(self._json)
+
+    @_READING
+    def _ids_of(self, query: Any = None) -> list[str]:
+        """The ids of the documents that match a Lucene query, by default of all, in the order of the index."""
+        query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
+        count = max(1, self._searcher.count(query))
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._in_order, count, None, count)
+        return self._read(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+
+    def _these(self, ids: Sequence[str]) -> Any:
+        """A Lucene query of documents."""
+        return _made(self._documents, json.dumps(ids))
+
+    def _having(self, words: "LuceneIndex", text: str) -> Any:
+        """A Lucene query of the documents that, in an index `words` of text, have the words of a text next to each
+        other. Raises BadFilter for an index of something else, and for a text without words."""
+        if words.manifest.stats["kind"] != "bm25":
+            raise BadFilter(f"filter: {self._name} has no words; they are in an index of BM25, of the same run")
+        builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(words.language))
+        if (query := builder.createPhraseQuery(FIELD, text)) is None:
+            raise BadFilter(f"filter: {text[:50]!r} has no word that BM25 knows")
+        return query if words.manifest.digest == self.manifest.digest else self._these(words._ids_of(query))
+
+    def _let_through(self, filter: Filter, words: "LuceneIndex | None") -> Any:
+        """A Lucene query of what a filter lets through."""
+        return lucene_query(filter, self.metadata, partial(self._having, words or self))
 
     @_READING
     def matching(self, filter: Filter) -> np.ndarray:
@@ -110,15 +145,21 @@ class LuceneIndex:
 
     @_READING
     def counts(
-        self, names: Sequence[str], most: int, filter: Filter | None = None, among: Any = None
+        self,
+        names: Sequence[str],
+        most: int,
+        filter: Filter | None = None,
+        among: Any = None,
+        words: "LuceneIndex | None" = None,
     ) -> dict[str, dict[str, int]]:
         """Field -> its `most` frequent values, the most frequent first -> the number of documents that have it.
 
         Of dates, years are counted. Documents are those that a filter lets through and that match a Lucene query, where
-        these are given. Raises BadFilter for a field that the index does not have.
+        these are given; `words` is as in LuceneSearcher.filtered. Raises BadFilter for a field that the index does not
+        have.
         """
         kinds = {name: require_field(name, self.metadata, "facets") for name in names}
-        collected = self._collected(filter, among)
+        collected = self._collected(filter, among, words)
         return {name: dict(self._counted(PREFIX + name, kind, most, collected)) for name, kind in kinds.items()}
 
     def _counted(self, field: str, kind: Kind, most: int, collected: Any) -> list[tuple[str, int]]:
@@ -141,10 +182,10 @@ class LuceneIndex:
             return [(repr(_double(label)).removesuffix(".0"), count) for label, count in pairs]
         return pairs
 
-    def _collected(self, filter: Filter | None, among: Any = None) -> Any:
+    def _collected(self, filter: Filter | None, among: Any = None, words: "LuceneIndex | None" = None) -> Any:
         """A FacetsCollector of the documents that match."""
         java = jvm.java_class
-        query = lucene_query(filter) if filter else java(LUCENE + "MatchAllDocsQuery")()
+        query = self._let_through(filter, words) if filter else java(LUCENE + "MatchAllDocsQuery")()
         clauses, occur = java(LUCENE + "BooleanQuery$Builder")(), java(LUCENE + "BooleanClause$Occur")
         for each in (query, *[among] * (among is not None)):
             clauses.add(each, occur.FILTER)
@@ -207,6 +248,18 @@ class LuceneIndex:
     def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
         return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
 
+    def _read(self, best: str, hits: int) -> tuple[list[str], list[float]]:
+        """Ids and scores of the best `hits` documents, TopDocs as JSON. Raises CaiError where any cannot be read."""
+        found = HIT.findall(best)
+        total = TOTAL.search(best)
+        if total is None or len(found) != min(hits, int(total[1])):
+            raise CaiError(
+                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(found)} "
+                "could be read; every document needs a field `id` with doc values, as Anserini writes it"
+            )
+        ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in found]
+        return ids, [float(score) for score, _, _ in found]
+
     @jvm.using_java("closing an index")
     def close(self) -> None:
         self._reader.close()
@@ -231,8 +284,8 @@ class LuceneSearcher(LuceneIndex):
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)
         self.document_scale: float = self.manifest.stats.get("document_scale", 1)
         self._most = max(1, self._reader.maxDoc())  # hits
-        by, kind = java("org.apache.lucene.search.SortField"), java("org.apache.lucene.search.SortField$Type")
-        self._order = java("org.apache.lucene.search.Sort")(by.FIELD_SCORE, by("id", kind.STRING_VAL))  # as Anserini's
+        by_score = java(LUCENE + "SortField").FIELD_SCORE
+        self._order = java(LUCENE + "Sort")(by_score, self._by_id)  # as Anserini's
         *_, self._candidates = graph(self._most)  # of a search for vectors
         if self._kind == "dense":
             builder = "io.anserini.search.query.VectorQueryGenerator"
@@ -259,15 +312,16 @@ class LuceneSearcher(LuceneIndex):
         return whole, Batch(two_steps, self._json) if two_steps else None
 
     @jvm.using_java("filtering")
-    def filtered(self, filter: Filter) -> Self:
-        """This open index, whose searches find only what a filter lets through, with the same scores. Raises BadFilter
-        for an index without metadata."""
-        if not self.metadata:
+    def filtered(self, filter: Filter, words: LuceneIndex | None = None) -> Self:
+        """This open index, whose searches find only what a filter lets through, with the same scores. The words of
+        documents are those in an index `words`, of the same documents, by default its own. Raises BadFilter where
+        either lacks what the filter needs."""
+        if self._kind == "dense":
             raise BadFilter(f"{self._name} has no metadata by which it could be filtered")
         searches = self._filtered_searches  # made once, before the copy
         one = copy(self)
         one._whole, one._two_steps = searches
-        one._filter = lucene_query(filter)
+        one._filter = self._let_through(filter, words)
         return one
 
     @cached_property
@@ -281,9 +335,7 @@ class LuceneSearcher(LuceneIndex):
     @_READING
     def lucene_query(self, query: Query) -> Any:
         """A query as Lucene has it; None for one without terms."""
-        arguments = jvm.java_class("java.util.Collections").singletonList(_text(query))
-        made = self._build.invokeWithArguments(arguments)
-        return made and jvm.start().cast(QUERY, made)
+        return _made(self._build, _text(query))
 
     def search(self, query: Query, hits: int) -> Hits:
         (found,) = self._search([query], hits, 1)
@@ -299,10 +351,7 @@ class LuceneSearcher(LuceneIndex):
         the products of their vectors with one; documents that the index does not have are left out."""
         java = jvm.java_class
         with jvm.using_java("scoring"):
-            terms = java("java.util.ArrayList")()
-            for id in ids:
-                terms.add(self._bytes(id.encode()))
-            these = java("org.apache.lucene.search.TermInSetQuery")("id", terms)
+            these = self._these(ids)
             count = min(len(ids), self._most)
             if isinstance(query, np.ndarray):  # with no more documents than hits, Lucene compares them all
                 both = java(KNN)(VECTOR, query.tolist(), count, these)
@@ -364,17 +413,11 @@ class LuceneSearcher(LuceneIndex):
         scale = self.document_scale * self.query_scale
         return [score / scale for score in scores]
 
-    def _read(self, best: str, hits: int) -> tuple[list[str], list[float]]:
-        """Ids and scores of the best `hits` documents, TopDocs as JSON. Raises CaiError where any cannot be read."""
-        found = HIT.findall(best)
-        total = TOTAL.search(best)
-        if total is None or len(found) != min(hits, int(total[1])):
-            raise CaiError(
-                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(found)} "
-                "could be read; every document needs a field `id` with doc values, as Anserini writes it"
-            )
-        ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in found]
-        return ids, [float(score) for score, _, _ in found]
+
+def _made(build: Any, text: str) -> Any:
+    """The Lucene query that a handle makes of a string; None if it makes none."""
+    made = build.invokeWithArguments(jvm.java_class("java.util.Collections").singletonList(text))
+    return made and jvm.start().cast(QUERY, made)
 
 
 def _text(query: Query) -> str:

@@ -43,8 +43,13 @@ class SearchSettings(Settings):
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
     hits: int | None = flag(None, f"hits per query (default: {HITS}; for a run the collection's, usually 1000)", ge=1)
-    filter: str | None = flag(None, "search only documents with such metadata, as year>=2020 AND NOT journal:BMJ")
+    filter: str | None = flag(
+        None, "search only documents with such metadata and words, as year>=2020 AND NOT contents:mouse"
+    )
     sort: str | None = flag(None, "order the best hits by a field of metadata; with - before it, largest values first")
+    syntax: bool = flag(
+        False, 'words of a query in "quotes" have to be next to each other, and a -word has to be missing'
+    )
     facets: list[str] = flag([], "fields of metadata whose most frequent values are counted")
     format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
     encoder: str | None = flag(
@@ -73,8 +78,8 @@ class SearchSettings(Settings):
         if self.output and (self.queries or self.topics):
             raise ValueError("--output takes the queries of --collection, and no others")
         of_index = ("encoder", "query") if self.run else ()
-        if self.output and (self.sort or self.facets):
-            raise ValueError("--sort and --facets are for searches by hand, not for --output")
+        if self.output and (self.sort or self.facets or self.syntax):
+            raise ValueError("--sort, --facets and --syntax are for searches by hand, not for --output")
         of_runs = () if self.output else ("collection", "split", "strict", "k1", "b", "remove_query")
         if given := [name for name in (*of_index, *of_runs) if getattr(self, name) is not None]:
             raise ValueError(f"--{given[0].replace('_', '-')} takes {'--output' if given[0] in of_runs else '--index'}")
@@ -125,6 +130,7 @@ def _write_run(settings: SearchSettings) -> None:
 
 
 def _by_hand(settings: SearchSettings) -> None:
+    from cai_pyserini.search.engine import without_operators
     from cai_pyserini.search.open import OpenRun, open_index
 
     if settings.run:
@@ -134,8 +140,9 @@ def _by_hand(settings: SearchSettings) -> None:
         engine = open_index(settings.index, settings.encoder, settings.query, settings.device)
     several = bool(settings.queries[1:] or settings.topics or not (settings.queries or sys.stdin.isatty()))
     for query in _queries(settings, engine.name):
-        found = engine.describe(query, settings.hits or HITS, 0, settings.filter, settings.sort)
-        facets = engine.facets(settings.facets, query, settings.filter) if settings.facets else {}
+        text, filters = without_operators(query, settings.filter) if settings.syntax else (query, settings.filter)
+        found = engine.describe(text, settings.hits or HITS, 0, filters, settings.sort)
+        facets = engine.facets(settings.facets, text, filters) if settings.facets else {}
         if settings.format == "json":
             for described in found:
                 print(_as_json(query, described))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -17,7 +18,8 @@ from cai_pyserini.core.trec import run_of, scores_by_query
 from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
 from cai_pyserini.fusion.fusions import DEPTH, FUSIONS
 from cai_pyserini.retrieval.filters import BadFilter as BadFilter
-from cai_pyserini.retrieval.filters import Filter, parse_filter, require_field
+from cai_pyserini.retrieval.filters import Combined, Filter, parse_filter, require_field
+from cai_pyserini.retrieval.filters import without_operators as without_operators
 from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.retrieval.lucene import Stored as Stored
 from cai_pyserini.retrieval.search import PASSAGE_HITS
@@ -27,6 +29,8 @@ from cai_pyserini.search.retriever import Effort, Retriever
 
 SORTED = 100  # the best documents, which are sorted by a field
 QUERY = "query"  # the query's id where the runs of one query are fused
+
+Filters = str | tuple[str, ...] | None  # of which a document has to pass all
 
 
 class Hit(NamedTuple):
@@ -53,8 +57,8 @@ class Engine:
 
     The best `depth` documents of each are fused, as in `fusion.fuse_runs`; a whole run has `hits`, which some methods
     need. With `passages`, the documents of the indexes are passages, and a document has the score of its best. `texts`
-    stores the documents where no index of the retrievers does; their language is `language`. Threads can share engines
-    like retrievers. Methods raise CaiError for a text that is empty.
+    has the documents' words, or stores them where no index of the retrievers does; their language is `language`.
+    Threads can share engines like retrievers. Methods raise CaiError for a text that is empty.
     """
 
     def __init__(
@@ -76,50 +80,52 @@ class Engine:
         self._sources: list[Retriever | LuceneIndex] = [*retrievers.values(), *filter(None, [texts])]  # of documents
         self._threads = ThreadPoolExecutor(len(retrievers), "part")  # of parts that may be late
         self._running: dict[str, Future[Any]] = {}  # their last calls
-        indexes = [*(retriever.index for retriever in retrievers.values()), texts]
-        self._with_metadata = next((index for index in indexes if index and index.metadata), None)
+        indexes = [*filter(None, [texts, *(retriever.index for retriever in retrievers.values())])]
+        with_words = (index for index in indexes if index.manifest.stats["kind"] == "bm25")
+        with_metadata = (index for index in indexes if index.metadata)
+        self._filters = next(chain(with_words, with_metadata), None)  # by which documents are filtered
 
     @property
     def metadata(self) -> dict[str, Kind]:
         """The types of the documents' metadata, by name."""
-        return self._with_metadata.metadata if self._with_metadata else {}
+        return self._filters.metadata if self._filters else {}
 
     def search(
         self,
         texts: Sequence[str],
         hits: int = 10,
         threads: int = 1,
-        filter: str | None = None,
+        filter: Filters = None,
         sort: str | None = None,
         effort: Effort | None = None,
     ) -> list[list[Hit]]:
         """The best documents for each text. What the search takes is added to `effort`, whose deadline is kept.
 
-        `filter` limits them by their metadata, see retrieval.filters. `sort` is the name of a field by which the best
-        SORTED documents, or `hits` if these are more, are ordered, with `-` before it from the largest value; those
-        without one come last. Raises BadFilter for either if it cannot be understood.
+        `filter` limits them by their metadata and words, see retrieval.filters; of several, all do. `sort` is the name
+        of a field by which the best SORTED documents, or `hits` if these are more, are ordered, with `-` before it from
+        the largest value; those without one come last. Raises BadFilter for either if it cannot be understood.
         """
         found = self._parts(texts, self._needed(hits, sort), threads, filter, effort)
         return [self._best(parts, hits, sort) for parts in found]
 
     def facets(
-        self, names: Sequence[str], text: str = "", filter: str | None = None, most: int = 10
+        self, names: Sequence[str], text: str = "", filter: Filters = None, most: int = 10
     ) -> dict[str, dict[str, int]]:
         """Field -> its `most` frequent values -> the number of documents, see LuceneIndex.counts.
 
         All documents count that `filter` lets through and that have a word of the text, wherever they rank; without a
         text, and in systems without BM25, all that `filter` lets through.
         """
-        for name in names:
+        for name in (names := [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")
-        parsed, index = self._parsed(filter), self._with_metadata
+        parsed, index = self._parsed(filter), self._filters
         for retriever in self._retrievers.values() if text.strip() else ():
             if retriever.index and retriever.index.metadata and (query := retriever.having_words(text)) is not None:
-                return retriever.index.counts(names, most, parsed, query)
+                return retriever.index.counts(names, most, parsed, query, index)
         return index.counts(names, most, parsed) if index else {}
 
     def describe(
-        self, text: str, hits: int = 10, start: int = 0, filter: str | None = None, sort: str | None = None
+        self, text: str, hits: int = 10, start: int = 0, filter: Filters = None, sort: str | None = None
     ) -> Iterator[Described]:
         """Yield the best documents for a text, see `search`, but for the first `start`, the words that make their
         scores marked in title and snippet."""
@@ -127,7 +133,18 @@ class Engine:
         ranking = self._best(parts, hits, sort)[start:]
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
-            yield Described(hit, explained[hit.id], *self._shown(hit.stored, explained[hit.id]))
+            explanation = explained[hit.id]
+            explanations = [part.explanation for part in explanation.parts] or [explanation]
+            yield Described(hit, explanation, *self._shown(hit.stored, explanations))
+
+    def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[str]:
+        """Yield the snippet of each hit, as `describe` does."""
+        stored = [hit.stored for hit in hits]
+        scored = {name: retriever.explain(text, stored) for name, retriever in self._retrievers.items()}
+        for id in stored:
+            of = {name: of_part[id] for name, of_part in scored.items() if id in of_part}
+            explanations = [Explanation(name, id, None, score, None, terms, []) for name, (score, terms) in of.items()]
+            yield "".join(piece for piece, _ in self._shown(id, explanations)[1])
 
     def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
         """Why documents have their scores for a text, by id, wherever they rank.
@@ -177,19 +194,21 @@ class Engine:
             return hits
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
-    def _parsed(self, filter: str | None) -> Filter | None:
+    def _parsed(self, filter: Filters) -> Filter | None:
         if filter is None:
             return None
-        if not self.metadata:
-            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata")
-        return parse_filter(filter, self.metadata)
+        if self._filters is None:
+            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata or words")
+        texts = [filter] if isinstance(filter, str) else filter
+        first, *others = (parse_filter(text, self.metadata) for text in texts)
+        return Combined("AND", (first, *others)) if others else first
 
     def _parts(
         self,
         texts: Sequence[str],
         hits: int,
         threads: int = 1,
-        filter: str | None = None,
+        filter: Filters = None,
         effort: Effort | None = None,
     ) -> list[dict[str, list[Hit]]]:
         """The hits of each retriever by its name, for each text; those that are late are missing."""
@@ -236,7 +255,7 @@ class Engine:
         """The hits of a retriever; of passages, the best of each document."""
         rankings = []
         most = hits * (PASSAGE_HITS if self._passages else 1)
-        for found in retriever.search(texts, most, threads, filter, self._with_metadata, effort):
+        for found in retriever.search(texts, most, threads, filter, self._filters, effort):
             best: dict[str, tuple[float, str]] = {}
             for stored, score in found:
                 best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
@@ -300,13 +319,12 @@ class Engine:
             if key in scored
         }
 
-    def _shown(self, stored: str, explanation: Explanation) -> tuple[Marked, Marked, Mapping[str, Value]]:
+    def _shown(self, stored: str, explanations: Sequence[Explanation]) -> tuple[Marked, Marked, Mapping[str, Value]]:
         """The title of a document, a snippet of its text, and its metadata."""
         document = self.document(stored)
         if document is None:
             return [], [], {}
-        parts = [part.explanation for part in explanation.parts] or [explanation]
-        strengths = word_strengths(document.contents, parts, self.terms_of)
+        strengths = word_strengths(document.contents, explanations, self.terms_of)
         text = document.contents.removeprefix(document.title).lstrip()
         return marked(document.title, strengths), snippet(text, strengths), document.metadata
 

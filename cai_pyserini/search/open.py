@@ -18,6 +18,8 @@ from cai_pyserini.retrieval.lucene import LuceneIndex
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.retriever import Retriever
 
+BM25 = parse_system("bm25")
+
 
 def open_index(
     index: Index, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
@@ -34,11 +36,14 @@ def open_index(
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
     """Open indexes, and systems of run folders (by default all that have indexes), by name.
 
+    If an update puts another run in the place of one meanwhile, they are opened again, or files of both could be mixed.
     Raises CaiError for what cannot be opened, and for two of one name.
     """
     engines: dict[str, Engine] = {}
+    places = [index_here(folder) for folder in folders]
+    before = _identities(places)
     with ExitStack() as on_error:
-        for folder in map(index_here, folders):
+        for folder in places:
             opened: Iterable[Engine]
             if RunFolder(folder).is_finished:
                 run = OpenRun(folder, device)
@@ -49,8 +54,15 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
                 on_error.callback(engine.close)
                 if engines.setdefault(engine.name, engine) is not engine:
                     raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
-        on_error.pop_all()
-    return engines
+        if _identities(places) == before:
+            on_error.pop_all()
+            return engines
+    return open_systems(places, systems, device)
+
+
+def _identities(folders: Sequence[Path]) -> list[int | None]:
+    """What tells a folder from another that takes its place."""
+    return [folder.stat().st_ino if folder.exists() else None for folder in folders]
 
 
 class OpenRun:
@@ -85,7 +97,10 @@ class OpenRun:
             )
         parts = _searched(system)
         retrievers = {part.name: self._retriever(part) for part in parts}
-        texts = self._texts if all(part.kind == "dense" for part in parts) else None
+        has_words = BM25.name in self._run.results.searches and not self._missing(BM25)
+        texts = self._retriever(BM25).index if has_words else None
+        if texts is None and all(part.kind == "dense" for part in parts):
+            texts = self._texts
         passages, language = experiment.collection.passages is not None, experiment.collection.language
         depth, hits = experiment.depth, experiment.collection.hits
         if system.kind != "hybrid":

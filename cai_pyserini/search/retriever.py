@@ -112,16 +112,15 @@ class Retriever:
         hits: int,
         threads: int = 1,
         filter: Filter | None = None,
-        metadata: LuceneIndex | None = None,
+        by: LuceneIndex | None = None,
         effort: Effort | None = None,
     ) -> list[Hits]:
-        """The best documents for each text, of those that a filter lets through; their metadata is the index's own,
-        or, for a dense one, that of another index of the same documents."""
+        """The best documents for each text, of those that a filter lets through; `by` is an index of the same documents
+        that has their words, and for a dense index their metadata."""
         start, searcher = time.perf_counter(), self._searcher
-        if filter and isinstance(searcher, FaissSearcher) and metadata:
-            searcher = searcher.filtered(filter, metadata)
-        elif filter and isinstance(searcher, LuceneSearcher):
-            searcher = searcher.filtered(filter)
+        if filter:
+            assert by  # engines have one, or refuse filters
+            searcher = searcher.filtered(filter, by)
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}
         encoded = time.perf_counter()
         found: dict[str, Hits] = {}

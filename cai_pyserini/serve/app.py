@@ -3,8 +3,9 @@
 Every wrong request gets a 4xx, and every failure a 5xx, with {"error": reason}.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Value
-from cai_pyserini.search.engine import BadFilter, Stored
+from cai_pyserini.search.engine import BadFilter, Filters, Stored, without_operators
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.access_log import AccessLog, note
 from cai_pyserini.serve.guard import Guard, Metrics, require
@@ -26,7 +27,8 @@ from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
 from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
 
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an empty query, strips these four as well
-LONGEST_ID = 200  # characters of a query's id
+LONGEST_ID = 200  # characters of a query's id, and of a field's name
+MOST_FACETS = 20
 MOST_RERANKED = 100  # documents
 QueryText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)]
 SEARCHED = Parameter(description="the text to search for", examples=["short fingers"])
@@ -36,10 +38,17 @@ HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_
 RerankCount = Annotated[
     int, Parameter(description="documents to rerank by the cross-encoder, if there is time", ge=0, le=MOST_RERANKED)
 ]
-
-Filter = Annotated[Name, Parameter(description='only documents with such metadata: year>=2020 AND journal:"BMJ"')]
-Sort = Annotated[Name, Parameter(description="order the best hits by a field; with - before it, largest first")]
+FILTER = 'only documents with such metadata and words: year>=2020 AND NOT contents:"mouse model"'
+SORT = "order the best hits by a field; with - before it, largest first"
+SNIPPETS = "return of each document the passage with the words that matter most for its score"
+Filter = Annotated[Name, Parameter(description=FILTER)]
+Sort = Annotated[Name, Parameter(description=SORT)]
 Facets = Annotated[Name, Parameter(description="fields whose values are counted, separated by commas")]
+Snippets = Annotated[bool, Parameter(description=SNIPPETS)]
+Syntax = Annotated[
+    bool, Parameter(description='words of the query in "quotes" have to be next to each other, and a -word be missing')
+]
+Counts = dict[str, dict[str, int]]  # field -> value -> documents
 
 
 DOCUMENT = {
@@ -59,6 +68,7 @@ EXPLANATION = {
 }
 EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
 UNLESS_NONE = Field(None, exclude_if=lambda value: value is None)
+UNLESS_EMPTY: Any = Field({}, exclude_if=lambda value: not value)
 
 
 def example(**values: Any) -> ConfigDict:
@@ -77,7 +87,7 @@ class Query(BaseModel):
 class Document(BaseModel):
     title: str
     contents: str
-    metadata: dict[str, Value] = Field({}, exclude_if=lambda metadata: not metadata)
+    metadata: dict[str, Value] = UNLESS_EMPTY
 
 
 class Candidate(BaseModel):
@@ -85,6 +95,7 @@ class Candidate(BaseModel):
     score: float
     rank: int
     doc: Document | str | None  # str: a document without a title, or with parse=false its JSON
+    snippet: str | None = UNLESS_NONE
 
 
 class DocumentForm:
@@ -111,10 +122,10 @@ class DocumentForm:
             return contents
         return Document(title=stored.title, contents=contents, metadata=dict(stored.metadata))
 
-    def candidates(self, found: Found) -> list[Candidate]:
+    def candidates(self, found: Found, snippets: Sequence[str] = ()) -> list[Candidate]:
         return [
-            Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and self.of(stored))
-            for hit, stored in found
+            Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and self.of(stored), snippet=snippet)
+            for (hit, stored), snippet in zip_longest(found, snippets)
         ]
 
 
@@ -131,7 +142,7 @@ class SearchAnswer(Answer):
 
     query: Query
     candidates: list[Candidate]
-    facets: dict[str, dict[str, int]] = Field({}, exclude_if=lambda facets: not facets)  # field -> value -> documents
+    facets: Counts = UNLESS_EMPTY
     degraded: str | None = UNLESS_NONE  # why this is not the whole answer, such as "dense timed out"
     reranked: int | None = UNLESS_NONE  # how many documents were reranked, which come first
 
@@ -154,6 +165,12 @@ class SearchRequest(BaseModel):
 
     queries: list[Topic] = Field(min_length=1, max_length=BATCH)
     hits: int = Field(10, description="hits to return for each query", ge=1, le=MOST_HITS)
+    filter: str = Field("", description=FILTER, max_length=LONGEST_QUERY)
+    sort: str = Field("", description=SORT, max_length=LONGEST_ID)
+    facets: list[Annotated[str, StringConstraints(max_length=LONGEST_ID)]] = Field(
+        [], description="fields whose values are counted", max_length=MOST_FACETS
+    )
+    snippets: bool = Field(False, description=SNIPPETS)
 
     def require_limits(self) -> None:
         """Raise HTTPException for queries that cost more than one may, and for two of one id."""
@@ -161,13 +178,21 @@ class SearchRequest(BaseModel):
             raise HTTPException(400, f"queries: {characters} characters in all; {LONGEST_QUERY} are allowed")
         if (hits := self.hits * len(self.queries)) > MOST_HITS:
             raise HTTPException(400, f"hits: {hits} for all queries; {MOST_HITS} are allowed")
+        require_few(hits, self.snippets)
         if len({topic.qid for topic in self.queries}) < len(self.queries):
             raise HTTPException(400, "queries: two have the same qid")
+
+
+def require_few(hits: int, snippets: bool) -> None:
+    """Raise HTTPException for more snippets than one request may have."""
+    if snippets and hits > MOST_SHOWN:
+        raise HTTPException(400, f"snippets: with {hits} hits; {MOST_SHOWN} are allowed")
 
 
 class TopicAnswer(BaseModel):
     qid: str
     candidates: list[Candidate]
+    facets: Counts = UNLESS_EMPTY
 
 
 class SearchAnswers(Answer):
@@ -244,6 +269,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,  # so that generated clients have short names
         responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 411, 413, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
@@ -275,6 +301,19 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
     async def failed(request: Request, error: Exception) -> Response:  # uvicorn logs the error
         return _error(500, "the server failed to answer; its log says why")
 
+    async def additions(
+        index: str,
+        texts: Sequence[str],
+        found: Sequence[Found],
+        facets: Sequence[str],
+        filter: Filters,
+        snippets: bool,
+    ) -> tuple[list[Counts], list[list[str]]]:
+        """The facets of each text, and the snippets of its hits; empty if they are not asked for."""
+        counts = await service.facets(index, facets, texts, filter) if facets else [{} for _ in texts]
+        shown = await service.snippets(index, texts, found) if snippets else [[] for _ in texts]
+        return counts, shown
+
     @locked.get("/v1/{index}/search")
     async def search(
         index: Name,
@@ -286,40 +325,46 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         filter: Filter = "",
         sort: Sort = "",
         facets: Facets = "",
+        syntax: Syntax = False,
+        snippets: Snippets = False,
     ) -> SearchAnswer:
         """The best documents for a query, or the others that are most like one. Facets count all documents that have a
         word of the query and that the filter lets through."""
-        counts = {}
+        require_few(hits, snippets)
+        filters: Filters = filter or None
         if like is not None:
-            if query is not None or rerank or filter or sort or facets:
-                raise HTTPException(400, "like: not with query, rerank, filter, sort or facets")
-            text, searched = await service.similar(index, like, hits)
+            if query is not None or rerank or syntax:
+                raise HTTPException(400, "like: not with query, rerank or syntax")
+            text, searched = await service.similar(index, like, hits, filters, sort or None)
         elif query is not None:
             if sort and rerank:
                 raise HTTPException(400, "sort: not with rerank")
-            if names := facets.split(",") if facets else []:
-                counts = await service.call(index, lambda engine: engine.facets(names, query, filter or None))
-            limits = filter or None, sort or None
-            text, searched = query, await service.search_all(index, [query], hits, rerank, *limits)
+            text, filters = without_operators(query, filter) if syntax else (query, filters)
+            searched = await service.search_all(index, [text], hits, rerank, filters, sort or None)
+            note(texts=[query])
         else:
             raise HTTPException(400, "query: Field required")
+        names = facets.split(",") if facets else []
+        counts, shown = await additions(index, [text], searched.found, names, filters, snippets)
         return SearchAnswer(
             index=index,
-            query=Query(text=text),
-            candidates=form.candidates(searched.found[0]),
+            query=Query(text=text if query is None else query),
+            candidates=form.candidates(searched.found[0], shown[0]),
             degraded=searched.degraded,
             reranked=searched.reranked,
-            facets=counts,
+            facets=counts[0],
         )
 
     @locked.post("/v1/{index}/search")
     async def search_all(index: Name, asked: SearchRequest, form: Form) -> SearchAnswers:
         """The best documents for each of several queries."""
         asked.require_limits()
-        searched = await service.search_all(index, [topic.text for topic in asked.queries], asked.hits)
+        texts, filter = [topic.text for topic in asked.queries], asked.filter or None
+        searched = await service.search_all(index, texts, asked.hits, 0, filter, asked.sort or None)
+        added = await additions(index, texts, searched.found, asked.facets, filter, asked.snippets)
         results = [
-            TopicAnswer(qid=topic.qid, candidates=form.candidates(of_topic))
-            for topic, of_topic in zip(asked.queries, searched.found, strict=True)
+            TopicAnswer(qid=topic.qid, candidates=form.candidates(found, shown), facets=counts)
+            for topic, found, counts, shown in zip(asked.queries, searched.found, *added, strict=True)
         ]
         return SearchAnswers(index=index, results=results, degraded=searched.degraded)
 
@@ -398,6 +443,8 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
 
     app.include_router(locked)
     app.openapi()["components"]["schemas"]["ExplainAnswer"]["examples"] = [EXPLAINED]  # FastAPI leaves out what is None
+    for unused in ("HTTPValidationError", "ValidationError"):  # of the 422s that are removed below
+        del app.openapi()["components"]["schemas"][unused]
     for operation in (of_method for path in app.openapi()["paths"].values() for of_method in path.values()):
         responses = operation["responses"]
         responses.pop("422", None)  # a wrong request is a 400 here

@@ -25,6 +25,7 @@ from cai_pyserini import __version__
 from cai_pyserini.core.metadata import Metadata
 from cai_pyserini.search.engine import BadFilter, Engine, Stored
 from cai_pyserini.search.explanation import Explanation
+from cai_pyserini.serve.access_log import note
 from cai_pyserini.serve.guard import LONGEST_BODY
 from cai_pyserini.serve.page import MOST_SHOWN
 from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
@@ -191,13 +192,16 @@ def create_server(service: Service) -> MCPServer[Any]:
         filter: Annotated[
             str | None,
             Field(
-                description='only documents with such metadata: year>=2020 AND journal:"BMJ"', max_length=LONGEST_QUERY
+                description="only documents with such metadata (see list_indexes), or such words next to each other: "
+                'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"',
+                max_length=LONGEST_QUERY,
             ),
         ] = None,
     ) -> SearchResult:
         """Find the documents of an index that match a query best, the best first, each with its title and the passage
         that matches best. For more hits, ask again with `offset`; for the whole text, use `document`."""
         end = min(offset + hits, MOST_HITS)
+        note(texts=[query], hits=hits)
         if offset >= end:
             raise ToolError(f"offset: a search has at most {MOST_HITS} hits; make the query more specific instead")
         name, described = await ask(index, lambda engine: engine.describe(query, end, offset, filter))
@@ -213,6 +217,7 @@ def create_server(service: Service) -> MCPServer[Any]:
             )
             for one in described
         ]
+        note(returned=len(found))
         more = offset + len(found) == end < MOST_HITS
         return SearchResult(index=name, query=query, hits=found, next_offset=end if more else None)
 
@@ -247,6 +252,7 @@ def create_server(service: Service) -> MCPServer[Any]:
         """Why a document has its score for a query, at whatever rank: the terms that it shares with the query, or the
         scores that are fused. Terms of SPLADE can be parts of words, and words that the query does not have; those
         that begin with `bm25:` are words of BM25."""
+        note(texts=[query])
         name, explained = await ask(index, lambda engine: engine.explain(query, [docid]))
         if docid not in explained:
             raise ToolError(f"document {docid!r} has no score in {name}")

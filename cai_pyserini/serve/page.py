@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from cai_pyserini.core.template import template
-from cai_pyserini.search.engine import BadFilter, Described
+from cai_pyserini.search.engine import BadFilter, Described, without_operators
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.search.highlight import Marked
 from cai_pyserini.serve.access_log import note
@@ -25,7 +25,7 @@ TEMPLATE = template(HERE / "page.html.jinja")
 async def render(service: Service, query: str, first: str, second: str, hits: int, filter: str) -> str:
     """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another.
 
-    Both are limited by a filter; facets are those of the first.
+    Both are limited by a filter, and by the operators of the query; facets are those of the first.
     """
     names = list(service.engines)
     first = first if first in names else names[0]
@@ -34,12 +34,13 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
     kinds = list(service.engines[first].metadata)
     columns, facets, wrong = [], [], ""
     try:
+        text, filters = without_operators(query, filter)
         for name in [first, *[second] * bool(second)] if query else []:
-            described = await service.call(name, lambda engine: engine.describe(query, hits, filter=filter or None))
+            described = await service.call(name, lambda engine: engine.describe(text, hits, filter=filters))
             hits_of = [_hit(name, one) for one in described]
             columns.append({"name": name, "language": service.engines[name].language, "hits": hits_of})
         if query and kinds:
-            counts = await service.call(first, lambda engine: engine.facets(kinds, query, filter or None))
+            counts = await service.call(first, lambda engine: engine.facets(kinds, text, filters))
             page = {"q": query, "a": first, "b": second, "hits": hits}
             facets = [(name, _links(page, filter, name, values)) for name, values in counts.items() if values]
     except BadFilter as error:

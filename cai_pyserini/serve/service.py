@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.search.engine import Engine, Hit, Stored
+from cai_pyserini.search.engine import Engine, Filters, Hit, Stored
 from cai_pyserini.search.retriever import Effort
 from cai_pyserini.serve.access_log import note
 
@@ -56,7 +56,7 @@ class Job:
     texts: Sequence[str] = ()
     hits: int = 0
     rerank: int = 0  # so many of them
-    filter: str | None = None
+    filter: Filters = None
     sort: str | None = None
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -95,9 +95,7 @@ class Service:
         # Is told the seconds of the stages of each batch.
         self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None
 
-    async def search(
-        self, index: str, text: str, hits: int, filter: str | None = None, sort: str | None = None
-    ) -> Found:
+    async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Found:
         """The best documents for a text, see Engine.search, with what the index stores of them."""
         (found,) = (await self.search_all(index, [text], hits, 0, filter, sort)).found
         return found
@@ -108,7 +106,7 @@ class Service:
         texts: Sequence[str],
         hits: int,
         rerank: int = 0,
-        filter: str | None = None,
+        filter: Filters = None,
         sort: str | None = None,
     ) -> Searched:
         """The same for each of several texts, which are one request; of a single one, `rerank` documents can be
@@ -123,16 +121,33 @@ class Service:
             note(degraded=searched.degraded, reranked=searched.reranked)
         return searched
 
-    async def similar(self, index: str, id: str, hits: int) -> tuple[str, Searched]:
+    async def similar(
+        self, index: str, id: str, hits: int, filter: Filters = None, sort: str | None = None
+    ) -> tuple[str, Searched]:
         """The text of a document, and the best other documents for it as a query."""
         text = (await self.document(index, id)).contents[:LONGEST_QUERY]
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1)
+        searched = await self.search_all(index, [text], hits + 1, 0, filter, sort)
         others = [(hit, stored) for hit, stored in searched.found[0] if id not in (hit.id, hit.stored)]
         ranking = [(hit._replace(rank=rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
         return text, searched._replace(found=[ranking])
+
+    async def facets(
+        self, index: str, names: Sequence[str], texts: Sequence[str], filter: Filters
+    ) -> list[dict[str, dict[str, int]]]:
+        """The facets of each text, see Engine.facets."""
+        return await self.call(index, lambda engine: (engine.facets(names, text, filter) for text in texts))
+
+    async def snippets(self, index: str, texts: Sequence[str], found: Sequence[Found]) -> list[list[str]]:
+        """The snippets of the hits of each text."""
+        return await self.call(
+            index,
+            lambda engine: (
+                [*engine.snippets(text, [hit for hit, _ in of])] for text, of in zip(texts, found, strict=True)
+            ),
+        )
 
     async def document(self, index: str, id: str) -> Stored:
         """A document. Raises HTTPException if there is none."""

@@ -5,7 +5,16 @@ import math
 import pytest
 
 from cai_pyserini.core.metadata import Kind, days
-from cai_pyserini.retrieval.filters import DEPTH, AnyOf, BadFilter, Combined, Filter, Range, parse_filter
+from cai_pyserini.retrieval.filters import (
+    DEPTH,
+    AnyOf,
+    BadFilter,
+    Combined,
+    Filter,
+    Range,
+    parse_filter,
+    without_operators,
+)
 
 KINDS: dict[str, Kind] = {
     "year": "number",
@@ -36,6 +45,7 @@ def since(year: float) -> Range:
         ('authors:(Doe, "Roe, R.")', AnyOf("authors", ("Doe", "Roe, R."))),
         ("year=(1, 2)", Combined("OR", (Range("year", 1, 1), Range("year", 2, 2)))),
         ("or-else:x", AnyOf("or-else", ("x",))),
+        ('contents:("mouse model", rat)', AnyOf("contents", ("mouse model", "rat"))),
         # AND binds more closely than OR, and NOT more closely than both
         ("year>=1 OR journal:BMJ AND year>=2", Combined("OR", (since(1), Combined("AND", (BMJ, since(2)))))),
         ("(year>=1 or journal:BMJ) and year>=2", Combined("AND", (Combined("OR", (since(1), BMJ)), since(2)))),
@@ -81,6 +91,7 @@ def test_dates_are_days_months_or_years(comparison: str, first: str | None, last
         ("year:nan", 6, "year should be compared with a number"),
         ("published<2020-13", 11, "published should be compared with a date in ISO 8601, such as 2020-05-17"),
         ("journal>=BMJ", 8, "journal is a string, which takes = or :, not >="),
+        ("contents>=BMJ", 9, "contents is a string, which takes = or :, not >="),
         ("journal:BMJ Lancet", 13, "expected AND, OR or the end, not Lancet"),
         ("journal:BMJ)", 12, "expected AND, OR or the end, not )"),
         ("(journal:BMJ", 13, "expected ), not the end"),
@@ -96,3 +107,25 @@ def test_errors_name_the_place_and_what_is_expected(text: str, place: int, reaso
     with pytest.raises(BadFilter) as error:
         parse_filter(text, KINDS)
     assert str(error.value).startswith(f"filter, character {place}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "filters"),
+    [
+        ("tamoxifen -mouse, dose", "tamoxifen  , dose", ['NOT contents:"mouse"']),
+        ('"breast cancer" risk', "breast cancer risk", ['contents:"breast cancer"']),
+        ('risk -"in mice" -rat\\s', "risk    ", ['NOT contents:"in mice"', 'NOT contents:"rat s"']),
+        ('"a" "b', 'a "b', ['contents:"a"']),
+        ('5-HT or -5? - x--y "" 3" a"b c"', None, []),
+    ],
+)
+def test_operators_of_a_query_are_filters(query: str, text: str | None, filters: list[str]) -> None:
+    assert without_operators(query, "") == (text or query, tuple(filters) or None)
+    assert without_operators(query, "year:1 OR year:2")[1] == ("year:1 OR year:2", *filters)
+    for each in filters:
+        parse_filter(each, {})
+
+
+def test_a_query_has_more_than_what_is_to_be_missing() -> None:
+    with pytest.raises(BadFilter, match="query: it only says what has to be missing"):
+        without_operators('-mouse -"in mice"')

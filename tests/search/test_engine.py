@@ -13,8 +13,9 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.retrieval.lucene import Stored
+from cai_pyserini.search import open as opening
 from cai_pyserini.search.engine import Engine, Hit
-from cai_pyserini.search.open import OpenRun, open_index
+from cai_pyserini.search.open import OpenRun, open_index, open_systems
 from cai_pyserini.search.retriever import Effort
 
 SYSTEMS = [
@@ -133,6 +134,15 @@ def test_words_that_no_document_has_are_replaced_by_similar_ones(run: OpenRun) -
     assert run.open("splade-idf").suggestion("blader") is run.open("dense").suggestion("blader") is None
 
 
+@pytest.mark.parametrize("name", ["bm25", "joint-splade-idf", "dense"])
+def test_words_are_demanded_and_left_out_without_metadata(run: OpenRun, name: str) -> None:
+    """In a dense index by the order of the index of BM25, which no file tells."""
+    filters = None, "NOT contents:phytate"
+    whole, found = (run.open(name).search(["risk of cancer"], 12, filter=each)[0] for each in filters)
+    assert {"d1", "d3"} <= {hit.id for hit in whole} and not run.open(name).metadata
+    assert [hit.id for hit in found] == [hit.id for hit in whole if hit.id != "d1"]
+
+
 def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:
     index = folder / "indexes" / "joint-splade-idf"
     of_index, of_run = open_index(index), run.open("joint-splade-idf")
@@ -184,6 +194,29 @@ def test_the_best_system_is_the_first(run: OpenRun, folder: Path) -> None:
 def test_an_empty_query_is_refused(run: OpenRun, text: str) -> None:
     with pytest.raises(CaiError, match="the query is empty"):
         run.open("bm25").search([text])
+
+
+def test_what_an_update_replaces_meanwhile_is_opened_again(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: a service has files of two runs."""
+    index, following = (
+        Path(shutil.copytree(run_folder / "indexes" / "bm25", tmp_path / name)) for name in ("bm25", "next")
+    )
+    opened: list[Engine] = []
+
+    def open_and_replace(folder: Path, device: str) -> Engine:
+        opened.append(open_index(folder, device=device))
+        if following.exists():
+            index.rename(tmp_path / "before")
+            following.rename(index)
+        return opened[-1]
+
+    monkeypatch.setattr(opening, "open_index", open_and_replace)
+    engines = open_systems([index])
+    assert engines == {"bm25": opened[1]} and len(opened) == 2
+    with pytest.raises(CaiError, match="closed"):
+        opened[0].search(["bladder"])
 
 
 def test_a_query_without_hits_has_none(run: OpenRun) -> None:

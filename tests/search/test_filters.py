@@ -1,10 +1,10 @@
 """Every system finds, with a filter, what it finds without one and a person then picks; facets and sorting too."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,12 +19,17 @@ from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.search.__main__ import main
 from cai_pyserini.search.engine import Engine, Hit
 from cai_pyserini.search.open import OpenRun, open_index
-from tests.metadata import FILTERS, KINDS, QUERIES, metadata
+from tests.metadata import FILTERS, KINDS, QUERIES, metadata, texts
 
 pytestmark = pytest.mark.slow
 
 PARTS = {"hybrid-splade-idf-minmax": ("bm25", "splade-idf"), "hybrid-dense-minmax": ("bm25", "dense")}
 SYSTEMS = ("bm25", "splade-idf", "joint-splade-idf", "dense", *PARTS)
+OF_WORDS: dict[str, Callable[[str], bool]] = {
+    'NOT contents:Cancers AND contents:("blood pressure", "risk of fever", kidney)': lambda of: (
+        "cancer" not in of and bool(re.search(r"blood pressure|risk \w+ fever|kidney", of))
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +41,18 @@ def engines(metadata_run: Path) -> Iterator[dict[str, Engine]]:
         engine.close()
 
 
-def picked(hits: list[Hit], keep: Callable[[dict[str, Any]], bool]) -> list[tuple[str, float]]:
-    return [(hit.id, hit.score) for hit in hits if keep(metadata()[hit.id])]
+def picked(hits: list[Hit], text: str) -> list[tuple[str, float]]:
+    if text in FILTERS:
+        return [(hit.id, hit.score) for hit in hits if FILTERS[text](metadata()[hit.id])]
+    return [(hit.id, hit.score) for hit in hits if OF_WORDS[text](texts()[hit.id])]
 
 
-@pytest.mark.parametrize("text", FILTERS)
+@pytest.mark.parametrize("text", [*FILTERS, *OF_WORDS])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_is_found_is_what_would_be_picked_by_hand(engines: dict[str, Engine], system: str, text: str) -> None:
     whole = [engines[part].search(QUERIES, len(metadata())) for part in PARTS.get(system, (system,))]
     for number, found in enumerate(engines[system].search(QUERIES, 20, threads=2, filter=text)):
-        expected, *others = (picked(hits[number], FILTERS[text]) for hits in whole)
+        expected, *others = (picked(hits[number], text) for hits in whole)
         if others:
             runs = [run_of({"query": hits[:100]}) for hits in (expected, *others)]
             expected = list(scores_by_query(fuse_runs(runs, "minmax", 100, 20)).get("query", {}).items())
@@ -85,6 +92,11 @@ def test_facets_are_what_would_be_counted_by_hand(engines: dict[str, Engine], sy
         assert found[name] == Counter(value for of in matching for value in of_document(of))
         counts = list(found[name].values())
         assert counts == sorted(counts, reverse=True)
+    with_words = [
+        of for of in matching if "cancer" in texts()[next(id for id, each in metadata().items() if each is of)]
+    ]
+    (journals,) = engines[system].facets(["journal"], text, ("year>=2010", "contents:cancer")).values()
+    assert journals == Counter(of["journal"] for of in with_words)
     (journals,) = engines[system].facets(["journal"], most=2).values()  # without a query or a filter
     assert list(journals.items()) == Counter(of["journal"] for of in metadata().values() if of).most_common(2)
 
@@ -109,7 +121,13 @@ def test_the_best_are_sorted_by_a_field(engines: dict[str, Engine], system: str)
 
 
 def test_what_cannot_be_understood_is_refused(engines: dict[str, Engine], metadata_run: Path, run_folder: Path) -> None:
-    for wrong in ({"filter": "yaer:1"}, {"sort": "yaer"}, {"sort": "--year"}, {"filter": ""}):
+    for wrong in (
+        {"filter": "yaer:1"},
+        {"sort": "yaer"},
+        {"sort": "--year"},
+        {"filter": ""},
+        {"filter": "contents:the"},
+    ):
         with pytest.raises(BadFilter):
             engines["bm25"].search(["cancer"], **wrong)
     with pytest.raises(BadFilter, match="facets: no field 'yaer'; those of this index: year"):
@@ -117,8 +135,11 @@ def test_what_cannot_be_understood_is_refused(engines: dict[str, Engine], metada
     alone = open_index(metadata_run / "indexes" / "dense", encoder="minilm")
     with pytest.raises(BadFilter, match="dense cannot be filtered: no Lucene index of it has metadata"):
         alone.search(["cancer"], filter="year>=2010")
-    with pytest.raises(BadFilter, match="splade-idf cannot be filtered"):
-        OpenRun(run_folder).open("splade-idf").search(["cancer"], filter="year>=2010")
+    with pytest.raises(BadFilter, match="no field 'yaer'"):
+        OpenRun(run_folder).open("splade-idf").search(["cancer"], filter="yaer>=2010")
+    joint = open_index(metadata_run / "indexes" / "joint-splade-idf")
+    with pytest.raises(BadFilter, match="joint-splade-idf has no words; they are in an index of BM25, of the same run"):
+        joint.search(["cancer"], filter="year>=2010 AND NOT contents:mouse")
 
 
 def test_shards_are_filtered_and_counted_as_one(engines: dict[str, Engine], metadata_run: Path, tmp_path: Path) -> None:
@@ -135,7 +156,8 @@ def test_shards_are_filtered_and_counted_as_one(engines: dict[str, Engine], meta
 
 def test_the_command(metadata_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--filter", "year>=2010", "--sort=-impact", "--facets", "journal", "--hits", "2"]
-    main(["cancer", "--run", str(metadata_run), "--system", "dense", *flags, "--format", "json"])
+    of_dense = ["--run", str(metadata_run), "--system", "dense"]
+    main(["cancer", *of_dense, *flags, "--format", "json"])
     *hits, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert [hit["metadata"] for hit in hits] == [metadata()[hit["id"]] for hit in hits]
     assert hits[0]["metadata"]["impact"] >= hits[1]["metadata"]["impact"]
@@ -145,6 +167,11 @@ def test_the_command(metadata_run: Path, tmp_path: Path, capsys: pytest.CaptureF
     main(["cancer", "--index", str(metadata_run / "indexes" / "bm25"), *flags])
     shown = capsys.readouterr().out
     assert "journal: " in shown and "published: 20" in shown
+    main(['risk "blood pressure" -cancer', *of_dense, "--syntax", "--hits", "300", "--format", "json"])
+    hits = map(json.loads, capsys.readouterr().out.splitlines())
+    assert {hit["id"] for hit in hits} == {
+        id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text
+    }
 
     run, index, queries = tmp_path / "run.trec", metadata_run / "indexes" / "bm25", tmp_path / "collection"
     queries.mkdir()
@@ -163,7 +190,7 @@ def test_the_command(metadata_run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert artifact.require(run, "search").digest != filtered
     with pytest.raises(SystemExit):
         main([*of_run, "--sort", "year"])
-    assert "--sort and --facets are for searches by hand, not for --output" in capsys.readouterr().err
+    assert "--sort, --facets and --syntax are for searches by hand, not for --output" in capsys.readouterr().err
     dense = ["--index", str(metadata_run / "indexes" / "dense"), "--encoder", "minilm", *of_run[2:]]
     with pytest.raises(BadFilter, match="has no metadata: filter a system of a run folder"):
         main([*dense, "--filter", "year>=2010"])

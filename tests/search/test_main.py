@@ -20,10 +20,11 @@ Output = pytest.CaptureFixture[str]
 @pytest.mark.slow
 def test_a_query_is_answered_with_title_snippet_and_terms(run_folder: Path, capsys: Output) -> None:
     main(["phytate and cancer", "--run", str(run_folder), "--system", "joint-splade-idf", "--hits", "1"])
-    hit, snippet, terms, end = capsys.readouterr().out.split("\n", 3)
+    hit, snippet, values, terms, end = capsys.readouterr().out.split("\n", 4)
     assert end == "\n"
     assert re.fullmatch(r"  1\. \d+\.\d{4}  d1  Phytate and colon cancer", hit)
     assert snippet.strip().startswith("Dietary phytate, found in the bran of cereals")
+    assert values.strip() == "year: 1998"
     assert re.search(r"bm25:phytat [\d.]+ · .*cancer [\d.]+ · \d+ more [\d.]+$", terms)
 
 

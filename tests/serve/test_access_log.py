@@ -19,6 +19,9 @@ from tests.serve.conftest import engines
 
 POST = {"queries": [{"qid": "a", "text": "zinc"}, {"qid": "b", "text": "bladder"}], "hits": 1}
 
+SEARCH = {"name": "search", "arguments": {"query": "bladder", "index": "bm25", "hits": 2}}
+TOOL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": SEARCH}
+
 
 def logged(log: AccessLog, count: int = 1) -> None:
     for _ in range(count):
@@ -31,12 +34,13 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
     path = tmp_path / "access.log"
     log = AccessLog(path, 30, form)
     with TestClient(create_app(Service(lambda: engines(run_folder)), log=log)) as client:
-        first = client.get("/v1/bm25/search?query=bladder&hits=3")
+        first = client.get("/v1/bm25/search?query=bladder%20-zinc&hits=3&syntax=true")
         client.post("/v1/bm25/search", json=POST)
         client.get("/?q=bladder&a=bm25")
         client.get("/v1/bm25/explain?query=zinc&docid=d4")
         client.get("/v1/bm26/search?query=bladder")
         client.get("/bladder")
+        client.post("/mcp", json=TOOL, headers={"Accept": "application/json, text/event-stream"})
         client.get("/ready")
     log.close()
     lines = json_lines(path)
@@ -47,17 +51,20 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
         ("/v1/{index}/explain", 200, "bm25"),
         ("/v1/{index}/search", 404, None),
         ("other", 404, None),
+        ("/mcp", 200, "bm25"),
     ]
     assert [(line.get("hits"), line.get("returned")) for line in lines[:3]] == [(3, 1), (1, 2), (10, None)]
+    assert (lines[-1].get("hits"), lines[-1].get("returned")) == (2, 1)
     assert lines[0]["id"] == first.headers["x-request-id"] and lines[0]["ms"] > 0
     assert datetime.fromisoformat(lines[0]["time"]) > datetime.now(UTC) - timedelta(minutes=5)
     assert path.stat().st_mode & 0o777 == 0o600
     if form == "text":
-        assert [line.get("texts") for line in lines[:2]] == [["bladder"], ["zinc", "bladder"]]
+        assert [line.get("texts") for line in lines[:2]] == [["bladder -zinc"], ["zinc", "bladder"]]
+        assert lines[-1]["texts"] == ["bladder"]
     else:
         assert "bladder" not in path.read_text()
-        hashes = [line.get("hashes") for line in lines[:2]]
-        assert hashes == [None, None] if form == "none" else hashes[0] == hashes[1][1:] != hashes[1][:1]
+        hashes = [line.get("hashes") for line in lines[1:3]]
+        assert hashes == [None, None] if form == "none" else hashes[1] == hashes[0][1:] != hashes[0][:1]
 
 
 def test_old_days_are_deleted(tmp_path: Path) -> None:

@@ -53,6 +53,29 @@ def test_several_queries_are_answered_in_order_as_each_alone(client: TestClient,
         assert result["candidates"] == [c | {"score": pytest.approx(c["score"], rel=1e-6)} for c in expected]
 
 
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_snippets_are_those_of_the_page(client: TestClient, opened: dict[str, Engine], index: str) -> None:
+    query = {"query": "phytate and cancer", "hits": 3}
+    plain = client.get(f"/v1/{index}/search", params=query).json()["candidates"]
+    found = client.get(f"/v1/{index}/search", params=query | {"snippets": True}).json()["candidates"]
+    shown = ["".join(piece for piece, _ in one.snippet) for one in opened[index].describe(query["query"], 3)]
+    assert [one["snippet"] for one in found] == shown and shown[0].startswith("Dietary phytate, found in the bran")
+    assert plain == [{key: value for key, value in one.items() if key != "snippet"} for one in found]
+    several = client.post(f"/v1/{index}/search", json=queries("zinc", query["query"], hits=3, snippets=True)).json()
+    assert [one["snippet"] for one in several["results"][1]["candidates"]] == shown
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_operators_of_a_query(client: TestClient, index: str) -> None:
+    plain, less = (ids(client, index, f"cancer {minus}phytate risk", syntax=True, hits=12) for minus in ("", "-"))
+    assert "d1" in plain and "d2" in less and "d1" not in less
+    assert ids(client, index, 'high "blood pressure" cancer', syntax=True) in (["d10", "d5"], ["d5", "d10"])
+    assert ids(client, index, 'high "pressure of blood"', syntax=True) == []
+    assert "d1" in ids(client, index, "cancer -phytate risk", hits=12)
+    asked = {"query": 'cancer "colorectal cancer" -breast', "syntax": True}
+    assert client.get(f"/v1/{index}/search", params=asked).json()["query"]["text"] == asked["query"]
+
+
 def queries(*texts: str, **others: object) -> dict[str, object]:
     """The body of a request with these queries."""
     return {"queries": [{"qid": str(number), "text": text} for number, text in enumerate(texts)], **others}
@@ -71,6 +94,8 @@ def queries(*texts: str, **others: object) -> dict[str, object]:
         (queries("x", hits=0), "hits: Input should be greater than or equal to 1"),
         (queries("x", hits="3"), "hits: Input should be a valid integer"),
         (queries("x", hit=3), "hit: Extra inputs are not permitted"),
+        (queries("x", "y", hits=51, snippets=True), "snippets: with 102 hits; 100 are allowed"),
+        (queries("x", filter="yaer>=2010"), "filter, character 1: no field 'yaer'"),
         ({"queries": [{"qid": "1", "text": "x"}] * 2}, "queries: two have the same qid"),
         ({"queries": [{"qid": 1, "text": "x"}]}, "queries.0.qid: Input should be a valid string"),
     ],
@@ -105,11 +130,10 @@ def test_more_like_a_document(client: TestClient, index: str) -> None:
 def test_documents_parsed_or_as_they_are_stored(client: TestClient) -> None:
     contents = "Aromatase Phytochemicals that inhibit aromatase may prevent breast cancer."
     document = client.get("/v1/bm25/doc/d3").json()
-    assert document == {
-        "api": "v1", "index": "bm25", "docid": "d3", "doc": {"title": "Aromatase", "contents": contents}
-    }  # fmt: skip
+    fields = {"title": "Aromatase", "contents": contents, "metadata": {"year": 2011}}
+    assert document == {"api": "v1", "index": "bm25", "docid": "d3", "doc": fields}
     stored = client.get("/v1/bm25/doc/d3", params={"parse": "false"}).json()["doc"]
-    assert json.loads(stored) == {"id": "d3", "title": "Aromatase", "contents": contents}
+    assert json.loads(stored) == {"id": "d3", **fields}
     assert client.get("/v1/bm25/doc/d3", params={"max_doc_length": 9}).json()["doc"]["contents"] == "Aromatase"
     assert client.get("/v1/bm25/doc/d6").json()["doc"].strip().startswith("A case report")  # without a title
 
@@ -175,8 +199,10 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?query=x&rerank=101", 400, "rerank: Input should be less than or equal to 100"),
         ("/v1/bm26/search?query=x", 404, "no index bm26; this server has joint-splade-idf, bm25, hybrid-splade"),
         ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
-        ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query, rerank, filter, sort or facets"),
-        ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query, rerank, filter, sort or facets"),
+        ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query, rerank or syntax"),
+        ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query, rerank or syntax"),
+        ("/v1/bm25/search?query=-x&syntax=true", 400, "query: it only says what has to be missing"),
+        ("/v1/bm25/search?query=x&hits=101&snippets=true", 400, "snippets: with 101 hits; 100 are allowed"),
         ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
         ("/docs", 404, "Not Found"),  # which would load scripts from elsewhere

@@ -13,7 +13,7 @@ from mcp import Client
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
-from tests.metadata import FILTERS, JOURNALS, metadata
+from tests.metadata import FILTERS, JOURNALS, metadata, texts
 from tests.serve.test_mcp import call, session
 
 pytestmark = pytest.mark.slow
@@ -25,6 +25,26 @@ SYSTEMS = ["joint-splade-idf", "bm25", "dense"]
 def client(metadata_run: Path) -> Iterator[TestClient]:
     with TestClient(create_app(Service(lambda: open_systems([metadata_run], SYSTEMS)))) as client:
         yield client
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_several_queries_and_those_like_a_document_take_them_too(client: TestClient, index: str) -> None:
+    limits = {"hits": 5, "filter": "year>=2010", "sort": "-impact"}
+    texts = {"1": "risk of cancer", "2": "sleep"}
+    queries = [{"qid": qid, "text": text} for qid, text in texts.items()]
+    body = {"queries": queries, **limits, "facets": ["journal", "authors"]}
+    several = client.post(f"/v1/{index}/search", json=body).json()["results"]
+    limits["facets"] = "journal,authors"
+    for of_topic in several:
+        alone = client.get(f"/v1/{index}/search", params={"query": texts[of_topic["qid"]], **limits}).json()
+        assert of_topic["facets"] == alone["facets"]
+        assert [one["doc"] for one in of_topic["candidates"]] == [one["doc"] for one in alone["candidates"]]
+    like = client.get(f"/v1/{index}/search", params={"like": "d1", **limits}).json()
+    found = [candidate["doc"]["metadata"] for candidate in like["candidates"]]
+    assert (
+        len(found) == 5 and all(of["year"] >= 2010 for of in found) and like["facets"].keys() == {"journal", "authors"}
+    )
+    assert [of["impact"] for of in found] == sorted((of["impact"] for of in found), reverse=True)
 
 
 @pytest.mark.parametrize("index", SYSTEMS)
@@ -106,6 +126,14 @@ def test_facets_of_the_page_lead_to_what_they_count(client: TestClient) -> None:
         (twice,) = re.findall(r'<a href="(/\?[^"]*filter=[^"]*journal[^"]*)">2010</a>', narrowed) or [None]
         if twice:
             assert "year: 2010" in client.get(html.unescape(twice)).text
+
+
+def test_the_page_takes_operators(client: TestClient) -> None:
+    page = client.get("/", params={"q": 'risk "blood pressure" -cancer', "a": "dense", "b": "bm25", "hits": 100}).text
+    ids = set(re.findall(r"/doc/(d\d+)", page))
+    assert ids == {id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text}
+    assert 'value="risk &#34;blood pressure&#34; -cancer"' in page
+    assert "query: it only says" in client.get("/", params={"q": "-cancer"}).text
 
 
 def test_the_page_says_what_is_wrong_with_a_filter(client: TestClient) -> None:

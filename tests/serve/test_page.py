@@ -54,8 +54,9 @@ def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
 
 def test_a_page_asks_whether_another_query_was_meant(client: TestClient) -> None:
     page = client.get("/", params={"q": "blader & zinc", "a": "bm25", "hits": 3}).text
-    (link,) = [link for link in links(page) if link.startswith("/?")]
-    assert 'Did you mean <a href="' in page and ">bladder &amp; zinc</a>" in page
+    ((link, suggested),) = re.findall('Did you mean <a href="([^"]*)">(.*?)</a>', page)
+    link = html.unescape(link)
+    assert suggested == "bladder &amp; zinc"
     assert "Did you mean" not in client.get(link).text
     found = client.get("/v1/bm25/suggest", params={"query": "blader"}).json()
     assert (found["query"], found["suggestion"]) == ({"text": "blader"}, "bladder")
@@ -66,7 +67,7 @@ def test_a_page_asks_for_nothing_elsewhere_and_labels_its_fields(client: TestCli
     assert not re.search(r"<(script|img|iframe|style)\b", page)
     assert all(link.startswith("/") and not link.startswith("//") for link in links(page))
     ids = re.findall(r' id="([^"]+)"', page)
-    assert set(re.findall(r' for="([^"]+)"', page)) == {"q", "a", "b", "hits"} <= set(ids)
+    assert set(re.findall(r' for="([^"]+)"', page)) == {"q", "a", "b", "hits", "filter"} <= set(ids)
     assert len(ids) == len(set(ids))
     assert "url(" not in client.get("/style.css").text and "@import" not in client.get("/style.css").text
 
