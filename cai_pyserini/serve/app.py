@@ -139,6 +139,10 @@ class SearchAnswer(Answer):
 
 
 class InterleavedAnswer(SearchAnswer):
+    model_config = example(
+        **ANSWER | {"index": INTERLEAVED}, query={"text": "short fingers"}, candidates=[], impression=None
+    )
+
     impression: str | None  # null: there are no hits
 
 

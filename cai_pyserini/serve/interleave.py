@@ -105,9 +105,9 @@ class Interleaving:
         both = await asyncio.gather(*(self._service.search_all(name, [text], hits, 0, filter) for name in self.systems))
         a, b = (searched.found[0] for searched in both)
         drafted = team_draft([hit.id for hit, _ in a], [hit.id for hit, _ in b], self._draw)
-        teams, found = dict([*drafted.items()][:hits]), {item[0].id: item for item in [*b, *a]}
-        ranking = [(rank, *found[id]) for rank, id in enumerate(teams, 1)]
-        shown = [(hit._replace(rank=rank, score=1 / rank), stored) for rank, hit, stored in ranking]
+        teams, found = dict([*drafted.items()][:hits]), {hit.id: (hit, stored) for hit, stored in [*b, *a]}
+        best = [(rank, *found[id]) for rank, id in enumerate(teams, 1)]
+        shown = [(hit._replace(rank=rank, score=1 / rank), stored) for rank, hit, stored in best]
         note(index=INTERLEAVED, returned=len(shown))
         id = uuid4().hex if shown else None
         if id:
