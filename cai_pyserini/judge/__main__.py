@@ -1,8 +1,8 @@
-"""Relevance judgments: a page to make them; qrels, agreement, and a comparison of two systems."""
+"""Relevance judgments: a page to make them; qrels, agreement, comparisons of two systems, and files to train with."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import Listening
@@ -68,11 +68,53 @@ class CompareSettings(Settings):
     smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
 
 
+class ClicksSettings(Settings):
+    """Say which of two interleaved systems people prefer, and how many more searches would decide it."""
+
+    example = f"{RUN} clicks clicks.sqlite"
+    clicks: AnyPath = flag(help="the log of `serve --interleave`", positional=True)
+    smallest: float = flag(0.55, "the smallest share of wins that would matter", gt=0.5, le=1)
+
+
+class ExamplesSettings(Settings):
+    """Write a training file from judgments, from clicks on interleaved systems, or from both.
+
+    Negatives of judged queries are the documents with grade 0, and then the best of the systems that nobody has judged;
+    those of clicks are the hits that people passed over.
+    """
+
+    example = (
+        f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite "
+        "--output train.jsonl"
+    )
+    run_folder: AnyPath = flag(
+        help="folder with runs and the texts of documents, as run_beir.sh writes it", positional=True
+    )
+    output: AnyPath = flag(help="output file, JSONL to train with")
+    database: AnyPath | None = flag(None, "the database of judgments, which `judge serve` has made")
+    systems: list[str] = flag([], "with --database: the systems from whose results negatives are drawn")
+    depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
+    topics: AnyPath | None = flag(None, "the queries that were judged, as for `judge serve`; others are left out")
+    clicks: AnyPath | None = flag(None, "the log of `serve --interleave --clicks-queries`")
+    relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
+    negatives: int = flag(10, "negatives per query and relevant document, at most", ge=1)
+    rule: Rule = RULE
+    seed: int = flag(42, "random seed of the order of negatives", ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not (self.database or self.clicks) or bool(self.database) != bool(self.systems):
+            raise ValueError("give --database with --systems, or --clicks, or all of them")
+        return self
+
+
 KINDS: dict[str, type[Settings]] = {
     "serve": ServeSettings,
     "export": ExportSettings,
     "agree": AgreeSettings,
     "compare": CompareSettings,
+    "clicks": ClicksSettings,
+    "examples": ExamplesSettings,
 }
 
 
@@ -83,6 +125,15 @@ def main(argv: Argv = None) -> None:
 
     if isinstance(settings, ServeSettings):
         _serve(settings)
+        return
+    if isinstance(settings, ExamplesSettings):
+        _examples(settings)
+        return
+    if isinstance(settings, ClicksSettings):
+        from cai_pyserini.judge.verdict import preference
+        from cai_pyserini.serve.interleave import impressions
+
+        print(preference(impressions(settings.clicks), settings.smallest))
         return
     judged = Judgments(settings.database).all()
     if isinstance(settings, ExportSettings):
@@ -113,6 +164,24 @@ def _serve(settings: ServeSettings) -> None:
     app = create_app(pool, judgments, settings.rubric, settings.shared, key, is_loopback(settings.host))
     documents = sum(map(len, pool.documents.values()))
     listen(app, settings, f"{documents:,} documents of {len(pool.documents):,} queries to judge")
+
+
+def _examples(settings: ExamplesSettings) -> None:
+    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.judge.examples import of_clicks, of_judgments, write_examples
+    from cai_pyserini.judge.judgments import Judgments, qrels_of
+    from cai_pyserini.judge.pool import pooled_documents, stored_texts
+    from cai_pyserini.serve.interleave import impressions
+
+    run = RunFolder(settings.run_folder)
+    labelled = list(of_clicks(impressions(settings.clicks))) if settings.clicks else []
+    if settings.database:
+        qrels = qrels_of(Judgments(settings.database).all(), settings.rule)
+        topics, pool = pooled_documents(run, settings.systems, settings.depth, settings.topics)
+        labelled += of_judgments(topics, pool, qrels, settings.relevant, settings.seed)
+    ids = {id for _, positives, negatives in labelled for id in (*positives, *negatives)}
+    lines, queries = write_examples(labelled, stored_texts(run, ids), settings.negatives, settings.output)
+    print(f"{settings.output}: {lines:,} examples of {queries:,} queries")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import StringConstraints
 
 from cai_pyserini.core.template import template
-from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.judgments import Grades, Judgments
 from cai_pyserini.judge.pool import Pool, next_query, order
 from cai_pyserini.serve.guard import HEADERS, Guard, require
-from cai_pyserini.serve.page import STYLE
+from cai_pyserini.serve.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
 TEMPLATE = template(HERE / "page.html.jinja")
@@ -40,19 +40,22 @@ def create_app(
     async def page(judge: Judge | None = None, query: Id = "", document: Id = "") -> str:
         """A document to judge: by default the next one of a query, and the next query."""
         if judge is None:
-            return _render("", judges=judgments.judges(), longest=LONGEST)
-        if not (query or (query := next_query(pool.documents, judge, judgments, shared) or "")):
-            return await progress(judge)
-        ids, grades = _documents(query, document), judgments.of(judge).get(query, {})
+            return _render("", {}, judges=judgments.judges(), longest=LONGEST)
+        mine = judgments.of(judge)
+        if not (query or (query := next_query(pool.documents, mine, judgments.counts(), shared) or "")):
+            return _progress(judge, mine)
+        ids, grades = _documents(query, document), mine.get(query, {})
         document = document or next((id for id in order(judge, query, ids) if id not in grades), "")
         stored = pool.text(document) if document else None
         return _render(
             judge,
+            mine,
             query=query,
             topic=pool.topics[query],
             document=document,
             title=(stored and stored.title) or document,
             text=stored and stored.contents.removeprefix(stored.title).strip(),
+            metadata=shown_metadata(stored.metadata) if stored else [],
             done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
         )
@@ -60,10 +63,7 @@ def create_app(
     @locked.get("/progress", response_class=HTMLResponse)
     async def progress(judge: Judge) -> str:
         """The queries that any judge has begun."""
-        mine, counts = judgments.of(judge), judgments.counts()
-        begun = ((id, ids) for id, ids in pool.documents.items() if id in mine or id in counts)
-        rows = [(id, pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids)) for id, ids in begun]
-        return _render(judge, rows=rows)
+        return _progress(judge, judgments.of(judge))
 
     @locked.post("/")
     async def judged(judge: Judge, query: Id, document: Id, action: str) -> RedirectResponse:
@@ -88,8 +88,13 @@ def create_app(
     async def keys() -> Response:
         return Response(KEYS, media_type="text/javascript")
 
-    def _render(judge: str, **shown: Any) -> str:
-        mine = judgments.of(judge)
+    def _progress(judge: str, mine: Grades) -> str:
+        counts = judgments.counts()
+        begun = ((id, ids) for id, ids in pool.documents.items() if id in mine or id in counts)
+        rows = [(id, pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids)) for id, ids in begun]
+        return _render(judge, mine, rows=rows)
+
+    def _render(judge: str, mine: Grades, **shown: Any) -> str:
         finished = sum(ids <= mine.get(query, {}).keys() for query, ids in pool.documents.items())
         common = {"judge": judge, "rubric": rubric, "language": pool.language}
         return TEMPLATE.render(**common, finished=finished, queries=len(pool.documents), **shown)

@@ -39,6 +39,8 @@ RULES: dict[str, Callable[[Sequence[int]], int]] = {  # the grades of several ju
     "last": lambda grades: grades[-1],
 }
 
+Grades = dict[str, dict[str, int | None]]  # of a judge: query -> document -> grade, None for skipped
+
 
 class Judged(NamedTuple):
     """A judge's grade of a document for a query."""
@@ -83,9 +85,9 @@ class Judgments:
             [judge],
         ).fetchone()
 
-    def of(self, judge: str) -> dict[str, dict[str, int | None]]:
-        """The current grades of a judge, in the order of time: query -> document -> grade, None for skipped."""
-        found: dict[str, dict[str, int | None]] = {}
+    def of(self, judge: str) -> Grades:
+        """The current grades of a judge, in the order of time."""
+        found: Grades = {}
         rows = self._db.execute("SELECT query, document, grade FROM current WHERE judge = ? ORDER BY number", [judge])
         for query, document, grade in rows:
             found.setdefault(query, {})[document] = grade

@@ -1,5 +1,6 @@
 """What is judged: the pooled documents of queries, in an order of each judge's own."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -11,7 +12,7 @@ from cai_pyserini.collection.records import Columns, read_records
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query, top
-from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.judgments import Grades
 from cai_pyserini.retrieval.lucene import Stored
 from cai_pyserini.search.open import index_with_texts
 
@@ -33,18 +34,26 @@ def open_pool(folder: Path, systems: Sequence[str], depth: int, topics: Path | N
     missing run, and if no query has a run.
     """
     run = RunFolder(folder)
+    texts, documents = pooled_documents(run, systems, depth, topics)
+    language = run.experiment.collection.language if run.is_finished else ENGLISH
+    return Pool(texts, documents, stored_texts(run, set().union(*documents.values())), language)
+
+
+def pooled_documents(
+    run: RunFolder, systems: Sequence[str], depth: int, topics: Path | None
+) -> tuple[dict[str, str], dict[str, set[str]]]:
+    """The queries, and the pool of each that has a run. Raises CaiError as `open_pool` does."""
     texts = _read_topics(topics) if topics else run.topics
     pooled: dict[str, set[str]] = {}
     for name in systems:
-        for query, scores in scores_by_query(top(read_run(folder / "runs" / f"{name}.trec"), depth)).items():
+        for query, scores in scores_by_query(top(read_run(run.folder / "runs" / f"{name}.trec"), depth)).items():
             pooled.setdefault(query, set()).update(scores)
     documents = {query: pooled[query] for query in texts if query in pooled}
     if not documents:
         raise CaiError(
-            f"no query of {topics or 'the collection'} is in the runs of {folder}: give --topics of the runs"
+            f"no query of {topics or 'the collection'} is in the runs of {run.folder}: give --topics of the runs"
         )
-    language = run.experiment.collection.language if run.is_finished else ENGLISH
-    return Pool(texts, documents, _texts(run, set().union(*documents.values())), language)
+    return texts, documents
 
 
 def _read_topics(path: Path) -> dict[str, str]:
@@ -56,12 +65,13 @@ def _read_topics(path: Path) -> dict[str, str]:
     return topics
 
 
-def _texts(run: RunFolder, ids: Collection[str]) -> Callable[[str], Stored | None]:
+def stored_texts(run: RunFolder, ids: Collection[str]) -> Callable[[str], Stored | None]:
+    """What gives the text of each of these documents, from an index that stores it or else from the collection."""
     in_passages = run.is_finished and run.experiment.collection.passages  # then indexes have no whole documents
     if not in_passages and (index := index_with_texts(run.folder)):
         return index.document
     records = (record for record in run.collection.records(whole=True) if record.id in ids)
-    return {r.id: Stored(r.id, r.title, f"{r.title} {r.text}") for r in records}.get
+    return {r.id: Stored(r.id, r.title, f"{r.title} {r.text}", r.metadata) for r in records}.get
 
 
 def order(judge: str, query: str, documents: Collection[str]) -> list[str]:
@@ -69,10 +79,9 @@ def order(judge: str, query: str, documents: Collection[str]) -> list[str]:
     return sorted(documents, key=lambda id: blake2b(f"{judge}\n{query}\n{id}".encode()).digest())
 
 
-def next_query(pool: Mapping[str, Collection[str]], judge: str, judgments: Judgments, shared: int) -> str | None:
-    """The query that a judge should go on with: one that is begun, else one of the first `shared`, which all judge,
-    else the one with the fewest judgments. None if all are done."""
-    mine, counts = judgments.of(judge), judgments.counts()
+def next_query(pool: Mapping[str, Collection[str]], mine: Grades, counts: Counter[str], shared: int) -> str | None:
+    """The query that a judge with these grades should go on with: one that is begun, else one of the first `shared`,
+    which all judge, else the one with the fewest judgments, of which queries have `counts`. None if all are done."""
     places = {query: place for place, query in enumerate(pool) if set(pool[query]) - mine.get(query, {}).keys()}
 
     def turn(query: str) -> tuple[bool, bool, int, int]:

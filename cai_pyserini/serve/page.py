@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
-from cai_pyserini.search.engine import BadFilter, Described, without_operators
+from cai_pyserini.search.engine import BadFilter, Described, Hit, Stored, without_operators
 from cai_pyserini.search.explanation import Explanation
-from cai_pyserini.search.highlight import Marked
+from cai_pyserini.search.highlight import SPLIT, Marked, marked, snippet
 from cai_pyserini.serve.access_log import note
+from cai_pyserini.serve.interleave import INTERLEAVED, Interleaving
 from cai_pyserini.serve.service import LONGEST_QUERY, Service
 
 HERE = Path(__file__).parent
@@ -22,36 +24,53 @@ SHADES = 4  # the shades of marked words
 TEMPLATE = template(HERE / "page.html.jinja")
 
 
-async def render(service: Service, query: str, first: str, second: str, hits: int, filter: str) -> str:
+async def render(
+    service: Service,
+    query: str,
+    first: str,
+    second: str,
+    hits: int,
+    filter: str,
+    interleaving: Interleaving | None = None,
+) -> str:
     """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another.
 
-    Both are limited by a filter, and by the operators of the query; facets are those of the first.
+    Both are limited by a filter, and by the operators of the query; facets are those of the first. Interleaved hits are
+    shown alone and all in the same way, whichever system has found them.
     """
-    names = list(service.engines)
+    others = list(service.engines)
+    names = [*[INTERLEAVED] * bool(interleaving), *others]
     first = first if first in names else names[0]
-    second = second if second in names and second != first else ""
+    second = second if second in others and first not in (second, INTERLEAVED) else ""
+    system = interleaving.systems[0] if interleaving and first == INTERLEAVED else first
     note(texts=[query] * bool(query), hits=hits)
-    kinds = list(service.engines[first].metadata)
+    kinds = list(service.engines[system].metadata)
     columns, facets, wrong = [], [], ""
     try:
         text, filters = without_operators(query, filter)
         for name in [first, *[second] * bool(second)] if query else []:
-            described = await service.call(name, lambda engine: engine.describe(text, hits, filter=filters))
-            hits_of = [_hit(name, one) for one in described]
-            columns.append({"name": name, "language": service.engines[name].language, "hits": hits_of})
+            clicks = ""
+            if interleaving and name == INTERLEAVED:
+                searched, impression = await interleaving.search(text, hits, filters)
+                described = [_described(hit, stored, text) for hit, stored in searched.found[0]]
+                clicks = f"?impression={impression}&hit="
+            else:
+                described = await service.call(name, lambda engine: engine.describe(text, hits, filter=filters))
+            language = service.engines[system if clicks else name].language
+            columns.append({"name": name, "language": language, "hits": [_hit(name, one, clicks) for one in described]})
         if query and kinds:
-            counts = await service.call(first, lambda engine: engine.facets(kinds, text, filters))
+            counts = await service.call(system, lambda engine: engine.facets(kinds, text, filters))
             page = {"q": query, "a": first, "b": second, "hits": hits}
             facets = [(name, _links(page, filter, name, values)) for name, values in counts.items() if values]
     except BadFilter as error:
         wrong = str(error)
-    suggestion = await service.call(first, lambda engine: engine.suggestion(query)) if query else None
+    suggestion = await service.call(system, lambda engine: engine.suggestion(query)) if query else None
     asked = {"query": query, "hits": hits, "first": first, "second": second, "filter": filter, "wrong": wrong}
     asked["suggestion"] = suggestion
     if suggestion:
         asked["suggested"] = "/?" + urlencode({"q": suggestion, "a": first, "b": second, "hits": hits})
     found = {"columns": columns, "facets": facets, "can_filter": bool(kinds)}
-    return TEMPLATE.render(**asked, **found, names=names, longest=LONGEST_QUERY, most=MOST_SHOWN)
+    return TEMPLATE.render(**asked, **found, names=names, others=others, longest=LONGEST_QUERY, most=MOST_SHOWN)
 
 
 def _links(page: Mapping[str, Any], filter: str, name: str, counts: Mapping[str, int]) -> list[tuple[str, str, int]]:
@@ -62,17 +81,32 @@ def _links(page: Mapping[str, Any], filter: str, name: str, counts: Mapping[str,
     return [(value, f"/?{urlencode({**page, 'filter': filters[value]})}", count) for value, count in counts.items()]
 
 
-def _hit(system: str, described: Described) -> dict[str, Any]:
+def _described(hit: Hit, stored: Stored | None, query: str) -> Described:
+    """An interleaved hit, with the words of the query marked."""
+    title, contents = (stored.title, stored.contents) if stored else ("", "")
+    asked = {word.lower() for word in SPLIT.split(query)[1::2]}
+    strengths = {word: float(word.lower() in asked) for word in SPLIT.split(contents)[1::2]}
+    text = snippet(contents.removeprefix(title).lstrip(), strengths)
+    explanation = Explanation(INTERLEAVED, hit.id, hit.rank, hit.score, None, [], [])
+    return Described(hit, explanation, marked(title, strengths), text, stored.metadata if stored else {})
+
+
+def _hit(system: str, described: Described, clicks: str) -> dict[str, Any]:
     hit, explanation, title, snippet, metadata = described
     parts = [part.explanation for part in explanation.parts]
     return {
         "hit": hit,
-        "link": f"/v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
+        "link": f"/v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}{clicks and clicks + quote(hit.id)}",
+        "score": "" if clicks else f", score {hit.score:.4f}",
         "title": _shaded(title),
         "snippet": _shaded(snippet),
-        "metadata": [(n, ", ".join(v) if isinstance(v, list) else v) for n, v in metadata.items()],
+        "metadata": shown_metadata(metadata),
         "tables": [table for one in (explanation, *parts) if (table := _table(one))],
     }
+
+
+def shown_metadata(metadata: Mapping[str, Value]) -> list[tuple[str, str | int | float]]:
+    return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in metadata.items()]
 
 
 def _shaded(pieces: Marked) -> list[tuple[str, int]]:

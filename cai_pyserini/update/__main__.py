@@ -21,6 +21,9 @@ class UpdateSettings(Settings):
         "address of a service that serves the run, and reopens it then; a key comes from CAI_PYSERINI_API_KEY",
         pattern="https?://.",
     )
+    judgments: AnyPath | None = flag(
+        None, "database of `judge serve`: when there are enough judgments, propose to train on them"
+    )
     keep: int = flag(1, "earlier runs to keep, in RUN.before-TIME", ge=0)
     clean: bool = flag(False, "only remove earlier runs, and what an interrupted update has left")
     dry_run: bool = flag(False, "only print what has changed, and of each step whether it must run")
@@ -33,15 +36,18 @@ def main(argv: Argv = None) -> None:
     settings = parse(UpdateSettings, argv, "python -m cai_pyserini.update")
 
     from cai_pyserini.update.folders import clean
-    from cai_pyserini.update.update import evaluate, reload, update
+    from cai_pyserini.update.update import evaluate, proposal, reload, update
 
     if settings.clean:
         for folder in clean(settings.run):
             print(f"removed {folder}")
         return
+    proposed = proposal(settings.run, settings.judgments) if settings.judgments else None
     of_call = settings.model_dump(include={"device", "batch_size", "threads"})
     for line in update(settings.run, settings.keep, settings.dry_run, **of_call):
         print(line, flush=True)
+    if proposed:
+        print(proposed, flush=True)
     if settings.dry_run:
         return
     if settings.reload:

@@ -98,6 +98,11 @@ def test_a_pool_is_judged_with_skip_undo_and_correction(client: TestClient, pool
     for _ in ids[2:]:
         page = press(client, page, "0")
     assert "does fiber lower the risk of cancer?</h1>" in page and "ana has judged 1 of 12 queries" in page
+    read: list[str] = []
+    judgments._db.set_trace_callback(read.append)
+    client.get("/", params={"judge": "ana"})
+    judgments._db.set_trace_callback(None)
+    assert sum("judge = 'ana'" in statement for statement in read) == 1
     progress = client.get("/progress", params={"judge": "ana"}).text
     assert re.findall(r"<td>(\d+)</td>", progress) == [str(len(ids)), str(len(ids) - 1), str(len(ids))]
 
@@ -108,7 +113,7 @@ def test_everybody_gets_the_shared_queries_and_then_what_has_fewest_judgments(ju
     def judge(name: str, count: int) -> list[str]:
         queries = []
         for _ in range(count):
-            query = next_query(pool, name, judgments, shared=1)
+            query = next_query(pool, judgments.of(name), judgments.counts(), shared=1)
             assert query
             queries.append(query)
             left = pool[query] - judgments.of(name).get(query, {}).keys()
@@ -118,7 +123,8 @@ def test_everybody_gets_the_shared_queries_and_then_what_has_fewest_judgments(ju
     assert judge("ana", 5) == ["a", "a", "b", "b", "c"]
     assert judge("ben", 6) == ["a", "a", "d", "d", "e", "e"]
     assert judge("ana", 5) == ["c", "d", "d", "e", "e"]
-    assert next_query(pool, "ana", judgments, 1) is None and next_query(pool, "ben", judgments, 1) == "b"
+    left = {name: next_query(pool, judgments.of(name), judgments.counts(), 1) for name in ("ana", "ben")}
+    assert left == {"ana": None, "ben": "b"}
 
 
 @pytest.mark.parametrize(
@@ -145,13 +151,14 @@ def test_what_is_refused(
 
 def test_nothing_is_unescaped_and_nothing_else_runs(judgments: Judgments) -> None:
     script = "<script>alert('x')</script>"
-    stored = Stored("d&1", script, f"{script} {script}")
+    stored = Stored("d&1", script, f"{script} {script}", {"year": 2020, "authors": ["Roe", script]})
     pool = Pool({"q&1": script}, {"q&1": {"d&1"}}, lambda id: stored, "en")
     with TestClient(create_app(pool, judgments, [script, "good"], 0)) as client:
         answer = client.get("/", params={"judge": script})
         press(client, answer.text, "0")
         pages = [answer, client.get("/progress", params={"judge": script}), client.get("/")]
         assert all(page.text.count("<script") == 1 and html.escape("</script>") in page.text for page in pages)
+        assert f"year: 2020 · authors: Roe, {html.escape(script).replace('&#x27;', '&#39;')}" in answer.text
         policy = answer.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'; style-src 'self'") and policy.endswith("script-src 'self'")
 

@@ -7,8 +7,10 @@ import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.update import update
 from cai_pyserini.update.drift import compare, idf_drift, idf_line
-from cai_pyserini.update.update import lines
+from cai_pyserini.update.update import lines, proposal
 from cai_pyserini.vectors.shards import shard_path, text_keys, write_shard
 from tests.conftest import stored_idf, stored_vectors
 from tests.update.conftest import change
@@ -64,3 +66,17 @@ def test_adapting_again_is_proposed_when_many_documents_are_new() -> None:
     assert (
         said[0.3] == f"{stays}30.0% of the documents{again}" and said[1.4] == f"{stays}100.0% of the documents{again}"
     )
+
+
+def test_training_is_proposed_when_there_are_enough_judgments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults: what was undone counts, as does a query without a relevant document, or one twice."""
+    monkeypatch.setattr(update, "ENOUGH", 2)
+    database = tmp_path / "judgments.sqlite"
+    with pytest.raises(CaiError, match=r"no file .*judgments\.sqlite"):
+        proposal(tmp_path, database)
+    judgments = Judgments(database, new=True)
+    for query, document, grade in (("q1", "d1", 1), ("q1", "d2", 3), ("q2", "d1", 0), ("q3", "d1", 2)):
+        judgments.add(query, document, "ana", grade)
+    assert "2 judged queries have a relevant document" in (proposal(tmp_path, database) or "")
+    judgments.undo("ana")
+    assert proposal(tmp_path, database) is None

@@ -1,0 +1,82 @@
+"""How many judged queries are enough to train on: nDCG@10 by the number of queries.
+
+So many queries of the split train, drawn by seed, stand for those that people have judged: their relevant documents are
+positives, and negatives are drawn from the other best documents of BM25 and of SPLADE with IDF. The encoder is trained
+on them as docs/how-to/train.md says, and searches for the queries of the split test. p is that of a paired t-test over
+these queries, of means over seeds against the encoder as it is, without correction.
+
+What is made stays in --output; interrupted, the same command continues.
+"""
+
+import json
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import harness
+
+SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf-minmax")
+TRAINING = {"loss": "in-batch", "batch_size": 24, "warmup": 0.26, "learning_rate": 5e-5}
+
+
+def values(folder: str) -> harness.Result:
+    """nDCG@10 of every query, by system."""
+    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.evaluate.measures import measure_run
+
+    run = RunFolder(Path(folder))
+    found = {}
+    for name in SYSTEMS:
+        found[name] = measure_run(run.qrels, run.folder / "runs" / f"{name}.trec", ["nDCG@10"])["nDCG@10"]
+    return found
+
+
+def cells(base: dict[str, float], trained: list[dict[str, float]]) -> list[str]:
+    """The mean nDCG@10 of the seeds, each of them, the difference to `base`, and its p."""
+    from cai_pyserini.evaluate.significance import compare, p_text
+
+    means = {query: fmean(of_seed[query] for of_seed in trained) for query in base}
+    found = compare(base, {"trained": means})["trained"]
+    seeds = " ".join(f"{fmean(of_seed.values()):.4f}" for of_seed in trained)
+    return [f"{fmean(means.values()):.4f} ({seeds})", f"{found.difference:+.4f}", p_text(found.p)]
+
+
+def main() -> None:
+    parser = harness.parser(__doc__)
+    parser.set_defaults(collection="scifact")
+    parser.add_argument("--queries", type=int, nargs="+", default=[50, 100, 200, 400, 809], help="numbers of queries")
+    parser.add_argument("--epochs", type=float, default=5)
+    parser.add_argument("--output", type=Path, required=True, help="folder of trainings and runs")
+    args = parser.parse_args()
+
+    def measured(encoder: object, name: str) -> harness.Result:
+        output = args.output / "runs" / name
+        harness.stage("beir", args.collection, encoder=encoder, systems=[*SYSTEMS], output=output)
+        return harness.fresh(values, folder=str(output))
+
+    mined, of_train = args.output / "train.jsonl", args.output / "runs" / "train"
+    negatives = ["bm25", "splade-idf"]
+    harness.stage("beir", args.collection, encoder=args.encoder, split="train", systems=negatives, output=of_train)
+    runs = [of_train / "runs" / f"{name}.trec" for name in negatives]
+    harness.stage("trainer", "mine", collection=args.collection, runs=runs, output=mined)
+    lines = mined.read_text(encoding="utf-8").splitlines()
+    queries = list(dict.fromkeys(json.loads(line)["query"] for line in lines))
+    base = measured(args.encoder, "base")
+    rows = [("0", *(cell for name in SYSTEMS for cell in (f"{fmean(base[name].values()):.4f}", "", "")))]
+    for count in args.queries:
+        trained = []
+        for seed in range(args.repeats):
+            name = f"{count}-{seed}"
+            data, model = args.output / f"{name}.jsonl", args.output / "models" / name
+            drawn = set(Random(seed).sample(queries, len(queries))[:count])
+            data.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["query"] in drawn))
+            how = TRAINING | {"epochs": args.epochs, "seed": seed}
+            harness.stage("trainer", "splade", data=data, base=args.encoder, output=model, **how)
+            trained.append(measured(model, name))
+        rows.append((str(count), *(cell for name in SYSTEMS for cell in cells(base[name], [t[name] for t in trained]))))
+    header = ("judged queries", *(cell for name in SYSTEMS for cell in (name, "difference", "p")))
+    harness.show(f"{args.collection}: nDCG@10, means of {args.repeats} seeds", header, rows)
+
+
+if __name__ == "__main__":
+    main()
