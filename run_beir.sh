@@ -29,10 +29,11 @@ set_up() {
       return 1
     }
   fi
-  "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
+  "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$root[$1]" >&2 || {
     echo "error: the installation failed, see above; the same command tries again" >&2
     return 1
   }
+  "$root/.venv/bin/python" -m compileall -qq -j 0 "$root/.venv/lib" || true # on all processors; pip takes one
   cp "$root/setup.cfg" "$stamp"
 }
 
