@@ -8,8 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from cai_pyserini.core.flags import API_KEY as KEY
-from tests.serve.conftest import serve
+from tests.serve.conftest import served
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +34,7 @@ def test_answers_are_as_promised(run_folder: Path, tmp_path: Path) -> None:
     limit = "--max-examples", "10", "--generation-deterministic"
     if seconds := os.environ.get("SCHEMATHESIS_SECONDS"):
         limit = "--max-time", seconds
-    with serve(run_folder, *systems, **{KEY: "sesame"}) as (_, address):
+    with served(run_folder, *systems, key="sesame") as address:
         urlopen(f"{address}ready").close()  # loads the model, which can take longer than schemathesis waits
         done = subprocess.run(
             [
