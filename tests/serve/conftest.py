@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -10,11 +11,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.app import create_app
+from cai_pyserini.serve.listen import LONGEST_REQUEST
 from cai_pyserini.serve.service import Service
 
 SYSTEMS = ["joint-splade-idf", "bm25", "hybrid-splade-idf-minmax"]
@@ -34,6 +37,20 @@ def opened(run_folder: Path) -> dict[str, Engine]:
 def client(run_folder: Path) -> Iterator[TestClient]:
     with TestClient(create_app(Service(lambda: engines(run_folder))), raise_server_exceptions=False) as client:
         yield client
+
+
+@contextmanager
+def served(folder: Path, *systems: str, key: str | None = None) -> Iterator[str]:
+    """The address of a server in a thread of this process, which need not import everything again."""
+    app = create_app(Service(lambda: open_systems([folder], systems)), key, local=True)
+    limits = {"http": "h11", "h11_max_incomplete_event_size": LONGEST_REQUEST}
+    server = uvicorn.Server(uvicorn.Config(app, **limits, log_level="warning", server_header=False))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield "http://{}:{}/".format(*listening.getsockname())
+        server.should_exit = True
+        thread.join()
 
 
 def serve(

@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.serve.conftest import serve
+from tests.serve.conftest import served
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ expect.set_options(timeout=60_000)
 
 @pytest.fixture(scope="module")
 def address(run_folder: Path) -> Iterator[str]:
-    with serve(run_folder, "joint-splade-idf", "bm25", "hybrid-splade-idf-minmax") as (_, address):
+    with served(run_folder, "joint-splade-idf", "bm25", "hybrid-splade-idf-minmax") as address:
         yield address
 
 
@@ -98,7 +98,7 @@ def test_a_query_is_kept_and_linked(page: Page, address: str) -> None:
 
 
 def test_facets_narrow_the_hits_and_stand_in_nobodys_way(browser: Browser, metadata_run: Path) -> None:
-    with serve(metadata_run, "joint-splade-idf", "bm25") as (_, address):
+    with served(metadata_run, "joint-splade-idf", "bm25") as address:
         page = browser.new_page()
         page.goto(f"{address}?q=risk+of+cancer&b=bm25")
         page.get_by_role("navigation", name="Filters").get_by_role("link", name="BMJ").click()

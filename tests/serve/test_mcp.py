@@ -16,14 +16,13 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.__main__ import main
 from cai_pyserini.serve.guard import LONGEST_BODY
 from cai_pyserini.serve.mcp import LONGEST_TEXT, TERMS, create_server
 from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
-from tests.serve.conftest import SYSTEMS, serve
+from tests.serve.conftest import SYSTEMS, served
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +160,7 @@ def test_over_http_with_the_key_of_the_service(run_folder: Path) -> None:
             assert (await call(client, "explain", query="bladder", docid=hit["docid"]))["rank"] == 1
             return (await call(client, "document", docid=hit["docid"]))["title"]
 
-    with serve(run_folder, "bm25", **{KEY: "sesame"}) as (_, address):
+    with served(run_folder, "bm25", key="sesame") as address:
         for mode in ("legacy", "auto"):  # with initialize, and without, as from protocol 2026-07-28 on
             assert asyncio.run(scenario(address, {"Authorization": "Bearer sesame"}, mode)) == "Urinary tract infection"
         with pytest.RaisesGroup(MCPError, flatten_subgroups=True):

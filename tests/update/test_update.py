@@ -27,8 +27,7 @@ from cai_pyserini.update import folders
 from cai_pyserini.update.__main__ import main
 from cai_pyserini.update.update import evaluate, reload, systems_of, update
 from cai_pyserini.vectors.cache import VARIABLE
-from tests.conftest import Command
-from tests.serve.conftest import serve
+from tests.serve.conftest import served
 from tests.update.conftest import change, on_collection
 
 pytestmark = pytest.mark.slow
@@ -162,7 +161,7 @@ def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_
 
 @contextmanager
 def requests(url: str) -> Iterator[list[list[str]]]:
-    """Meanwhile, four clients ask again and again: the ids of each answer."""
+    """Meanwhile, four clients ask again and again, and one at the end: the ids of each answer."""
     answers: list[list[str]] = []
     over = threading.Event()
 
@@ -183,16 +182,21 @@ def requests(url: str) -> Iterator[list[list[str]]]:
             over.set()
         for client in clients:
             client.result()
+    answers.append(ask())
 
 
-def test_a_service_takes_the_new_run_over_without_losing_a_request(small: Path, broken: Path, command: Command) -> None:
+def test_a_service_takes_the_new_run_over_without_losing_a_request(
+    small: Path, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The faults: a request fails while files move, or during the reload; the service goes on with the old run."""
-    with serve(small, "joint-splade-idf", **{KEY: "sesame"}) as (_, address):
+    with served(small, "joint-splade-idf", key="sesame") as address:
         with requests(f"{address}v1/joint-splade-idf/search?query=bladder+infection&hits=20") as answers:
             change(broken)
-            done = command("cai_pyserini.update", small, "--reload", address, **{KEY: "sesame"})
-        assert "new" not in answers[0] and "new" in answers[-1] and len(answers) > 20
-        assert done.stdout.endswith(f"\n{address} has reopened joint-splade-idf\n"), done.stderr
+            with monkeypatch.context() as patch:
+                patch.setenv(KEY, "sesame")
+                main([str(small), "--reload", address])
+        assert "new" not in answers[0] and "new" in answers[-1] and len(answers) > 8
+        assert capsys.readouterr().out.endswith(f"\n{address} has reopened joint-splade-idf\n")
         with pytest.raises(CaiError, match="has not reopened the run, which is up to date: HTTP Error 401"):
             reload(address)
     with pytest.raises(CaiError, match="has not reopened the run, which is up to date: "):
