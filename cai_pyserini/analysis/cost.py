@@ -7,13 +7,12 @@ products in the score of a query and a document. Counted are the impacts in the 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.output import Report, labels
@@ -76,7 +75,7 @@ def cost(settings: CostSettings) -> Report:
     rows = [["run and system", *HEADER]]
     rows += [[f"{name} {cost.system}", *_cells(cost)] for name, of_run in found.items() for cost in of_run]
     data = {name: [asdict(cost) for cost in of_run] for name, of_run in found.items()}
-    return Report("cost", aligned(rows), data, {"cost.png": plot(found)})
+    return Report("cost", aligned(rows), data)
 
 
 def costs(run: RunFolder) -> list[Cost]:
@@ -135,24 +134,3 @@ def _cells(cost: Cost) -> list[str]:
     cells = [cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")]
     cells += [f"{cost.flops:.3f}", f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}"]
     return [*cells, f"{cost.ms_per_query:.2f}"]
-
-
-def plot(found: Mapping[str, Sequence[Cost]]) -> Figure:
-    """A row of bars per run and system, and a panel per cost: products, index size, latency."""
-    bars = [(run, cost) for run, of_run in found.items() for cost in of_run]
-    names = [f"{run} {cost.system}" if len(found) > 1 else cost.system for run, cost in bars]
-    colors = [f"C{list(found).index(run)}" for run, _ in bars]
-    panels = {
-        "products per\nquery-document pair": [cost.flops for _, cost in bars],
-        "index, bytes\nper document": [cost.bytes_per_document for _, cost in bars],
-        "latency,\nms per query": [cost.ms_per_query for _, cost in bars],
-    }
-    made = Figure(figsize=(9, 1.2 + 0.32 * len(bars)), layout="constrained")
-    for axes, (title, values) in zip(made.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
-        axes.bar_label(axes.barh(names, values, color=colors), [f"{value:.3g}" for value in values], padding=3)
-        axes.set_title(title, fontsize="medium")
-        axes.margins(x=0.2)
-        axes.spines[["top", "right", "bottom"]].set_visible(False)
-        axes.tick_params(left=False, bottom=False, labelbottom=False)
-    axes.invert_yaxis()  # of all panels: the first system on top
-    return made

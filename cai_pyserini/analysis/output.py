@@ -1,4 +1,4 @@
-"""The outcome of an analysis: text for the terminal, <name>.json, and more files, mostly figures."""
+"""The outcome of an analysis: text for the terminal, <name>.json, and more files."""
 
 import json
 import os
