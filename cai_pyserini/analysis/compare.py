@@ -5,7 +5,7 @@ random (Smucker et al. 2007), and a percentile bootstrap of their mean.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import bootstrap, permutation_test
@@ -57,16 +57,6 @@ class Difference:
     ties: int
 
 
-class Change(NamedTuple):
-    """The values of one query, and b - a."""
-
-    query: str
-    text: str
-    a: float
-    b: float
-    difference: float
-
-
 def compare(settings: CompareSettings) -> Report:
     """The difference of two runs, A and B, and every query's change."""
     name = settings.measure
@@ -76,17 +66,21 @@ def compare(settings: CompareSettings) -> Report:
     qrels, topics = collection.qrels(split), collection.topics(split)
     a, b = (measure_run(qrels, path, [name])[name] for path in settings.runs)
     found = difference(a, b)
-    changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
-    changes.sort(key=lambda change: -change.difference)
+    changes: list[dict[str, Any]] = [
+        {"query": query, "text": topics.get(query, ""), "a": a[query], "b": b[query], "difference": b[query] - a[query]}
+        for query in a
+    ]
+    changes.sort(key=lambda change: -change["difference"])
     runs = labels(settings.runs)
     lines = [*summary(found, (runs[0], runs[1]), name), ""]
     shown = changes[: min(settings.top, found.wins)] + changes[::-1][: min(settings.top, found.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
-        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in shown
+        [f"{c['query']}: {cut(c['text'], TEXT_WIDTH)}", *(f"{c[key]:.4f}" for key in "ab"), f"{c['difference']:+.4f}"]
+        for c in shown
     ]
     data: dict[str, Any] = {"a": str(settings.runs[0]), "b": str(settings.runs[1]), "measure": name} | asdict(found)
-    data["changes"] = [change._asdict() for change in changes]
+    data["changes"] = changes
     return Report("compare", "\n".join([*lines, aligned(rows)]), data)
 
 

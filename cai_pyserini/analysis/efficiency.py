@@ -6,7 +6,7 @@ median of several rounds for each query; in a round, every query goes to all sea
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -62,18 +62,6 @@ class EfficiencySettings(Settings):
     rounds: int = flag(3, "how often each query is timed, after a warm-up", ge=1)
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """What a system costs and achieves with a pruning."""
-
-    name: str
-    impacts_per_document: float
-    index_bytes: int
-    postings_per_query: float
-    score: float  # MEASURE
-    latency: Latencies
-
-
 def efficiency(settings: EfficiencySettings) -> Report:
     """The cost, effectiveness and latency of every pruning, beside the latency of stock."""
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
@@ -93,12 +81,12 @@ def efficiency(settings: EfficiencySettings) -> Report:
     rows = [pruned.measured(run, latencies[pruned.name]) for pruned in made]
     table = [["", "impacts/doc", "index MB", "postings/query", MEASURE], [STOCK, *[""] * 4]]
     for row in rows:
-        costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
-        table.append([row.name, *costs, f"{row.score:.4f}"])
+        costs = [f"{row['impacts_per_document']:.1f}", f"{row['index_bytes'] / 1e6:.1f}"]
+        table.append([row["name"], *costs, f"{row['postings_per_query']:,.0f}", f"{row['score']:.4f}"])
     table[0] += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
-    for cells, latency in zip(table[1:], [stock, *(row.latency for row in rows)], strict=True):
+    for cells, latency in zip(table[1:], [stock, *(row["latency"] for row in rows)], strict=True):
         cells += [f"{ms:.2f}" for pair in latency.values() for ms in pair]
-    data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows]}
+    data = {"stock": stock, "queries": len(timed), "prunings": rows}
     return Report("efficiency", aligned(table), data)
 
 
@@ -172,7 +160,7 @@ class Pruned:
         opened = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 
-    def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
+    def measured(self, run: RunFolder, latency: Latencies) -> dict[str, Any]:
         stats, opened = self._manifest.stats, LuceneIndex(self.index)
         frequency = cache(opened.document_frequency)
         queries: list[Any] = list(self._queries.values())
@@ -181,8 +169,14 @@ class Pruned:
         postings = float(np.mean([sum(map(frequency, query)) for query in queries]))
         opened.close()
         score = mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE])
-        impacts = stats["nonzeros"] / stats["documents"]
-        return Efficiency(self.name, impacts, stats["bytes"], postings, score, latency)
+        return {
+            "name": self.name,
+            "impacts_per_document": stats["nonzeros"] / stats["documents"],
+            "index_bytes": stats["bytes"],
+            "postings_per_query": postings,
+            "score": score,
+            "latency": latency,
+        }
 
 
 def _file_name(name: str) -> str:
