@@ -47,15 +47,10 @@ def labels(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def split_text(text: str, width: int) -> tuple[str, str]:
-    """The beginning of a text, at most `width` characters, and the rest; it is split at white space if there is any."""
-    if len(text) <= width:
-        return text, ""
-    end = next((i for i in range(width, 0, -1) if text[i].isspace()), width)
-    return text[:end], text[end:]
-
-
 def cut(text: str, width: int) -> str:
     """A text in one line of at most `width` characters, cut at a word boundary."""
     line = " ".join(text.split())
-    return line if len(line) <= width else split_text(line, width - 1)[0] + "…"
+    if len(line) <= width:
+        return line
+    end = next((place for place in range(width - 1, 0, -1) if line[place].isspace()), width - 1)
+    return line[:end] + "…"
