@@ -53,17 +53,6 @@ class Word(NamedTuple):
         return (len(self.pieces) - 1) * self.occurrences
 
 
-class Coverage(NamedTuple):
-    """How well a vocabulary covers a collection. The last three are fractions."""
-
-    occurrences: int
-    words: int  # distinct
-    pieces_per_occurrence: float
-    covered_occurrences: float  # of words that are in the vocabulary
-    covered_words: float  # of distinct words
-    unknown_occurrences: float  # of words that the vocabulary cannot even spell
-
-
 def coverage(settings: CoverageSettings) -> Report:
     """The coverage of a collection, and the words whose addition would save most pieces.
 
@@ -84,16 +73,17 @@ def coverage(settings: CoverageSettings) -> Report:
     lines = [
         aligned(rows),
         "",
-        f"{covered.occurrences:,} occurrences of {covered.words:,} distinct words; "
-        f"{covered.pieces_per_occurrence:.2f} pieces per word",
-        f"in the vocabulary: {covered.covered_occurrences:.1%} of the occurrences, {covered.covered_words:.1%} of the "
-        f"distinct words; unknown: {covered.unknown_occurrences:.2%} of the occurrences",
+        "{occurrences:,} occurrences of {words:,} distinct words; {pieces_per_occurrence:.2f} pieces per word".format(
+            **covered
+        ),
+        "in the vocabulary: {covered_occurrences:.1%} of the occurrences, {covered_words:.1%} of the distinct words; "
+        "unknown: {unknown_occurrences:.2%} of the occurrences".format(**covered),
         "pieces saved by adding words: " + ", ".join(f"{size:,}: {share:.1%}" for size, share in saved_by.items()),
     ]
     data = {
         "collection": config.name,
         "encoder": encoder.name,
-        "coverage": covered._asdict(),
+        "coverage": covered,
         "savings": saved_by,
         "top": [word._asdict() for word in shown],
     }
@@ -110,18 +100,18 @@ def split(counts: Mapping[str, int], backend: Backend) -> list[Word]:
     return sorted(words, key=lambda word: (-word.saving, word.text))
 
 
-def measure(words: Sequence[Word], unknown: str) -> Coverage:
+def measure(words: Sequence[Word], unknown: str) -> dict[str, float]:
     """The coverage of words; `unknown` is the piece that stands for a word that the vocabulary cannot spell."""
     occurrences = sum(word.occurrences for word in words)
     covered = [word for word in words if word.pieces == [word.text]]
-    return Coverage(
-        occurrences,
-        len(words),
-        sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
-        sum(word.occurrences for word in covered) / occurrences,
-        len(covered) / len(words),
-        sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
-    )
+    return {
+        "occurrences": occurrences,
+        "words": len(words),  # distinct
+        "pieces_per_occurrence": sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
+        "covered_occurrences": sum(word.occurrences for word in covered) / occurrences,
+        "covered_words": len(covered) / len(words),
+        "unknown_occurrences": sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
+    }
 
 
 def savings(words: Sequence[Word]) -> list[float]:
