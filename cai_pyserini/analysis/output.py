@@ -7,30 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.figures import save
 from cai_pyserini.core.files import write_text
 
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of an analysis. `files` are figures (.png) and texts by file name."""
+    """The outcome of an analysis. `files` are further texts, by file name."""
 
     name: str
     text: str
     data: dict[str, Any]
-    files: Mapping[str, Figure | str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[str]:
         """Write <name>.json and the files, each atomically, and return their names."""
         files = {f"{self.name}.json": json.dumps(self.data, indent=1, ensure_ascii=False) + "\n", **self.files}
         for name, content in files.items():
-            if isinstance(content, str):
-                write_text(folder / name, content)
-            else:
-                save(content, folder / name)
+            write_text(folder / name, content)
         return list(files)
 
 
