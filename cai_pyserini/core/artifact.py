@@ -54,8 +54,6 @@ Write = Callable[[Path], Stats | None]
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a complete artifact."""
-
     recipe: Recipe
     digest: str  # of the recipe
     stats: Stats  # with `seconds`, the time it took
@@ -390,7 +388,6 @@ def dry_run() -> Iterator[None]:
 
 
 def in_dry_run() -> bool:
-    """Whether `make` makes nothing."""
     return _dry_run.get()
 
 

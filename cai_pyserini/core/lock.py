@@ -34,7 +34,6 @@ class Lock:
     file: IO[str] | None = None
 
     def share(self) -> None:
-        """Let others join."""
         if self.file and not _flock(self.file, fcntl.LOCK_SH):
             raise _busy(self.what, read_note(self.place))
 

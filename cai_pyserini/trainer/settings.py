@@ -44,8 +44,6 @@ class VocabularySettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """The settings that all trainings share."""
-
     base: str = flag(help="encoder or model to start from")
     output: AnyPath = CHECKPOINT
     batch_size: int = flag(help="examples per device in each batch", ge=1)
@@ -86,8 +84,6 @@ class PretrainSettings(TrainingSettings):
 
 
 class PairSettings(TrainingSettings):
-    """The settings that trainings on queries with positive and negative documents share."""
-
     data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives", "margins"}, gzipped or not')
     loss: Literal["margin-mse", "in-batch"] = flag(
         "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
