@@ -132,16 +132,9 @@ class Pruned:
         config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.of_queries)
         queries = replace(queries, encoder=Encoder(config))
         self._path = folder / "runs" / f"{_file_name(f'{system.name}-{self.name}')}.trec"
-        remove = removes_query(run.experiment.collection.remove_query, run.qrels)
-        search(
-            self.index,
-            queries,
-            self._path,
-            hits=CUTOFF,
-            remove_query=remove,
-            passages=run.experiment.collection.passages is not None,
-            tag=system.name,
-        )
+        collection = run.experiment.collection
+        remove, passages = removes_query(collection.remove_query, run.qrels), collection.passages is not None
+        search(self.index, queries, self._path, hits=CUTOFF, remove_query=remove, tag=system.name, passages=passages)
         self._two_step = queries.two_step
         self._queries, _ = queries.for_search(self._manifest.stats["query_scale"])
 
