@@ -39,6 +39,12 @@ class VocabularySettings(Settings):
     base: str = flag(help="encoder or masked language model to expand")
     output: AnyPath = CHECKPOINT
     increment: int = flag(3000, "tokens to add in each step", ge=1)
+    stop: Literal["exhausted", "relative", "first"] = flag(
+        "exhausted",
+        "when to stop: when the corpus has no new tokens left; or when a step improves the entropy I by less than "
+        "epsilon * |I_{i-1}| (relative) or epsilon * (I_1 - I_0) (first)",
+    )
+    epsilon: float = flag(0.01, "epsilon of --stop relative (the paper: 0.01) or first (the paper: 0.1, 0.05)", ge=0)
     max_steps: int = flag(0, "largest number of steps (default: 0, no limit)", ge=0)
     min_words: int = MIN_WORDS
 

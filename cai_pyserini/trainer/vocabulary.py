@@ -2,10 +2,12 @@
 
 In step i a WordPiece vocabulary of |V_0| + i * increment entries is trained on the corpus, the corpus is tokenized with
 it, and its most frequent tokens that are not in V_0 are added to V_0, until there are i * increment. Tokens without
-letters are left out. The last step is the first that cannot fill its increment, or that lowers the entropy of the
-corpus under the expanded vocabulary (Appendix F):
+letters are left out. The last step is the first that cannot fill its increment, or an earlier one by the entropy of the
+corpus under the expanded vocabulary (Appendix F)
 
     I(C) = sum over the corpus of log p(x),    p(x) = relative frequency of token x,
+
+with --stop relative when I_i - I_{i-1} < epsilon * |I_{i-1}|, with --stop first when it is < epsilon * (I_1 - I_0).
 
 The corpus is read once, into a table of word counts, on which all steps work. The result is reproducible.
 """
@@ -72,7 +74,9 @@ def expand(
         expanded = dict(base) | {token: i for i, token in enumerate(added, max(base.values()) + 1)}
         measured = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
         steps.append(Step(len(expanded), len(added), *measured))
-        if grown < settings.increment or steps[-1].entropy < steps[-2].entropy:
+        entropies = [step.entropy for step in steps]
+        limit = {"exhausted": 0.0, "relative": abs(entropies[-2]), "first": abs(entropies[1] - entropies[0])}
+        if grown < settings.increment or entropies[-1] - entropies[-2] < settings.epsilon * limit[settings.stop]:
             break
     return added, steps
 

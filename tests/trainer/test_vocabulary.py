@@ -121,12 +121,23 @@ def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, ba
 
 
 @pytest.mark.slow
-def test_it_ends_when_the_corpus_is_exhausted(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
-    added, every = steps_of(texts[:800], backend, base)
+def test_it_ends_when_the_corpus_is_exhausted_or_earlier_by_its_entropy(
+    texts: list[str], backend: Backend, base: dict[str, int]
+) -> None:
+    texts = texts[:800]
+    added, every = steps_of(texts, backend, base)
     assert 0 < every[-1].added - every[-2].added < 100
     assert len(added) == len(set(added)) == every[-1].added == every[-1].vocabulary - len(base)
     assert not [token for token in added if not any(c.isalpha() for c in token)]
-    assert all(before.entropy < after.entropy for before, after in pairwise(every))
+    gains = [b.entropy - a.entropy for a, b in pairwise(every)]
+    for stop, epsilon, limits in (
+        ("relative", 0.01, [0.01 * abs(step.entropy) for step in every]),
+        ("first", 0.1, [0.1 * gains[0]] * len(gains)),
+    ):
+        _, steps = steps_of(texts, backend, base, stop=stop, epsilon=epsilon)
+        expected = next(i for i, (gain, limit) in enumerate(zip(gains, limits, strict=False)) if gain < limit) + 1
+        assert steps == every[: expected + 1]
+        assert len(steps) < len(every)
 
 
 @pytest.fixture(scope="module")
