@@ -4,15 +4,18 @@ Three answers, from the differences per query: the paired t-test, the randomizat
 random (Smucker et al. 2007), and a percentile bootstrap of their mean.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.stats import bootstrap, permutation_test
 
 from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_index_config
+from cai_pyserini.core.figures import figure
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
@@ -57,6 +60,16 @@ class Difference:
     ties: int
 
 
+class Change(NamedTuple):
+    """The values of one query, and b - a."""
+
+    query: str
+    text: str
+    a: float
+    b: float
+    difference: float
+
+
 def compare(settings: CompareSettings) -> Report:
     """The difference of two runs, A and B, and every query's change."""
     name = settings.measure
@@ -66,22 +79,19 @@ def compare(settings: CompareSettings) -> Report:
     qrels, topics = collection.qrels(split), collection.topics(split)
     a, b = (measure_run(qrels, path, [name])[name] for path in settings.runs)
     found = difference(a, b)
-    changes: list[dict[str, Any]] = [
-        {"query": query, "text": topics.get(query, ""), "a": a[query], "b": b[query], "difference": b[query] - a[query]}
-        for query in a
-    ]
-    changes.sort(key=lambda change: -change["difference"])
+    changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
+    changes.sort(key=lambda change: -change.difference)
     runs = labels(settings.runs)
     lines = [*summary(found, (runs[0], runs[1]), name), ""]
     shown = changes[: min(settings.top, found.wins)] + changes[::-1][: min(settings.top, found.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
-        [f"{c['query']}: {cut(c['text'], TEXT_WIDTH)}", *(f"{c[key]:.4f}" for key in "ab"), f"{c['difference']:+.4f}"]
-        for c in shown
+        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in shown
     ]
     data: dict[str, Any] = {"a": str(settings.runs[0]), "b": str(settings.runs[1]), "measure": name} | asdict(found)
-    data["changes"] = changes
-    return Report("compare", "\n".join([*lines, aligned(rows)]), data)
+    data["changes"] = [change._asdict() for change in changes]
+    plotted = plot([change.difference for change in changes], found, name, runs)
+    return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
 
 
 def summary(found: Difference, names: tuple[str, str], measure: str) -> list[str]:
@@ -119,3 +129,15 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         losses=losses,
         ties=len(values) - wins - losses,
     )
+
+
+def plot(differences: Sequence[float], found: Difference, measure: str, runs: Sequence[str]) -> Figure:
+    """The differences of all queries, in falling order."""
+    made, axes = figure("queries, in order of the difference", f"{measure}, B - A")
+    axes.set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
+    values = np.array(differences)
+    axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {found.wins:,}")
+    axes.stairs(values.clip(max=0), fill=True, color="tab:red", label=f"B loses {found.losses:,}")
+    axes.axhline(found.difference, color="black", linewidth=1, linestyle="--", label=f"mean {found.difference:+.4f}")
+    axes.legend()
+    return made

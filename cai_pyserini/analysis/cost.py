@@ -8,11 +8,12 @@ products in the score of a query and a document. Counted are the impacts in the 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.output import Report, labels
@@ -41,17 +42,44 @@ class CostSettings(Settings):
     output: AnyPath = OUTPUT_ANALYSIS
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """A number per document or query."""
+
+    mean: float
+    median: float
+    p95: float
+
+    @classmethod
+    def of(cls, values: Sequence[int] | np.ndarray) -> "Distribution":
+        return cls(float(np.mean(values)), float(np.median(values)), float(np.percentile(values, 95)))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a system costs. `flops` are products per query-document pair."""
+
+    system: str
+    document_nonzeros: Distribution
+    query_nonzeros: Distribution
+    flops: float
+    index_bytes: int
+    bytes_per_document: float
+    ms_per_query: float
+
+
 def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
     runs = [RunFolder(path) for path in settings.run_folders]
     names = labels(settings.run_folders)
     found = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
     rows = [["run and system", *HEADER]]
-    rows += [[f"{name} {cost['system']}", *_cells(cost)] for name, of_run in found.items() for cost in of_run]
-    return Report("cost", aligned(rows), found)
+    rows += [[f"{name} {cost.system}", *_cells(cost)] for name, of_run in found.items() for cost in of_run]
+    data = {name: [asdict(cost) for cost in of_run] for name, of_run in found.items()}
+    return Report("cost", aligned(rows), data, {"cost.png": plot(found)})
 
 
-def costs(run: RunFolder) -> list[dict[str, Any]]:
+def costs(run: RunFolder) -> list[Cost]:
     """The cost of every system of a run that searches one Lucene index once."""
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -68,21 +96,17 @@ def costs(run: RunFolder) -> list[dict[str, Any]]:
         else:
             document_nonzeros, query_nonzeros, flops = _words(folder, run.topics.values())
         found.append(
-            {
-                "system": system.name,
-                "document_nonzeros": distribution(document_nonzeros),
-                "query_nonzeros": distribution(query_nonzeros),
-                "flops": flops,  # products per query-document pair
-                "index_bytes": index["bytes"],
-                "bytes_per_document": index["bytes"] / index["documents"],
-                "ms_per_query": artifact.require(run.run(system), "search").stats["ms_per_query"],
-            }
+            Cost(
+                system.name,
+                Distribution.of(document_nonzeros),
+                Distribution.of(query_nonzeros),
+                flops,
+                index["bytes"],
+                index["bytes"] / index["documents"],
+                artifact.require(run.run(system), "search").stats["ms_per_query"],
+            )
         )
     return found
-
-
-def distribution(values: Sequence[int] | np.ndarray) -> dict[str, float]:
-    return {"mean": float(np.mean(values)), "median": float(np.median(values)), "p95": float(np.percentile(values, 95))}
 
 
 def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]:
@@ -106,8 +130,29 @@ def _words(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray
     return documents, np.array([len(terms) for terms in analyzed]), products / (len(analyzed) * len(documents))
 
 
-def _cells(cost: Mapping[str, Any]) -> list[str]:
-    distributions = cost["document_nonzeros"], cost["query_nonzeros"]
-    cells = [cell for d in distributions for cell in (f"{d['mean']:.1f}", f"{d['median']:.0f}", f"{d['p95']:.0f}")]
-    cells += [f"{cost['flops']:.3f}", f"{cost['index_bytes'] / 1e6:.1f}", f"{cost['bytes_per_document']:.0f}"]
-    return [*cells, f"{cost['ms_per_query']:.2f}"]
+def _cells(cost: Cost) -> list[str]:
+    distributions = (cost.document_nonzeros, cost.query_nonzeros)
+    cells = [cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")]
+    cells += [f"{cost.flops:.3f}", f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}"]
+    return [*cells, f"{cost.ms_per_query:.2f}"]
+
+
+def plot(found: Mapping[str, Sequence[Cost]]) -> Figure:
+    """A row of bars per run and system, and a panel per cost: products, index size, latency."""
+    bars = [(run, cost) for run, of_run in found.items() for cost in of_run]
+    names = [f"{run} {cost.system}" if len(found) > 1 else cost.system for run, cost in bars]
+    colors = [f"C{list(found).index(run)}" for run, _ in bars]
+    panels = {
+        "products per\nquery-document pair": [cost.flops for _, cost in bars],
+        "index, bytes\nper document": [cost.bytes_per_document for _, cost in bars],
+        "latency,\nms per query": [cost.ms_per_query for _, cost in bars],
+    }
+    made = Figure(figsize=(9, 1.2 + 0.32 * len(bars)), layout="constrained")
+    for axes, (title, values) in zip(made.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        axes.bar_label(axes.barh(names, values, color=colors), [f"{value:.3g}" for value in values], padding=3)
+        axes.set_title(title, fontsize="medium")
+        axes.margins(x=0.2)
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.tick_params(left=False, bottom=False, labelbottom=False)
+    axes.invert_yaxis()  # of all panels: the first system on top
+    return made

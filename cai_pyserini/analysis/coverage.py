@@ -10,12 +10,16 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from tokenizers import Tokenizer as Backend
 
 from cai_pyserini.analysis.output import Report
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import figure
 from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
@@ -25,12 +29,19 @@ from cai_pyserini.trainer.vocabulary import is_word
 from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # numbers of added words whose savings are reported
+LAST_BAR = 8  # stands for this many pieces or more
 
 
 class CoverageSettings(Settings):
     """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
 
     It also estimates how many fewer pieces the collection would have with these words in the vocabulary.
+    For comparison, with BERT's vocabulary (splade-tiny):
+
+      collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
+      cacm                   1.12                 92.3%           56.2%              7.0%              9.5%
+      scifact                1.30                 83.7%           28.9%             10.3%             15.4%
+      hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
     """
 
     example = "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
@@ -53,6 +64,17 @@ class Word(NamedTuple):
         return (len(self.pieces) - 1) * self.occurrences
 
 
+class Coverage(NamedTuple):
+    """How well a vocabulary covers a collection. The last three are fractions."""
+
+    occurrences: int
+    words: int  # distinct
+    pieces_per_occurrence: float
+    covered_occurrences: float  # of words that are in the vocabulary
+    covered_words: float  # of distinct words
+    unknown_occurrences: float  # of words that the vocabulary cannot even spell
+
+
 def coverage(settings: CoverageSettings) -> Report:
     """The coverage of a collection, and the words whose addition would save most pieces.
 
@@ -73,21 +95,21 @@ def coverage(settings: CoverageSettings) -> Report:
     lines = [
         aligned(rows),
         "",
-        "{occurrences:,} occurrences of {words:,} distinct words; {pieces_per_occurrence:.2f} pieces per word".format(
-            **covered
-        ),
-        "in the vocabulary: {covered_occurrences:.1%} of the occurrences, {covered_words:.1%} of the distinct words; "
-        "unknown: {unknown_occurrences:.2%} of the occurrences".format(**covered),
+        f"{covered.occurrences:,} occurrences of {covered.words:,} distinct words; "
+        f"{covered.pieces_per_occurrence:.2f} pieces per word",
+        f"in the vocabulary: {covered.covered_occurrences:.1%} of the occurrences, {covered.covered_words:.1%} of the "
+        f"distinct words; unknown: {covered.unknown_occurrences:.2%} of the occurrences",
         "pieces saved by adding words: " + ", ".join(f"{size:,}: {share:.1%}" for size, share in saved_by.items()),
     ]
     data = {
         "collection": config.name,
         "encoder": encoder.name,
-        "coverage": covered,
+        "coverage": covered._asdict(),
         "savings": saved_by,
         "top": [word._asdict() for word in shown],
     }
-    return Report("coverage", "\n".join(lines), data)
+    plotted = plot(words, f"{config.name} with the vocabulary of {encoder.name}")
+    return Report("coverage", "\n".join(lines), data, {"coverage.png": plotted})
 
 
 def split(counts: Mapping[str, int], backend: Backend) -> list[Word]:
@@ -100,18 +122,18 @@ def split(counts: Mapping[str, int], backend: Backend) -> list[Word]:
     return sorted(words, key=lambda word: (-word.saving, word.text))
 
 
-def measure(words: Sequence[Word], unknown: str) -> dict[str, float]:
+def measure(words: Sequence[Word], unknown: str) -> Coverage:
     """The coverage of words; `unknown` is the piece that stands for a word that the vocabulary cannot spell."""
     occurrences = sum(word.occurrences for word in words)
     covered = [word for word in words if word.pieces == [word.text]]
-    return {
-        "occurrences": occurrences,
-        "words": len(words),  # distinct
-        "pieces_per_occurrence": sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
-        "covered_occurrences": sum(word.occurrences for word in covered) / occurrences,
-        "covered_words": len(covered) / len(words),
-        "unknown_occurrences": sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
-    }
+    return Coverage(
+        occurrences,
+        len(words),
+        sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
+        sum(word.occurrences for word in covered) / occurrences,
+        len(covered) / len(words),
+        sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
+    )
 
 
 def savings(words: Sequence[Word]) -> list[float]:
@@ -121,3 +143,22 @@ def savings(words: Sequence[Word]) -> list[float]:
     """
     pieces = sum(len(word.pieces) * word.occurrences for word in words)
     return [saved / pieces for saved in accumulate(word.saving for word in words if word.saving)]
+
+
+def plot(words: Sequence[Word], title: str) -> Figure:
+    """Bars: the number of pieces per occurrence of a word. Inset: the pieces saved by adding words."""
+    made, axes = figure("pieces per word", "share of occurrences", title, (7, 4.5))
+    pieces = np.minimum([len(word.pieces) for word in words], LAST_BAR)
+    shares = np.bincount(pieces, [word.occurrences for word in words], LAST_BAR + 1)[1:]
+    bars = axes.bar([*map(str, range(1, LAST_BAR)), f"{LAST_BAR}+"], shares / shares.sum(), color="C0")
+    axes.bar_label(bars, [f"{share:.1%}" for share in shares / shares.sum()], fontsize=8)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.grid(visible=False, axis="x")
+    curve = axes.inset_axes((0.42, 0.38, 0.55, 0.55), xlabel="words added", ylabel="pieces saved", xscale="log")
+    saved = savings(words)
+    curve.plot(range(1, len(saved) + 1), saved, color="C1")
+    curve.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    curve.yaxis.set_major_formatter(PercentFormatter(1))
+    curve.set_ylim(0)
+    curve.grid(alpha=0.3)
+    return made

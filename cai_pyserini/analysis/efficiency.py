@@ -6,13 +6,14 @@ median of several rounds for each query; in a round, every query goes to all sea
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report
 from cai_pyserini.beir.run_folder import RunFolder
@@ -62,6 +63,18 @@ class EfficiencySettings(Settings):
     rounds: int = flag(3, "how often each query is timed, after a warm-up", ge=1)
 
 
+@dataclass(frozen=True)
+class Efficiency:
+    """What a system costs and achieves with a pruning."""
+
+    name: str
+    impacts_per_document: float
+    index_bytes: int
+    postings_per_query: float
+    score: float  # MEASURE
+    latency: Latencies
+
+
 def efficiency(settings: EfficiencySettings) -> Report:
     """The cost, effectiveness and latency of every pruning, beside the latency of stock."""
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
@@ -81,13 +94,13 @@ def efficiency(settings: EfficiencySettings) -> Report:
     rows = [pruned.measured(run, latencies[pruned.name]) for pruned in made]
     table = [["", "impacts/doc", "index MB", "postings/query", MEASURE], [STOCK, *[""] * 4]]
     for row in rows:
-        costs = [f"{row['impacts_per_document']:.1f}", f"{row['index_bytes'] / 1e6:.1f}"]
-        table.append([row["name"], *costs, f"{row['postings_per_query']:,.0f}", f"{row['score']:.4f}"])
+        costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
+        table.append([row.name, *costs, f"{row.score:.4f}"])
     table[0] += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
-    for cells, latency in zip(table[1:], [stock, *(row["latency"] for row in rows)], strict=True):
+    for cells, latency in zip(table[1:], [stock, *(row.latency for row in rows)], strict=True):
         cells += [f"{ms:.2f}" for pair in latency.values() for ms in pair]
-    data = {"stock": stock, "queries": len(timed), "prunings": rows}
-    return Report("efficiency", aligned(table), data)
+    data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows]}
+    return Report("efficiency", aligned(table), data, {"efficiency.png": plot(rows, stock)})
 
 
 class Pruning(NamedTuple):
@@ -132,9 +145,16 @@ class Pruned:
         config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.of_queries)
         queries = replace(queries, encoder=Encoder(config))
         self._path = folder / "runs" / f"{_file_name(f'{system.name}-{self.name}')}.trec"
-        collection = run.experiment.collection
-        remove, passages = removes_query(collection.remove_query, run.qrels), collection.passages is not None
-        search(self.index, queries, self._path, hits=CUTOFF, remove_query=remove, tag=system.name, passages=passages)
+        remove = removes_query(run.experiment.collection.remove_query, run.qrels)
+        search(
+            self.index,
+            queries,
+            self._path,
+            hits=CUTOFF,
+            remove_query=remove,
+            passages=run.experiment.collection.passages is not None,
+            tag=system.name,
+        )
         self._two_step = queries.two_step
         self._queries, _ = queries.for_search(self._manifest.stats["query_scale"])
 
@@ -153,7 +173,7 @@ class Pruned:
         opened = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
 
-    def measured(self, run: RunFolder, latency: Latencies) -> dict[str, Any]:
+    def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
         stats, opened = self._manifest.stats, LuceneIndex(self.index)
         frequency = cache(opened.document_frequency)
         queries: list[Any] = list(self._queries.values())
@@ -162,14 +182,8 @@ class Pruned:
         postings = float(np.mean([sum(map(frequency, query)) for query in queries]))
         opened.close()
         score = mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE])
-        return {
-            "name": self.name,
-            "impacts_per_document": stats["nonzeros"] / stats["documents"],
-            "index_bytes": stats["bytes"],
-            "postings_per_query": postings,
-            "score": score,
-            "latency": latency,
-        }
+        impacts = stats["nonzeros"] / stats["documents"]
+        return Efficiency(self.name, impacts, stats["bytes"], postings, score, latency)
 
 
 def _file_name(name: str) -> str:
@@ -188,3 +202,16 @@ def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, la
             calls[searcher](ids[query])
             measured[number, query, searcher] = 1000 * (time.perf_counter() - start)
     return dict(zip(searchers, np.median(measured[1:], axis=0).T, strict=True))
+
+
+def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
+    """The measure by median latency, a panel per number of hits; stock is a cross."""
+    made = Figure(figsize=(4 * len(stock) + 2, 4), layout="constrained")
+    for axes, (hits, (p50, _)) in zip(made.subplots(1, len(stock), squeeze=False)[0], stock.items(), strict=True):
+        for row in rows:
+            axes.plot([row.latency[hits][0]], [row.score], marker="o", linestyle="none", label=row.name)
+        axes.plot([p50], [rows[0].score], marker="x", linestyle="none", color="black", label=STOCK)
+        axes.set(xlabel=f"median latency, ms, {hits:,} hits", ylabel=MEASURE, xlim=(0, None))
+        axes.grid(alpha=0.3)
+    made.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+    return made

@@ -1,15 +1,17 @@
 """Why does a document have its score for a query? The terms and parts of scores in the systems of a finished run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import pandas as pd
 
-from cai_pyserini.analysis.output import Report, cut
+from cai_pyserini.analysis.output import Report, cut, split_text
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system, with_parts
 from cai_pyserini.core import artifact
@@ -17,12 +19,16 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
+from cai_pyserini.core.template import template
 from cai_pyserini.core.trec import read_run
 from cai_pyserini.fusion.fuse import Shares, shares
 from cai_pyserini.search.explanation import Case, Explanation, Part
+from cai_pyserini.search.highlight import TermsOf, marked, word_strengths
 from cai_pyserini.search.open import OpenRun
 
-LINE_WIDTH = 100  # characters
+TEMPLATE = Path(__file__).with_name("explain.html.jinja")
+LINE_WIDTH, TITLE_WIDTH = 100, 80  # characters
+TEXT_WIDTH = 500  # characters of a document that the page shows at once
 
 
 class ExplainSettings(Settings):
@@ -43,12 +49,13 @@ class ExplainSettings(Settings):
 
 
 def explain(settings: ExplainSettings) -> Report:
-    """The explanations of a query's documents."""
+    """The explanations of a query's documents, as text, JSON and an HTML page."""
     run, opened = RunFolder(settings.run_folder), OpenRun(settings.run_folder)
     case = explain_query(
         run, opened, settings.query, settings.systems, settings.depth, settings.relevant, settings.documents
     )
-    return Report("explain", text(case, settings.terms), asdict(case))
+    html = page(run, opened, case, settings.terms)
+    return Report("explain", text(case, settings.terms), asdict(case), {"explain.html": html})
 
 
 def explain_query(
@@ -130,3 +137,49 @@ def text(case: Case, count: int) -> str:
             rows = explanation.table(count)
             lines += ["", explanation.heading, indent(f"{contents}\n{aligned(rows) if rows else 'no terms'}", " " * 4)]
     return "\n".join(lines)
+
+
+def page(run: RunFolder, opened: OpenRun, case: Case, count: int) -> str:
+    """An HTML page that marks words as strongly as they contribute; tables have the first `count` terms."""
+    engine = cache(opened.open)
+
+    def terms_of(system: str, word: str) -> Sequence[str]:
+        return engine(system).terms_of(system, word)
+
+    return template(TEMPLATE).render(
+        title=cut(f"{case.query}: {case.text}", TITLE_WIDTH),
+        case=case,
+        collection=run.collection.name,
+        encoder=run.experiment.encoder.name,
+        systems={
+            name: [_article(e, case.documents[e.document], count, terms_of) for e in explanations]
+            for name, explanations in case.systems.items()
+        },
+    )
+
+
+def _article(explanation: Explanation, contents: str, count: int, terms_of: TermsOf) -> dict[str, Any]:
+    """What the template shows of one document."""
+    parts = [part.explanation for part in explanation.parts]
+    strengths = word_strengths(contents, parts or [explanation], terms_of)
+    shown, rest = split_text(contents, TEXT_WIDTH)
+    return {
+        "explanation": explanation,
+        "shown": marked(shown, strengths),
+        "rest": marked(rest, strengths) if rest else [],
+        "tables": [_table(e, strengths.keys(), count, terms_of) for e in (explanation, *parts)],
+    }
+
+
+def _table(explanation: Explanation, words: Set[str], count: int, terms_of: TermsOf) -> dict[str, Any]:
+    """A table with a bar per row, and whether its term is an expansion."""
+    header, *rows = explanation.table(count) or [[]]
+    terms = explanation.terms[:count]
+    in_text = {term for word in words for term in terms_of(explanation.system, word)} if terms else set()
+    expansions = [term.term not in in_text for term in terms] + [False] * (len(rows) - len(terms))
+    return {
+        "system": explanation.system,
+        "kind": "parts" if explanation.parts else "terms",
+        "header": header,
+        "rows": list(zip(rows, explanation.bars(count), expansions, strict=True)),
+    }

@@ -1,4 +1,4 @@
-"""The outcome of an analysis: text for the terminal, <name>.json, and more files."""
+"""The outcome of an analysis: text for the terminal, <name>.json, and more files, mostly figures."""
 
 import json
 import os
@@ -7,24 +7,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import save
 from cai_pyserini.core.files import write_text
 
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of an analysis. `files` are further texts, by file name."""
+    """The outcome of an analysis. `files` are figures (.png) and texts by file name."""
 
     name: str
     text: str
     data: dict[str, Any]
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Figure | str] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[str]:
         """Write <name>.json and the files, each atomically, and return their names."""
         files = {f"{self.name}.json": json.dumps(self.data, indent=1, ensure_ascii=False) + "\n", **self.files}
         for name, content in files.items():
-            write_text(folder / name, content)
+            if isinstance(content, str):
+                write_text(folder / name, content)
+            else:
+                save(content, folder / name)
         return list(files)
 
 
@@ -41,10 +47,15 @@ def labels(paths: Sequence[Path]) -> list[str]:
     return names
 
 
+def split_text(text: str, width: int) -> tuple[str, str]:
+    """The beginning of a text, at most `width` characters, and the rest; it is split at white space if there is any."""
+    if len(text) <= width:
+        return text, ""
+    end = next((i for i in range(width, 0, -1) if text[i].isspace()), width)
+    return text[:end], text[end:]
+
+
 def cut(text: str, width: int) -> str:
     """A text in one line of at most `width` characters, cut at a word boundary."""
     line = " ".join(text.split())
-    if len(line) <= width:
-        return line
-    end = next((place for place in range(width - 1, 0, -1) if line[place].isspace()), width - 1)
-    return line[:end] + "…"
+    return line if len(line) <= width else split_text(line, width - 1)[0] + "…"

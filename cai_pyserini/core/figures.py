@@ -3,9 +3,18 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cai_pyserini.core.files import atomic_write
+
+
+def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) -> tuple[Figure, Axes]:
+    """An empty figure with these axis labels; `size` is in inches."""
+    made = Figure(figsize=size, layout="constrained")
+    axes = made.add_subplot(xlabel=x, ylabel=y, title=title)
+    axes.grid(alpha=0.3)
+    return made, axes
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -14,9 +23,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def plot_lines(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    made = Figure(figsize=(6, 4), layout="constrained")  # inches
-    axes = made.add_subplot(xlabel=x, ylabel=y)
-    axes.grid(alpha=0.3)
+    made, axes = figure(x, y)
     for label, points in lines.items():
         axes.plot(*points, marker=".", label=label)
     if len(lines) > 1:

@@ -2,13 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.__main__ import main
-from cai_pyserini.analysis.cost import activations, costs, distribution
+from cai_pyserini.analysis.cost import Cost, Distribution, activations, costs, plot
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.core import jsonl
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -23,8 +22,8 @@ def run(run_folder: Path) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def found(run: RunFolder) -> dict[str, dict[str, Any]]:
-    return {cost["system"]: cost for cost in costs(run)}
+def found(run: RunFolder) -> dict[str, Cost]:
+    return {cost.system: cost for cost in costs(run)}
 
 
 def test_activations_worked_example() -> None:
@@ -32,13 +31,13 @@ def test_activations_worked_example() -> None:
     nonzeros, shares = activations([first, second])
     assert nonzeros.tolist() == [2, 1, 0, 1]
     assert shares.tolist() == [0.25, 0, 0.75]
-    assert distribution(list(range(1, 102))) == {"mean": 51, "median": 51, "p95": 96}
+    assert Distribution.of(list(range(1, 102))) == Distribution(51, 51, 96)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["splade-doc", "joint-splade-doc-idf"])
 def test_impacts_and_products_are_those_of_the_index(
-    system: str, run: RunFolder, found: dict[str, dict[str, Any]], checkpoint: Path
+    system: str, run: RunFolder, found: dict[str, Cost], checkpoint: Path
 ) -> None:
     impacts = run.folder / "impacts" / system.replace("-doc", "") / "00000.jsonl"
     documents = [set(record["vector"]) for _, record in jsonl.read(impacts)]
@@ -49,24 +48,34 @@ def test_impacts_and_products_are_those_of_the_index(
         indexed = {term for document in documents for term in document}
         words = [{f"bm25:{word}" for word in Analyzer()(text)} for text in run.topics.values()]
         queries = [query | of_query & indexed for query, of_query in zip(queries, words, strict=True)]
-    assert found[system]["document_nonzeros"] == distribution([len(terms) for terms in documents])
-    assert found[system]["query_nonzeros"] == distribution([len(terms) for terms in queries])
+    assert found[system].document_nonzeros == Distribution.of([len(terms) for terms in documents])
+    assert found[system].query_nonzeros == Distribution.of([len(terms) for terms in queries])
     products = [len(query & document) for query in queries for document in documents]
-    assert found[system]["flops"] == pytest.approx(sum(products) / 60)
+    assert found[system].flops == pytest.approx(sum(products) / 60)
 
 
 @pytest.mark.slow
-def test_size_and_latency_are_those_of_the_manifests(run: RunFolder, found: dict[str, dict[str, Any]]) -> None:
+def test_size_and_latency_are_those_of_the_manifests(run: RunFolder, found: dict[str, Cost]) -> None:
     assert list(found) == [*SPLADE, "joint-splade-idf", "joint-splade-doc-idf"]
-    assert found["splade"]["flops"] > found["splade-doc"]["flops"]
+    assert found["splade"].flops > found["splade-doc"].flops
     folder = run.folder
     index = json.loads((folder / "indexes" / "splade" / "manifest.json").read_text())["stats"]
-    assert found["splade"]["index_bytes"] == index["bytes"]
-    assert found["splade"]["bytes_per_document"] == index["bytes"] / 12
+    assert found["splade"].index_bytes == index["bytes"]
+    assert found["splade"].bytes_per_document == index["bytes"] / 12
     joint, plain = found["joint-splade-idf"], found["splade-idf"]
-    assert joint["bytes_per_document"] * 12 == joint["index_bytes"] > plain["index_bytes"]
+    assert joint.bytes_per_document * 12 == joint.index_bytes > plain.index_bytes
     search = json.loads((folder / "runs" / "splade.trec.manifest.json").read_text())["stats"]
-    assert found["splade"]["ms_per_query"] == search["ms_per_query"]
+    assert found["splade"].ms_per_query == search["ms_per_query"]
+
+
+def test_the_plot_has_a_bar_per_system_and_cost() -> None:
+    none = Distribution(0, 0, 0)
+    a, b = Cost("bm25", none, none, 0.5, 800, 80, 2), Cost("splade", none, none, 8, 1000, 100, 30)
+    panels = plot({"base": [a, b], "adapted": [b]}).axes
+    assert [[bar.get_width() for bar in axes.patches] for axes in panels] == [[0.5, 8, 8], [80, 100, 100], [2, 30, 30]]
+    names = [label.get_text() for label in panels[0].get_yticklabels()]
+    assert names == ["base bm25", "base splade", "adapted splade"]
+    assert [label.get_text() for label in plot({"base": [a, b]}).axes[0].get_yticklabels()] == ["bm25", "splade"]
 
 
 @pytest.mark.slow
@@ -79,7 +88,8 @@ def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert header.split()[:4] == ["run", "and", "system", "nnz/doc"]
     assert bm25.split()[:2] == [run_folder.name, "bm25"] and bm25.split()[8] == "0.317"
     assert splade.split()[1] == "splade"
-    assert files == f"{tmp_path / 'out'}: cost.json"
+    assert files == f"{tmp_path / 'out'}: cost.json, cost.png"
     data = json.loads((tmp_path / "out" / "cost.json").read_text())[run_folder.name]
     assert data[0]["flops"] == pytest.approx(19 / 60) and len(data) == 7
     assert data[0]["query_nonzeros"] == {"mean": 3.8, "median": 4, "p95": 5}
+    assert (tmp_path / "out" / "cost.png").read_bytes().startswith(b"\x89PNG")

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
 from cai_pyserini.analysis.__main__ import main
-from cai_pyserini.analysis.coverage import Word, measure, savings, split
+from cai_pyserini.analysis.coverage import Coverage, Word, measure, plot, savings, split
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer import wordpiece
@@ -38,14 +38,14 @@ def test_coverage_worked_example(words: list[Word]) -> None:
         Word("血圧", 1, ["[UNK]"]),
     ]
     assert [word.saving for word in words] == [8, 6, 0, 0]
-    assert measure(words, "[UNK]") == {
-        "occurrences": 12,
-        "words": 4,
-        "pieces_per_occurrence": (2 * 5 + 3 * 3 + 6 + 1) / 12,
-        "covered_occurrences": 6 / 12,
-        "covered_words": 1 / 4,
-        "unknown_occurrences": 1 / 12,
-    }
+    assert measure(words, "[UNK]") == Coverage(
+        occurrences=12,
+        words=4,
+        pieces_per_occurrence=(2 * 5 + 3 * 3 + 6 + 1) / 12,
+        covered_occurrences=6 / 12,
+        covered_words=1 / 4,
+        unknown_occurrences=1 / 12,
+    )
     assert savings(words) == [8 / 26, 14 / 26]
 
 
@@ -64,6 +64,12 @@ def test_pieces_and_savings_are_the_trainers(tiny: Path, backend: Backend) -> No
     for number in (1, 5, 20):
         added = {word.text: len(base) + i for i, word in enumerate(words[:number])}
         assert 1 - pieces(base | added) / pieces(base) == pytest.approx(savings(words)[number - 1])
+
+
+def test_many_pieces_share_the_last_bar() -> None:
+    axes = plot([Word("cancer", 3, ["cancer"]), Word("x" * 9, 1, ["x"] * 9)], "").axes[0]
+    assert [bar.get_height() for bar in axes.patches] == [0.75, 0, 0, 0, 0, 0, 0, 0.25]
+    assert plot([Word("cancer", 3, ["cancer"])], "").axes[0].patches[0].get_height() == 1  # nothing to save
 
 
 def test_the_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +92,7 @@ def test_the_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert data["coverage"]["unknown_occurrences"] == 2 / 138
     assert data["savings"] == {"26": (197 - 138) / 197}  # nothing is left to save
     assert data["top"][1] == {"text": "falciparum", "occurrences": 1, "pieces": ["fa", "##lc", "##ip", "##aru", "##m"]}
+    assert (tmp_path / "out" / "coverage.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_collection_without_words_is_refused(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cai_pyserini.analysis.__main__ import main
-from cai_pyserini.analysis.explain import explain_query, text
+from cai_pyserini.analysis.explain import explain_query, page, text
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
@@ -205,6 +206,67 @@ def test_relevant_documents_are_limited_to_the_highest_grades(
     assert [e.document for e in explain("q1", ["bm25"], **settings)["bm25"]] == documents
 
 
+class Structure(HTMLParser):
+    """The tags of a page, checked for nesting, with their attributes and the text in each."""
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(source)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.texts.setdefault(tag, []).append("")
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in self.open:
+            self.texts[tag][-1] += data
+
+
+@pytest.mark.slow
+def test_a_page_escapes_and_marks(run: RunFolder, opened: OpenRun, explain: Explain) -> None:
+    found = explain("q2", ["bm25", "joint-splade-doc-idf", "hybrid-splade-idf"], documents=["d4"])
+    contents = "<script>alert('x')</script> Bladders & rats"
+    source = page(run, opened, Case("q2", "<b>bladder</b>", {"d4": contents}, found), 10)
+    structure = Structure(source)
+    assert {"script", "b"}.isdisjoint(tag for tag, _ in structure.tags)
+    assert structure.texts["h1"] == structure.texts["title"] == ["q2: <b>bladder</b>"]
+    assert structure.texts["article"][0].count(contents) == 1
+    assert structure.texts["mark"] == ["Bladders"] * 3 and "details" not in structure.texts
+    assert "http" not in source and "src=" not in source and "@import" not in source  # it needs no network
+    # "infect" is a term of the document in the index, but not of this text.
+    rows = re.findall(r'<tr( class="expansion")? style="--bar: \d+%"><th scope="row">([\w:]+)', source)
+    expansion = ' class="expansion"'
+    assert {("", "bladder"), (expansion, "infect"), ("", "bm25:bladder"), (expansion, "bm25:infect")} <= set(rows)
+
+
+@pytest.mark.slow
+def test_a_page_can_be_read_aloud(run: RunFolder, opened: OpenRun) -> None:
+    case = explain_query(run, opened, "q1", ["bm25", ZSCORE], depth=1, relevant=0)
+    structure = Structure(page(run, opened, case, 10))
+    assert ("html", {"lang": "en"}) in structure.tags
+    assert [tag for tag, _ in structure.tags if re.fullmatch(r"h\d", tag)] == ["h1", "h2", "h3", "h2", "h3"]
+    assert structure.texts["caption"] == ["bm25, terms", f"{ZSCORE}, parts", "bm25, terms", "splade-idf, terms"]
+    assert all("scope" in attributes for tag, attributes in structure.tags if tag == "th")
+    labelled = [attributes["aria-labelledby"] for tag, attributes in structure.tags if tag == "section"]
+    assert labelled == [attributes["id"] for tag, attributes in structure.tags if tag == "h2"]
+    assert "dense: no terms" in structure.texts["article"][1]
+    words = [f"word{i}" for i in range(100)]  # a long text is cut at a word, and keeps the rest
+    case.documents.update(dict.fromkeys(case.documents, " ".join(words)))
+    texts = Structure(page(run, opened, case, 10)).texts
+    (shown, _), (rest, _) = [t for t in texts["p"] if t.startswith("word0")], texts["details"]
+    assert shown.endswith("…") and len(shown) <= 501
+    assert shown.removesuffix("…").split() + rest.removeprefix("the rest of the text").split() == words
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, message",
@@ -231,8 +293,9 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert headings == ["== bm25 ==", "== splade-idf ==", "== hybrid-splade-idf =="]
     assert re.fullmatch(r"1\. d4, score \d\.\d{4}, ★ relevant, grade 1", lines[4])
     assert lines[5].startswith("    Urinary tract infection Recurrent")
-    assert lines[-1] == f"{output}: explain.json"
+    assert lines[-1] == f"{output}: explain.json, explain.html"
     data = json.loads((output / "explain.json").read_text())
     assert data["text"] == "bladder infection" and list(data["documents"]) == ["d4"]
     (bm25,) = data["systems"]["bm25"]
     assert bm25["score"] == pytest.approx(sum(term["contribution"] for term in bm25["terms"]))
+    assert (output / "explain.html").read_text().startswith("<!DOCTYPE html>")
