@@ -163,7 +163,6 @@ class Adaptation:
         return splade, (0.0, *projection.WEIGHTS) if self.settings.dense else (0.0,)
 
     def _decide(self) -> Decision:
-        """Choose the weights of the trained SPLADE and of the projection."""
         material, given = self.material, self.settings.weight
         splade, shares = self.tried
         if not len(material.held_out) or len(splade) == len(shares) == 1:

@@ -115,7 +115,6 @@ class Mixture:
         self.spread = self._deviations.mean((1, 2))
 
     def _note(self, number: int, chunk: np.ndarray, scores: np.ndarray) -> None:
-        """Note a system's best documents and the moments of their scores."""
         depth = self.best.shape[2]
         best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
         top: np.ndarray = np.take_along_axis(scores, best, axis=1)

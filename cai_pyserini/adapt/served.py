@@ -102,7 +102,6 @@ class Served:
         return [f"hybrid-{names[0]}-idf-dense-zscore", *(f"joint-{name}-idf-smooth" for name in names)]
 
     def splade(self, encoder: Encoder) -> Sparse:
-        """The vectors of a SPLADE encoder."""
         material = self.material
         is_old = encoder is material.encoders[0]
         documents = material.raw[0][self.documents] if is_old else material.encode(encoder, self._contents)
@@ -115,7 +114,6 @@ class Served:
 
     @cached_property
     def old_splade(self) -> Sparse:
-        """The vectors of the SPLADE encoder before adaptation."""
         return self.splade(self.material.encoders[0])
 
     @cached_property

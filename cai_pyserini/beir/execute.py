@@ -84,11 +84,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
         index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
         searches={name: next(s.name for s in needed if s.parts == () and s.index == name) for name in indexes},
         best=_best(systems, rows) if qrels else {},
-        alpha={
-            system.index: artifact.require(run.impacts(system), "impact").stats["alpha"]
-            for system in splade
-            if system.joint
-        },
+        alpha={s.index: artifact.require(run.impacts(s), "impact").stats["alpha"] for s in splade if s.joint},
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
         decision=[line for manifest in decided for line in manifest.stats["decision"]],
         nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,

@@ -58,11 +58,9 @@ class Plan:
 
     def check(self, reads_splade: bool) -> Path:
         run, output, split = self.run, self.run.checked, self.experiment.collection.split
-
-        def call() -> Path:
-            return check(run.collection, split, output, run.reading if reads_splade else None)
-
-        return self._add("check", output, call)
+        return self._add(
+            "check", output, lambda: check(run.collection, split, output, run.reading if reads_splade else None)
+        )
 
     def adapt(self) -> Path | None:
         """The adapted encoders."""

@@ -204,12 +204,8 @@ class RunFolder:
         config = self.experiment.encoder
         if config.overlap is not None:
             return None
-        checkpoint = model_folder(config)
-        return Reading(
-            tokenizer_of(config).lengths,
-            config.max_document_length,
-            checkpoint_digest(checkpoint, tokenizer_only=True),
-        )
+        tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
+        return Reading(tokenizer_of(config).lengths, config.max_document_length, tokenizer)
 
     def queries(self, system: System) -> Queries:
         """The queries in the form that a system's index takes."""

@@ -68,7 +68,6 @@ class System:
 
     @property
     def index(self) -> str:
-        """The name of its index."""
         name = f"{'joint-' * self.joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
         return f"{ADAPTED * self.adapted}{name}"
 

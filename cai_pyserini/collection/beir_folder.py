@@ -70,27 +70,15 @@ class BeirFolder(Collection):
     def has_qrels(self, split: str) -> bool:
         return any(self.path.glob("qrels.*")) or any(self.path.glob("qrels/[!.]*"))
 
-    def starts(self, places: Iterable[str]) -> dict[str, jsonl.Start]:
-        if any(path.suffix != ".jsonl" for path in self._files("documents")):
-            return {}
-        lines: dict[str, set[int]] = {}
-        for place in places:
-            path, _, line = place.rpartition(":")
-            lines.setdefault(path, set()).add(int(line))
-        starts = (start for path, numbers in lines.items() for start in jsonl.find_lines(Path(path), numbers))
-        return {f"{start.path}:{start.line}": start for start in starts}
-
-    def _documents(self, start: jsonl.Start | None = None) -> Iterator[Record]:
-        return self._records("documents", start)
+    def _documents(self) -> Iterator[Record]:
+        return self._records("documents")
 
     def _queries(self, split: str) -> Iterator[Record]:
         return self._records("queries")
 
-    def _records(self, component: str, start: jsonl.Start | None = None) -> Iterator[Record]:
-        files = self._files(component)
-        for path in files[files.index(start.path) :] if start else files:
-            first = start if start and start.path == path else None
-            for where, values in read_records(path, self._columns[component], first):
+    def _records(self, component: str) -> Iterator[Record]:
+        for path in self._files(component):
+            for where, values in read_records(path, self._columns[component]):
                 title, text = ("" if value is None else value for value in (values.get("title"), values["text"]))
                 if not isinstance(title, str) or not isinstance(text, str):
                     raise CaiError(f"{where}: title and text must be strings")

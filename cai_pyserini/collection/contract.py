@@ -14,7 +14,6 @@ from cai_pyserini.collection.spans import UNSPACED, passages
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
-from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.metadata import Kind, Metadata, checked
 from cai_pyserini.core.terminal import progress
 
@@ -86,7 +85,7 @@ class Collection(ABC):
     def records(self, whole: bool = False) -> Iterator[Record]:
         """As `documents`, with title and text apart, and metadata; with `whole`, documents even of a collection in
         passages."""
-        read = self._documents if whole else self.documents_from
+        read = self._documents if whole else self._parts
         seen = Ids()
         empty = count = 0
         first_empty = ""
@@ -130,16 +129,12 @@ class Collection(ABC):
                     raise CaiError(wrong[-1]) from None
         return found
 
-    def starts(self, places: Iterable[str]) -> dict[str, Start]:
-        """Where to start reading for each of these places (Record.where); empty if that is only the beginning."""
-        return {}
-
-    def documents_from(self, start: Start | None = None) -> Iterator[Record]:
-        """The documents from `start` on, or all, without the checks of `records`."""
+    def _parts(self) -> Iterator[Record]:
+        """The documents, or their passages, without the checks of `records`."""
         if self._passages is None:
-            yield from self._documents(start)
+            yield from self._documents()
             return
-        for where, id, title, text, metadata in self._documents(start):
+        for where, id, title, text, metadata in self._documents():
             if PASSAGE in id:
                 raise CaiError(
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: "
@@ -239,7 +234,7 @@ class Collection(ABC):
             "left_out_judgments": _judgments_in(grades) - _judgments_in(known),
         }
         if self._passages:
-            counts["passages"] = sum(1 for _ in progress(self.documents_from(), None, "passages", "passage"))
+            counts["passages"] = sum(1 for _ in progress(self._parts(), None, "passages", "passage"))
         return {name: count for name, count in counts.items() if count}
 
     def fingerprint(self, component: str) -> str:
@@ -340,7 +335,7 @@ class Collection(ABC):
     def _count(self) -> int | None: ...
 
     @abstractmethod
-    def _documents(self, start: Start | None = None) -> Iterator[Record]: ...
+    def _documents(self) -> Iterator[Record]: ...
 
     @abstractmethod
     def _queries(self, split: str) -> Iterator[Record]: ...

@@ -7,7 +7,6 @@ from functools import cached_property
 from cai_pyserini.collection.contract import Collection, Judgment, Record
 from cai_pyserini.core.artifact import file_digest
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.jsonl import Start
 from cai_pyserini.core.packages import pip_path
 
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -63,7 +62,7 @@ class Hpo(Collection):
                         holders.append(term["id"][0])
         return synonyms
 
-    def _documents(self, start: Start | None = None) -> Iterator[Record]:
+    def _documents(self) -> Iterator[Record]:
         for term in self._terms:
             where = f"{self.path}: {term['id'][0]}"
             yield Record(where, term["id"][0], term["name"][0], _quoted(term["def"][0])[0])

@@ -11,7 +11,6 @@ import requests
 from cai_pyserini.collection.contract import Collection, Judgment, Record
 from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.jsonl import Start
 
 
 class IrDataset(Collection):
@@ -38,7 +37,7 @@ class IrDataset(Collection):
         with self._dataset(split) as (_, dataset):
             return bool(dataset.has_qrels())
 
-    def _documents(self, start: Start | None = None) -> Iterator[Record]:
+    def _documents(self) -> Iterator[Record]:
         with self._dataset() as (name, dataset):
             for number, document in enumerate(dataset.docs_iter(), 1):
                 where = f"{name}: document {number}"

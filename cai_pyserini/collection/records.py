@@ -81,12 +81,12 @@ class Columns:
         return bool(known) or len(row) != 2 or row[0].lower().endswith("id")
 
 
-def read_records(path: Path, columns: Columns, start: jsonl.Start | None = None) -> Iterator[tuple[str, Values]]:
-    """Yield the records of a file, or of a JSONL file from `start` on, each as (`file:line`, values).
+def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    """Yield the records of a file, each as (`file:line`, values).
 
     Raises CaiError for a file of another kind, a broken file or line, and a missing column.
     """
-    return _jsonl(path, columns, start) if start else READERS[kind(path)](path, columns)
+    return READERS[kind(path)](path, columns)
 
 
 def kind(path: Path) -> str:
@@ -109,8 +109,8 @@ def count_records(path: Path) -> int | None:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def _jsonl(path: Path, columns: Columns, start: jsonl.Start | None = None) -> Iterator[tuple[str, Values]]:
-    for where, data in jsonl.read(path, start=start):
+def _jsonl(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    for where, data in jsonl.read(path):
         yield where, columns.values(data, columns.find(data, where))
 
 

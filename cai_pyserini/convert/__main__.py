@@ -10,8 +10,6 @@ MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all arti
 
 
 class ConvertSettings(Settings):
-    """What all sources have in common."""
-
     input: list[AnyPath] = flag(help="files of articles, gzipped or not; a later article replaces one of the same id")
     output: AnyPath = OUTPUT_FOLDER
     min_words: int = flag(128, MIN_WORDS, ge=0)

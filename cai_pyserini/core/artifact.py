@@ -13,7 +13,7 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
@@ -54,8 +54,6 @@ Write = Callable[[Path], Stats | None]
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a complete artifact."""
-
     recipe: Recipe
     digest: str  # of the recipe
     stats: Stats  # with `seconds`, the time it took
@@ -145,7 +143,6 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
 def _make_in_place(
     path: Path, recipe: Recipe, write: Write, names: str, result: str | None, shared: bool, start: float
 ) -> None:
-    """Make a resumable folder."""
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
     others, before = files_of_others(path), _read(path) if result else None
@@ -323,17 +320,16 @@ def read_manifest(path: Path) -> Manifest | None:
     return found if isinstance(found, Manifest) else None
 
 
-def require(path: Path, *stages: str) -> Manifest:
-    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage."""
-    return _require(path, stages, path.is_file())
+def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage.
 
-
-def _require(path: Path, stages: Sequence[str], optional: bool) -> Manifest:
-    """As `require`; the manifest may be `optional`, as where another tool could have made this."""
+    A file, or what is `optional`, may have been changed on purpose by another tool: then its manifest is to be deleted.
+    """
     found = _inspect(path)
     if isinstance(found, str):
-        again, damaged = " again" * manifest_path(path).exists(), found.startswith("is damaged")
-        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * (damaged and optional)
+        again = " again" * manifest_path(path).exists()
+        changed = found.startswith("is damaged") and (optional or path.is_file())
+        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * changed
         raise CaiError(f"{path} {found}: make it{again} with `python -m cai_pyserini.{stages[0]}`{kept}")
     if found.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
@@ -350,7 +346,7 @@ def require_if_ours(path: Path, *stages: str) -> Manifest | None:
     """The manifest of an artifact of one of these stages, or of any; None for what another tool has made, also with a
     manifest.json of its own. Raises CaiError for one that is unfinished, damaged or of another version."""
     if manifest := _read(path, of_others=True):
-        return _require(path, stages or [manifest["recipe"]["stage"]], optional=True)
+        return require(path, *(stages or [manifest["recipe"]["stage"]]), optional=True)
     if path.is_dir() and (path / UNFINISHED).exists():
         raise CaiError(f"{path} is unfinished: run the command that makes it again")
     return None
@@ -365,7 +361,6 @@ def outdated(path: Path, recipe: Recipe) -> str | None:
 
 
 def is_up_to_date(path: Path, recipe: Recipe) -> bool:
-    """Whether the artifact is complete and was made by exactly this recipe."""
     return outdated(path, recipe) is None
 
 
@@ -393,7 +388,6 @@ def dry_run() -> Iterator[None]:
 
 
 def in_dry_run() -> bool:
-    """Whether `make` makes nothing."""
     return _dry_run.get()
 
 
@@ -413,8 +407,6 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
     if path.is_dir() and any(path.iterdir()):
         if not any((path / name).exists() for name in (marker, MANIFEST, UNFINISHED)):
             raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")
-        if not inside and "files" not in (_read(path) or {"files": None}):
-            raise CaiError(f"{path} was made by a version that did not record its files: {remedy}, or delete it")
         if not inside and (others := files_of_others(path)):
             some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
             raise CaiError(f"{path} has files that this command has not made ({some}): {remedy}, or move them away")

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
@@ -17,11 +17,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 
 LOCAL = "local"  # the address of a cluster of this machine alone, which ends with this process
-OBJECTS = 100 << 20  # bytes of shared memory for Ray on this machine; arguments and results are small
+OBJECTS = 100 << 20  # bytes of shared memory for Ray on this machine, which puts more on disk
 ATTEMPTS = 5  # workers that may die at a part
 PATIENCE = 10  # seconds to wait for the cluster to answer
 
-type Work = Callable[[int], object]  # does the part with this number
+type Work[P] = Callable[[int, P], object]  # does the part with this number
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def connected(address: str) -> Iterator[None]:
         if address != LOCAL:
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), PATIENCE).close()  # Ray itself would try for two minutes
-        import ray.data
+        import ray
 
         own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECTS} if address == LOCAL else {}
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
@@ -49,8 +49,6 @@ def connected(address: str) -> Iterator[None]:
             f"no Ray cluster at {address} ({reason}): give host:port of its head, as `ray start --head` prints it, and "
             "run this command on one of its machines"
         ) from None
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         with redirect_stdout(sys.stderr):
             yield
@@ -69,72 +67,70 @@ def on_gpu[R](function: Callable[[], R]) -> R:
     import ray
 
     try:
-        result: R = ray.get(ray.remote(num_gpus=1)(lambda: function()).remote())  # Ray does not accept a partial
+        result: R = ray.get(ray.remote(num_gpus=1)(function).remote())
     except CaiError as error:  # which is also a RayTaskError, whose text is a traceback
         raise CaiError(str(getattr(error, "cause", error))) from None
     return result
 
 
-def share(set_up: Callable[[], Work], parts: Sequence[int], gpus: bool) -> Iterator[int]:
-    """Do these parts, and yield the number of each when it is done.
+def share[P](set_up: Callable[[], Work[P]], parts: Iterable[tuple[int, P]], gpus: bool) -> Iterator[int]:
+    """Do these parts, each with its number, and yield the number of each when it is done.
 
     Every worker calls `set_up` once, and the function that it returns for every part. There is a worker per GPU with
     `gpus`, else one per machine, or several on a machine with more processors than others. Raises CaiError if a worker
     does, or if several die at the same part.
     """
-    import ray.data
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    import ray
+    from ray.exceptions import OutOfMemoryError, RayActorError
 
-    if not parts:
-        return
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    attempts = ray.remote(num_cpus=0, scheduling_strategy=here)(_Attempts).remote()  # not where a machine may fail
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
     processors = [int(machine.get("CPU", 0)) for machine in machines]
     threads = 1 if gpus else min(filter(None, processors))
     workers = int(sum(m.get("GPU", 0) for m in machines)) if gpus else sum(count // threads for count in processors)
-    done = ray.data.from_items([{"part": part} for part in parts], override_num_blocks=len(parts)).map(
-        _Worker,
-        fn_constructor_args=(set_up, attempts),
-        # of a fixed size: a pool that grows leaves machines idle
-        compute=ray.data.ActorPoolStrategy(size=min(workers, len(parts)), max_tasks_in_flight_per_actor=1),
-        num_cpus=threads,
-        num_gpus=1 if gpus else 0,
-    )
-    for row in done.iter_rows():
-        if row["error"]:
-            raise CaiError(row["error"])
-        yield row["part"]
-
-
-class _Attempts:
-    """Counts how often each part has been begun; Ray itself would begin again forever."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-
-    def add(self, part: int) -> int:
-        """Count a further attempt; returns how many there were before."""
-        self._counts[part] += 1
-        return self._counts[part] - 1
+    worker = ray.remote(num_cpus=threads, num_gpus=int(gpus))(_Worker)
+    waiting, again = iter(parts), list[tuple[int, P]]()  # the latter after the death of a worker
+    free: list[Any] = [None] * workers  # None: one that is not started
+    running: dict[Any, tuple[Any, tuple[int, P]]] = {}  # a result to come -> the worker, and the part
+    deaths: Counter[int] = Counter()  # by part
+    while True:
+        while free and (part := again.pop() if again else next(waiting, None)):
+            at_work = free.pop() or worker.remote(set_up)
+            running[at_work.work.remote(*part)] = at_work, part
+        for idle in filter(None, free):
+            ray.kill(idle)  # in case another, whose machine has failed, waits for its processors
+        free = [None] * len(free)
+        if not running:
+            return
+        (done,), _ = ray.wait([*running], num_returns=1)
+        at_work, part = running.pop(done)
+        try:
+            error = ray.get(done)
+        except (RayActorError, OutOfMemoryError):
+            number = part[0]
+            deaths[number] += 1
+            if deaths[number] == ATTEMPTS:
+                raise CaiError(f"{ATTEMPTS} workers have died at part {number}; is their memory enough?") from None
+            again.append(part)
+            free.append(None)
+            continue
+        if error:
+            raise CaiError(error)
+        free.append(at_work)
+        yield part[0]
 
 
 class _Worker:
     """A worker. It returns errors for users instead of raising them, because Ray would wrap them in its own."""
 
-    def __init__(self, set_up: Callable[[], Work], attempts: Any):
+    def __init__(self, set_up: Callable[[], Work[Any]]):
         self._set_up = set_up
-        self._attempts = attempts
-        self._work: Work | None = None
+        self._work: Work[Any] | None = None
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        import ray
-
+    def work(self, number: int, part: Any) -> str:
+        """Do a part; returns what went wrong."""
         try:
-            if ray.get(self._attempts.add.remote(row["part"])) == ATTEMPTS:
-                raise CaiError(f"{ATTEMPTS} workers have died at part {row['part']}; is their memory enough?")
             self._work = self._work or self._set_up()
-            self._work(row["part"])
+            self._work(number, part)
         except (CaiError, OSError) as error:
-            return row | {"error": f"{error} (on {socket.gethostname()})"}
-        return row | {"error": ""}
+            return f"{error} (on {socket.gethostname()})"
+        return ""

@@ -5,37 +5,28 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cai_pyserini.core.errors import CaiError
 
 
-class Start(NamedTuple):
-    """Where to start reading a file: a line, and the offset of its first byte."""
-
-    path: Path
-    line: int
-    offset: int
-
-
-def read_lines(path: Path, start: Start | None = None) -> Iterator[tuple[str, str]]:
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the non-blank lines of a UTF-8 text file, each as (`file:line`, text); see `all_lines`."""
-    return ((f"{path}:{number}", text) for number, text in all_lines(path, start) if text.strip())
+    return ((f"{path}:{number}", text) for number, text in all_lines(path) if text.strip())
 
 
-def all_lines(path: Path, start: Start | None = None) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a UTF-8 text file, from `start` on if given, as (number, text) without a byte order mark.
+def all_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a UTF-8 text file as (number, text), without a byte order mark.
 
     Raises CaiError for a missing file, a line that is not UTF-8, and a truncated gzip file.
     """
     try:
         with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
-            file.seek(start.offset if start else 0)
-            for number, line in enumerate(file, start.line if start else 1):
+            for number, line in enumerate(file, 1):
                 try:
                     text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode()
                 except UnicodeDecodeError as error:
@@ -47,19 +38,9 @@ def all_lines(path: Path, start: Start | None = None) -> Iterator[tuple[int, str
         raise CaiError(f"{path}: not a gzip file, or truncated ({error})") from None
 
 
-def find_lines(path: Path, numbers: Set[int]) -> Iterator[Start]:
-    """Find the lines with these numbers in a text file, which must not be gzipped."""
-    offset = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if number in numbers:
-                yield Start(path, number, offset)
-            offset += len(line)
-
-
-def read(path: Path, strings: Sequence[str] = (), start: Start | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def read(path: Path, strings: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a JSONL file, each as (`file:line`, object); keys in `strings` must have string values."""
-    for where, line in read_lines(path, start):
+    for where, line in read_lines(path):
         yield where, parse(line, where, strings)
 
 

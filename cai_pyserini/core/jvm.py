@@ -39,8 +39,6 @@ _of_thread = threading.local()
 
 
 class Java(NamedTuple):
-    """A Java runtime."""
-
     home: Path
     version: int  # feature release: 21, 25, …
     modules: frozenset[str]

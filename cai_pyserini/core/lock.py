@@ -30,12 +30,10 @@ class Lock:
     place: Path
     what: Path
     note: Note
-    before: Note  # the note of its last holder, or of those that share it
     alone: bool = True
     file: IO[str] | None = None
 
     def share(self) -> None:
-        """Let others join."""
         if self.file and not _flock(self.file, fcntl.LOCK_SH):
             raise _busy(self.what, read_note(self.place))
 
@@ -61,9 +59,8 @@ def locked(place: Path, what: Path, note: Note, more: Note | None = None, shared
     """
     text = json.dumps(note | (more or {}) | {"host": HOST, "process": os.getpid(), "since": _now()}) + "\n"
     if isinstance(place, StorePath):
-        before = read_note(place)
         place.put(text)
-        yield Lock(place, what, note, before)
+        yield Lock(place, what, note)
         return
     while True:
         with place.open("a+", encoding="utf-8") as file:
@@ -77,7 +74,7 @@ def locked(place: Path, what: Path, note: Note, more: Note | None = None, shared
                 file.truncate(0)
                 file.write(text)
                 file.flush()
-            yield Lock(place, what, note, before, alone, file)
+            yield Lock(place, what, note, alone, file)
             return
 
 

@@ -39,3 +39,13 @@ def _only(matrix: csr_matrix, rows: np.ndarray, kept: np.ndarray) -> csr_matrix:
     kept = np.sort(kept)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=matrix.shape[0]))])
     return csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+
+
+def first_not_finite(values: Matrix) -> int | None:
+    """The first row of vectors (rows, width) or scores (rows,) that has NaN or infinity; None if there is none."""
+    data = values if isinstance(values, np.ndarray) else values.data
+    if not (wrong := ~np.isfinite(data)).any():
+        return None
+    if isinstance(values, np.ndarray):
+        return int(wrong.nonzero()[0][0])
+    return int(np.searchsorted(values.indptr, wrong.argmax(), side="right")) - 1

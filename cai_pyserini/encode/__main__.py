@@ -41,14 +41,14 @@ class EncodeSettings(Sharded):
 def main(argv: Argv = None) -> None:
     settings = parse(EncodeSettings, argv, "python -m cai_pyserini.encode")
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collection.readers import load_collection
     from cai_pyserini.core.artifact import read_manifest
-    from cai_pyserini.core.config import load_encoder, load_index_config
+    from cai_pyserini.core.config import load_encoder
     from cai_pyserini.encode.cluster import encode_on_cluster
     from cai_pyserini.encode.encode import encode
     from cai_pyserini.encode.encoder import Encoder, Role
 
-    collection, encoder = load_index_config(settings.collection), load_encoder(settings.encoder)
+    collection, encoder = load_collection(settings.collection), load_encoder(settings.encoder)
     output, batch_size = settings.output, settings.batch_size
     opened = Encoder(encoder, "cpu" if settings.ray else settings.device, settings.precision)
     role: Role = "queries" if settings.queries else "documents"
@@ -57,7 +57,7 @@ def main(argv: Argv = None) -> None:
         encode_on_cluster(settings.ray, collection, encoder, output, settings.device, settings.precision, batch_size)
     else:
         of_shard = batch_size, settings.shard_id, settings.shard_num
-        encode(open_collection(collection), opened, output, role, settings.queries or "", *of_shard)
+        encode(collection, opened, output, role, settings.queries or "", *of_shard)
     manifest = read_manifest(settings.output)
     if manifest is None:
         done = f"process {settings.shard_id} of {settings.shard_num}"

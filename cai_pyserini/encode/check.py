@@ -22,7 +22,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import Rows
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import encode_queries
@@ -55,8 +54,8 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
     """What is found about an encoder, as load_encoder returns it: JSON values by name.
 
     Differences from the library's vectors are the largest ones, in float32; None for queries that it does not make.
-    How documents' vectors differ from float32's is relative to their length; for int8, it can be why that cannot be
-    used. Raises CaiError for an encoder that cannot be loaded.
+    How documents' vectors differ from float32's is relative to their length. Raises CaiError for an encoder that cannot
+    be loaded.
     """
     # Without what is done to the vectors of a model, which its library does not know.
     plain = given.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
@@ -102,7 +101,6 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
         "equal": max(differences) <= MOST_DIFFERENCE,
         "precision": measured.precision("documents"),
         "differs_from_float32_by": _deviation(_documents(measured), documents),
-        "int8_differs_by": _int8(plain, documents),
         "documents_per_second": rate,
         "seconds": {size: size / rate for size in SIZES},
     }
@@ -194,13 +192,6 @@ def _difference(ours: Matrix, theirs: np.ndarray) -> float:
 
 def _deviation(found: Matrix, exact: Matrix) -> float:
     return float(np.linalg.norm(_dense(found) - _dense(exact)) / np.linalg.norm(_dense(exact)))
-
-
-def _int8(config: EncoderConfig, exact: Matrix) -> float | str:
-    try:
-        return _deviation(_documents(Encoder(config, "cpu", "int8")), exact)
-    except CaiError as error:
-        return str(error)
 
 
 def documents_per_second(encoder: Encoder) -> float:

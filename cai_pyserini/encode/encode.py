@@ -9,7 +9,7 @@ cache (vectors.cache).
 
 import ctypes
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import batched
 from pathlib import Path
@@ -45,6 +45,8 @@ from cai_pyserini.vectors.shards import (
 
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
 
+type Shards = Iterator[tuple[int, Sequence[Document]]]  # the numbers of shards, and their texts
+
 
 def encode(
     collection: Collection,
@@ -56,11 +58,13 @@ def encode(
     shard_id: int = 0,
     shard_num: int = 1,
     earlier: Path | None = None,
+    elsewhere: Callable[[Path, artifact.Recipe, Shards], Iterator[int]] | None = None,
 ) -> Path:
     """Encode the documents of a collection, or the queries of a split, into a folder of shards.
 
     Encodes only the shards whose number modulo `shard_num` is `shard_id`. Takes what it can from the documents that
-    were encoded in the folder `earlier`.
+    were encoded in the folder `earlier`. If `elsewhere` is given, it has the missing shards of a folder encoded by
+    other machines, and yields the number of each when it is written.
     """
     made_from = recipe(collection, encoder, role, split)
     digest = artifact.digest(made_from)
@@ -71,17 +75,31 @@ def encode(
         if role == "queries":
             topics = collection.topics(split)
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
-        number, cache = -1, _open_cache(encoder, role, made_from)
-        known = _open_earlier(earlier, made_from) if earlier else None
-        with progress(texts, total, f"encode {role}") as bar:
-            for number, slice_ in enumerate(batched(texts, SHARD)):
-                path = shard_path(folder, number)
-                if number % shard_num != shard_id or shard_stats(path, digest):
-                    bar.update(len(slice_))
-                    continue
-                encode_shard(encoder, role, slice_, path, digest, batch_size, bar.update, cache, known)
+        # Asked for single files, NFS would remember that they are missing.
+        there = sorted(folder.glob("*.npz"))
+        done = {path for path, stats in zip(there, stats_of_shards(there, digest), strict=True) if stats}
+        sizes: list[int] = []
+
+        def missing() -> Shards:
+            for number, part in enumerate(batched(texts, SHARD)):
+                sizes.append(len(part))
+                if number % shard_num != shard_id or shard_path(folder, number) in done:
+                    bar.update(len(part))
+                else:
+                    yield number, part
+
+        with progress(range(0), total, f"encode {role}") as bar:
+            if elsewhere:
+                for number in elsewhere(folder, made_from, missing()):
+                    bar.update(sizes[number])
+            else:
+                cache = _open_cache(encoder, role, made_from)
+                known = _open_earlier(earlier, made_from) if earlier else None
+                for number, part in missing():
+                    path = shard_path(folder, number)
+                    encode_shard(encoder, role, part, path, digest, batch_size, bar.update, cache, known)
         _trim_memory()
-        return finished_stats(folder, number + 1, digest, encoder, role)
+        return _finished_stats(folder, len(sizes), digest, encoder, role)
 
     return artifact.make(output, made_from, write, resumable=True, names=NAMES, shared=shard_num > 1)
 
@@ -204,7 +222,7 @@ def _trim_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
+def _finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
     """The statistics of all shards for the manifest; None while one is missing."""
     paths = [shard_path(folder, number) for number in range(count)]
     shards = [stats for stats in stats_of_shards(paths, digest) if stats]

@@ -213,28 +213,13 @@ class Encoder:
         if config.kind == "splade":
             from cai_pyserini.models.splade import Splade  # imports torch, which takes seconds
 
-            model = Splade(
-                side.folder,
-                self.device,
-                precision,
-                config.pooling or "max",
-                config.activation,
-                config.max_active_dims,
-                config.trust_remote_code,
-            )
+            how = self.device, precision, config.pooling or "max", config.activation, config.max_active_dims
+            model = Splade(side.folder, *how, config.trust_remote_code)
             if side.folder != self.checkpoint and model.tokenizer.vocabulary != self.tokenizer.vocabulary:
                 raise CaiError(f"{side.folder} has another vocabulary than {self.checkpoint}: no query would match")
             return model
         from cai_pyserini.models.dense import Dense
 
-        return Dense(
-            side,
-            self.device,
-            precision,
-            load_weights(self._idf, config.idf_power, self.tokenizer.vocabulary) if self._idf else None,
-            self.projection,
-            config.pooling,
-            config.dimensions,
-            config.similarity,
-            config.trust_remote_code,
-        )
+        idf = load_weights(self._idf, config.idf_power, self.tokenizer.vocabulary) if self._idf else None
+        made_of = idf, self.projection, config.pooling, config.dimensions, config.similarity
+        return Dense(side, self.device, precision, *made_of, config.trust_remote_code)

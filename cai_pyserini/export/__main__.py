@@ -1,4 +1,6 @@
-from typing import Any, Literal
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
@@ -90,29 +92,33 @@ class Seismic(DocumentExport):
     example = f"{PREFIX} seismic {IMPACTS} --collection hpo --output seismic"
 
 
-FORMATS: dict[str, type[Settings]] = {
-    "sentence-transformers": SentenceTransformers,
-    "anserini": Anserini,
-    "milvus": Milvus,
-    "opensearch": OpenSearch,
-    "elasticsearch": Elasticsearch,
-    "ciff": Ciff,
-    "seismic": Seismic,
-}
+class Format(NamedTuple):
+    """The settings of a format, the function that writes it, in a module of this folder, and what that has to have."""
+
+    settings: type[Settings]
+    module: str
+    function: str
+    needs: tuple[str, ...] = ()  # packages of the extra `export`
 
 
-MODULES = {  # of the extra `export`
-    "sentence-transformers": ("sentence_transformers",),
-    "anserini": ("onnx", "onnxscript"),
-    "milvus": ("pymilvus",),
+FORMATS = {
+    "sentence-transformers": Format(SentenceTransformers, "sentence_transformers", "write_sparse_encoder"),
+    "anserini": Format(Anserini, "anserini", "write_onnx", ("onnx", "onnxscript")),
+    "milvus": Format(Milvus, "milvus", "export_milvus", ("pymilvus",)),
+    "opensearch": Format(OpenSearch, "json_lines", "OPENSEARCH.write"),
+    "elasticsearch": Format(Elasticsearch, "json_lines", "ELASTICSEARCH.write"),
+    "ciff": Format(Ciff, "ciff", "write_ciff"),
+    "seismic": Format(Seismic, "json_lines", "write_seismic"),
 }
 
 
 def main(argv: Argv = None) -> None:
-    settings = parse(FORMATS, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
-    format = next(name for name, kind in FORMATS.items() if type(settings) is kind)
-    require_modules(MODULES.get(format, ()), "export")
-    stats = _encoder(format, settings) if isinstance(settings, EncoderExport) else _documents(format, settings)
+    kinds = {name: format.settings for name, format in FORMATS.items()}
+    settings = parse(kinds, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
+    name, format = next(item for item in FORMATS.items() if type(settings) is item[1].settings)
+    require_modules(format.needs, "export")
+    write = attrgetter(format.function)(import_module(f"cai_pyserini.export.{format.module}"))
+    stats = (_encoder if isinstance(settings, EncoderExport) else _documents)(settings, name, write)
     counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
     print(f"{settings.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
     print("not in this format:")
@@ -120,21 +126,16 @@ def main(argv: Argv = None) -> None:
         print(f"  {loss}")
 
 
-def _encoder(format: str, settings: EncoderExport) -> dict[str, Any]:
+def _encoder(settings: EncoderExport, format: str, write: Any) -> dict[str, Any]:
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.export.source import export_encoder
 
-    if format == "anserini":
-        from cai_pyserini.export.anserini import write_onnx as write
-    else:
-        from cai_pyserini.export.sentence_transformers import write_sparse_encoder as write
     return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query).stats
 
 
-def _documents(format: str, settings: DocumentExport) -> dict[str, Any]:
+def _documents(settings: DocumentExport, format: str, write: Any) -> dict[str, Any]:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.export import ciff, json_lines
     from cai_pyserini.export.source import Source
 
     topics = None
@@ -143,15 +144,7 @@ def _documents(format: str, settings: DocumentExport) -> dict[str, Any]:
         topics = open_collection(collection).topics(settings.split or collection.split)
     source = Source(settings.impacts, topics, settings.query, settings.device)
     if isinstance(settings, Milvus):
-        from cai_pyserini.export.milvus import export_milvus
-
-        return export_milvus(source, settings.output, settings.uri, settings.name).stats
-    write = {
-        "ciff": ciff.write_ciff,
-        "seismic": json_lines.write_seismic,
-        "opensearch": json_lines.OPENSEARCH.write,
-        "elasticsearch": json_lines.ELASTICSEARCH.write,
-    }[format]
+        return write(source, settings.output, settings.uri, settings.name).stats
     return source.export(settings.output, write, format).stats
 
 

@@ -13,8 +13,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.finite import first_not_finite
-from cai_pyserini.core.rows import largest, largest_of_mass
+from cai_pyserini.core.rows import first_not_finite, largest, largest_of_mass
 
 
 def weighted(vectors: csr_matrix, weights: np.ndarray | None) -> csr_matrix:

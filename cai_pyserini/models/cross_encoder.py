@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.finite import first_not_finite
+from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.rerankers import load_reranker
 from cai_pyserini.models.tokenizer import NAME, Done

@@ -114,7 +114,6 @@ class Tokenizer:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The numbers of all tokens."""
         return self.backend.get_vocab(with_added_tokens=True)
 
     @cached_property

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.finite import first_not_finite
+from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears

@@ -1,10 +1,6 @@
-from typing import Literal
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
-
-PUBLIC = flag(False, "with --push: if the repository is created, make it public (default: private)")
 
 
 class ShipIndex(Settings):
@@ -23,8 +19,6 @@ class ShipIndex(Settings):
         pattern=r"^\w[\w.+-]*$",
     )
     with_encoder: bool = flag(False, "put the encoder into the archive even if it is in a package or on a hub")
-    push: str | None = flag(None, "also upload to this repository of datasets of a hub, such as me/indexes")
-    public: bool = PUBLIC
 
 
 class ShipEncoder(Settings):
@@ -42,8 +36,6 @@ class ShipEncoder(Settings):
     base_model: str | None = flag(
         None, "hub id of the model it was adapted from (default: that of the run folder it lies in, if any)"
     )
-    push: str | None = flag(None, "also upload to this repository of models of a hub, such as me/hpo-splade")
-    public: bool = PUBLIC
 
 
 class Add(Settings):
@@ -71,18 +63,16 @@ def main(argv: Argv = None) -> None:
         COMMANDS, argv, "python -m cai_pyserini.ship", "Ship indexes and encoders to others, and use what they ship."
     )
     match settings:
-        case ShipIndex(index=index, output=output, push=push):
+        case ShipIndex(index=index, output=output):
             from cai_pyserini.ship.index import ship_index
 
-            entry = ship_index(index, output, settings.name, settings.with_encoder, push)
+            entry = ship_index(index, output, settings.name, settings.with_encoder)
             print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
             print(output / entry.filename)
-            _push(settings, "dataset")
-        case ShipEncoder(encoder=encoder, output=output, push=push):
+        case ShipEncoder(encoder=encoder, output=output):
             from cai_pyserini.ship.encoder import ship_encoder
 
-            print(ship_encoder(encoder, output, settings.license, settings.language, settings.base_model, push))
-            _push(settings, "model")
+            print(ship_encoder(encoder, output, settings.license, settings.language, settings.base_model))
         case Add(entry=source):
             from cai_pyserini.ship import registry
 
@@ -93,13 +83,6 @@ def main(argv: Argv = None) -> None:
             from cai_pyserini.ship import registry
 
             print(registry.fetch(registry.find(name)))
-
-
-def _push(settings: ShipIndex | ShipEncoder, kind: Literal["model", "dataset"]) -> None:
-    if settings.push:
-        from cai_pyserini.ship import hub
-
-        print(hub.push(settings.output, settings.push, kind, settings.public))
 
 
 if __name__ == "__main__":

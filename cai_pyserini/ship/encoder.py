@@ -20,14 +20,11 @@ CARD = Path(__file__).with_name("encoder.md.jinja")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def ship_encoder(
-    spec: str, output: Path, license: str, language: str = "en", base: str | None = None, repository: str | None = None
-) -> Path:
+def ship_encoder(spec: str, output: Path, license: str, language: str = "en", base: str | None = None) -> Path:
     """Write the checkpoint, encoder.yaml, IDF and projection of an encoder, and a model card, to a folder.
 
     `spec` is what load_encoder takes, `base` the hub id of the model it was made from (default: that of its run folder,
-    if it has one), and `repository` the place on the hub. Raises CaiError for the encoder of a joint index, and for
-    lengths beyond the checkpoint's positions.
+    if it has one). Raises CaiError for the encoder of a joint index, and for lengths beyond the checkpoint's positions.
     """
     config = load_encoder(spec)
     if config.joint:
@@ -57,8 +54,6 @@ def ship_encoder(
         )
         card = template(CARD).render(
             front=front.to_yaml(),
-            title=(repository or output.resolve().name).rpartition("/")[2],
-            repository=repository,
             folder=output.resolve().name,
             encoder=config,
             base=base,
@@ -75,8 +70,7 @@ def ship_encoder(
         "adaptation": made and made.digest,
         "scores": found,
     }
-    card = [license, language, base, repository, output.resolve().name]
-    recipe = artifact.recipe("ship", inputs, card=card)
+    recipe = artifact.recipe("ship", inputs, card=[license, language, base, output.resolve().name])
     return artifact.make(output, recipe, write)
 
 

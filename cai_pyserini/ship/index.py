@@ -16,7 +16,7 @@ from cai_pyserini.core.template import template
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.retrieval.search import method_of, require_same_encoder
-from cai_pyserini.ship import hub, scores
+from cai_pyserini.ship import scores
 from cai_pyserini.ship.encoder import bundle, require_outside
 from cai_pyserini.ship.registry import SUFFIX, Entry, parse_entries, to_json
 
@@ -27,15 +27,12 @@ LEFT_OUT = (artifact.UNFINISHED, "write.lock")  # Lucene's lock belongs to a pro
 TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "lucene": "Lucene HNSW index"}
 
 
-def ship_index(
-    index: Path, output: Path, name: str | None = None, with_encoder: bool = False, repository: str | None = None
-) -> Entry:
+def ship_index(index: Path, output: Path, name: str | None = None, with_encoder: bool = False) -> Entry:
     """Write the archive of an index, its README and its entry to a folder, and return the entry.
 
     The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder, or with `with_encoder`.
-    The URL of the archive is that in `repository`, or else relative to the entry. Raises CaiError for a folder that is
-    not one of our indexes, for `with_encoder` with an index that names no encoder, and for a checkpoint that has
-    changed since.
+    Its URL is relative to the entry. Raises CaiError for a folder that is not one of our indexes, for `with_encoder`
+    with an index that names no encoder, and for a checkpoint that has changed since.
     """
     manifest = artifact.require(index, "index")
     kind = method_of(index) if manifest.stats["kind"] == "dense" else manifest.stats["kind"]
@@ -51,7 +48,6 @@ def ship_index(
         f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
     )
     filename = f"{stem}{SUFFIX}"
-    url = hub.file_url(repository, filename, "dataset") if repository else filename
     is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
     inside = config is not None and (with_encoder or is_folder)  # others do not have the folder
     if config and inside:
@@ -71,7 +67,7 @@ def ship_index(
             description=f"{title} {name}, made by cai_pyserini.",
             filename=filename,
             readme=f"{stem}.README.md",
-            urls=[url],
+            urls=[filename],
             md5=md5,
             sha256=artifact.file_digest(archive),
             size=archive.stat().st_size,
@@ -89,7 +85,7 @@ def ship_index(
         "encoder": config and config.model_dump(mode="json", exclude={"idf", "projection"}, exclude_defaults=True),
         "scores": found,
     }
-    recipe = artifact.recipe("ship", inputs, name=name, inside=inside, url=url)
+    recipe = artifact.recipe("ship", inputs, name=name, inside=inside)
     artifact.make(output, recipe, write)
     (entry,) = parse_entries((output / f"{stem}.json").read_bytes(), stem)
     return entry

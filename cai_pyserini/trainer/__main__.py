@@ -1,94 +1,67 @@
 """The commands of the trainer."""
 
 import json
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.trainer.settings import (
-    DenseSettings,
-    GenerateSettings,
-    MineSettings,
-    MsmarcoSettings,
-    PretrainSettings,
-    ScoreSettings,
-    SpladeSettings,
-    TrainingSettings,
-    VocabularySettings,
-)
+from cai_pyserini.trainer import settings as kinds
 
-COMMANDS: dict[str, type[Settings]] = {
-    "vocabulary": VocabularySettings,
-    "pretrain": PretrainSettings,
-    "splade": SpladeSettings,
-    "dense": DenseSettings,
-    "generate": GenerateSettings,
-    "mine": MineSettings,
-    "msmarco": MsmarcoSettings,
-    "score": ScoreSettings,
+
+class Command(NamedTuple):
+    """The settings of a command, its function, whose module is imported when it runs, and what is said of its stats."""
+
+    settings: type[Settings]
+    module: str
+    function: str
+    done: str = ""
+
+
+TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
+PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
+COMMANDS = {
+    "vocabulary": Command(kinds.VocabularySettings, "vocabulary", "expand_checkpoint"),
+    "pretrain": Command(kinds.PretrainSettings, "pretrain", "pretrain", PRETRAINED),
+    "splade": Command(kinds.SpladeSettings, "pairs", "train", TRAINED),
+    "dense": Command(kinds.DenseSettings, "pairs", "train", TRAINED),
+    "generate": Command(
+        kinds.GenerateSettings, "generate", "generate", "{queries:,} queries for {documents:,} documents"
+    ),
+    "mine": Command(kinds.MineSettings, "files", "mine", "{lines:,} pairs of {queries:,} queries"),
+    "msmarco": Command(kinds.MsmarcoSettings, "files", "msmarco", "{lines:,} queries, {negatives:,} negatives"),
+    "score": Command(kinds.ScoreSettings, "files", "score", "{lines:,} lines"),
 }
 
 
 def main(argv: Argv = None) -> None:
     settings = parse(
-        COMMANDS, argv, "python -m cai_pyserini.trainer", "Train retrievers, and make the files to train with."
+        {name: command.settings for name, command in COMMANDS.items()},
+        argv,
+        "python -m cai_pyserini.trainer",
+        "Train retrievers, and make the files to train with.",
     )
-    if not isinstance(settings, TrainingSettings):
+    if not isinstance(settings, kinds.TrainingSettings):
         terminal.require_one_process()
     require_trainer()
-    match settings:  # the packages that a command needs are imported only now
-        case VocabularySettings():
-            from cai_pyserini.trainer.vocabulary import expand_checkpoint
-
-            report = expand_checkpoint(settings) / "report.json"
-            print(_table(json.loads(report.read_text(encoding="utf-8"))))
-            print(f"{report}, entropy.png")
-            return
-        case PretrainSettings():
-            from cai_pyserini.trainer.pretrain import pretrain
-
-            stats = _stats(pretrain(settings))
-            before, after = stats["held_out_loss_before"], stats["held_out_loss_after"]
-            done = f"{stats['steps']:,} steps, held-out loss {before:.3f} -> {after:.3f}"
-        case SpladeSettings() | DenseSettings():
-            from cai_pyserini.trainer.pairs import train
-
-            stats = _stats(train(settings))
-            done = f"{stats['steps']:,} steps on {stats['examples']:,} examples, training loss {stats['loss']:.4f}"
-        case GenerateSettings():
-            from cai_pyserini.trainer.generate import generate
-
-            stats = _stats(generate(settings))
-            done = f"{stats['queries']:,} queries for {stats['documents']:,} documents"
-        case MineSettings():
-            from cai_pyserini.trainer.files import mine
-
-            stats = _stats(mine(settings))
-            done = f"{stats['lines']:,} pairs of {stats['queries']:,} queries"
-            if left_out := stats["without_negatives"]:
-                done += f"; {left_out:,} left out, without a negative"
-        case MsmarcoSettings():
-            from cai_pyserini.trainer.files import msmarco
-
-            stats = _stats(msmarco(settings))
-            done = f"{stats['lines']:,} queries, {stats['negatives']:,} negatives"
-        case _:
-            from cai_pyserini.trainer.files import score
-
-            done = f"{_stats(score(settings))['lines']:,} lines"
-    terminal.say(f"{settings.output}: {done}")
+    name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
+    output = getattr(import_module(f"cai_pyserini.trainer.{command.module}"), command.function)(settings)
+    if name == "vocabulary":
+        print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
+        return
+    stats = require(output, f"trainer {name}").stats
+    left_out = stats.get("without_negatives")
+    without = f"; {left_out:,} left out, without a negative" if left_out else ""
+    terminal.say(f"{output}: {command.done.format(**stats)}{without}")
 
 
-def _stats(path: Path) -> dict[str, Any]:
-    return require(path, *(f"trainer {name}" for name in COMMANDS)).stats
-
-
-def _table(report: dict[str, Any]) -> str:
-    """The steps of a vocabulary expansion, and the first of its new tokens."""
+def _table(path: Path) -> str:
+    """The steps of a vocabulary expansion, and the first of its new tokens, from its report."""
+    report = json.loads(path.read_text(encoding="utf-8"))
     header = ["step", "vocabulary", "added", "tokens", "entropy, nats"]
     rows = [
         [f"{number}", f"{step['vocabulary']:,}", f"{step['added']:,}", f"{step['tokens']:,}", f"{step['entropy']:,.0f}"]

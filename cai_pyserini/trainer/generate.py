@@ -76,7 +76,6 @@ class Generator:
         return found
 
     def _read(self, texts: list[str]) -> list[list[int]]:
-        """The tokens that the model reads for each document."""
         model, tokenizer, _ = self._model
         settings = self.settings
         cut = {"truncation": True, "max_length": settings.max_document_length}

@@ -175,12 +175,8 @@ class SpladeTrainer(training.Trainer):
         self._terms.clear()
         super().log(logs | means, *more)
         if means:
-            check_sparsity(
-                means["documents_active"],
-                means["queries_active"],
-                len(self._decoder.weight),
-                self.state.global_step > self.args.get_warmup_steps(self.args.max_steps),
-            )
+            warm = self.state.global_step > self.args.get_warmup_steps(self.args.max_steps)
+            check_sparsity(means["documents_active"], means["queries_active"], len(self._decoder.weight), warm)
 
 
 def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:

@@ -38,8 +38,6 @@ STAGE = "trainer vocabulary"
 
 
 class Step(NamedTuple):
-    """The outcome of a step."""
-
     vocabulary: int  # entries of the expanded vocabulary
     added: int  # of them, those that are not in V_0
     tokens: int  # of the corpus

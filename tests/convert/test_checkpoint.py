@@ -4,7 +4,9 @@ import json
 import os
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
 from cai_pyserini.models.splade import Splade
 from tests.conftest import Command
-from tests.ship.conftest import Hub, hub
 
-__all__ = ["hub"]
 TEXTS = ["short fingers", "a fever that returns every other day, and a rash", "colon"]
 
 
@@ -173,40 +173,54 @@ def test_a_checkpoint_with_safetensors_is_used_as_it_is(tmp_path: Path) -> None:
         main(["checkpoint", "splade-tiny", "--output", str(tmp_path)])
 
 
-class Downloads(Hub):
-    """The routes of a hub that downloads use, of the repository org/model."""
+class Downloads(BaseHTTPRequestHandler):
+    """The routes of a hub that downloads use, of the repository org/model, whose files are those of `server.folder`."""
+
+    server: Any
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing is logged."""
 
     def do_GET(self) -> None:
         commit = "0" * 40
         if "/tree/" in self.path:
-            sizes = {name: path.stat().st_size for name, path in self.server.files.items()}
-            return self.answer([{"type": "file", "path": name, "size": n, "oid": name} for name, n in sizes.items()])
+            sizes = {path.name: path.stat().st_size for path in self.server.folder.iterdir()}
+            files = [{"type": "file", "path": name, "size": size, "oid": name} for name, size in sizes.items()]
+            return self.answer(json.dumps(files).encode())
         if self.path.startswith("/api/"):
-            return self.answer({"id": "org/model", "sha": commit, "siblings": []})
+            return self.answer(json.dumps({"id": "org/model", "sha": commit, "siblings": []}).encode())
         name = self.path.removeprefix(f"/org/model/resolve/{commit}/")
-        data = self.server.files[name].read_bytes()
-        self.server.repositories.append(name)
+        self.server.asked.add(name)
+        self.answer((self.server.folder / name).read_bytes(), {"X-Repo-Commit": commit, "ETag": f'"{name}"'})
+
+    do_HEAD = do_GET
+
+    def answer(self, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(200)
-        for header, value in (("Content-Length", len(data)), ("X-Repo-Commit", commit), ("ETag", f'"{name}"')):
-            self.send_header(header, str(value))
+        for header, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(header, value)
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(data)
 
-    do_HEAD = do_GET
-
 
 @pytest.mark.slow
 def test_pickles_of_a_hub_are_downloaded_by_this_command_only(
-    hub: Any, pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    hub.RequestHandlerClass = Downloads
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Downloads)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.folder, server.asked, url = pickled, set(), f"http://127.0.0.1:{server.server_port}"
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace("https://huggingface.co", url)
+    own = {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
+    for name, value in (own | {"HF_HUB_CACHE": str(tmp_path / "cache")}).items():
+        monkeypatch.setattr(constants, name, value)
     (pickled / "training_args.bin").write_bytes(b"never read")
-    hub.files |= {path.name: path for path in pickled.iterdir()}
     with pytest.raises(CaiError, match=r"has no .*\. Convert it with `python -m cai_pyserini.convert check"):
         require_safetensors(load_checkpoint("org/model"))
-    assert "config.json" in hub.repositories and not any(name.endswith(".bin") for name in hub.repositories)
+    assert "config.json" in server.asked and not any(name.endswith(".bin") for name in server.asked)
     main(["checkpoint", "org/model", "--output", str(tmp_path / "safe")])
-    assert {name for name in hub.repositories if name.endswith(".bin")} == {"pytorch_model.bin"}
+    assert {name for name in server.asked if name.endswith(".bin")} == {"pytorch_model.bin"}
     require_safetensors(tmp_path / "safe")
+    server.shutdown()
+    server.server_close()

@@ -333,7 +333,7 @@ def test_what_did_not_record_its_files_is_not_replaced(tmp_path: Path) -> None:
     data = json.loads(artifact.manifest_path(path).read_text())
     del data["format"], data["files"]
     artifact.manifest_path(path).write_text(json.dumps(data))
-    with pytest.raises(CaiError, match="a was made by a version that did not record its files: choose another"):
+    with pytest.raises(CaiError, match="a has files that this command has not made"):
         make(path, NEW, "new")
 
 

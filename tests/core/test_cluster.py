@@ -17,15 +17,15 @@ def test_a_part_that_kills_its_workers_ends_the_work(tmp_path: Path, monkeypatch
     monkeypatch.setenv("RAY_worker_niceness", "0")  # or else other tests leave its workers little of the processors
     log = tmp_path / "log"
 
-    def set_up() -> cluster.Work:
-        def work(part: int) -> None:
+    def set_up() -> cluster.Work[str]:
+        def work(number: int, part: str) -> None:
             with log.open("a") as file:
-                file.write(str(part))
-            if part == 1:
+                file.write(part)
+            if number == 1:
                 os._exit(1)
 
         return work
 
     with cluster.connected(cluster.LOCAL), pytest.raises(CaiError, match="5 workers have died at part 1; is their"):
-        assert [*cluster.share(set_up, [0, 1], gpus=False)] == [0]
+        [*cluster.share(set_up, [(0, "0"), (1, "1")], gpus=False)]
     assert sorted(log.read_text()) == ["0", *"1" * cluster.ATTEMPTS]

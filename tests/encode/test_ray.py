@@ -27,9 +27,9 @@ MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard":
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 2}
 DRIVER = f"""
 from cai_pyserini.core import terminal
-from cai_pyserini.encode import cluster
+from cai_pyserini.encode import encode
 from cai_pyserini.encode.__main__ import main
-cluster.SHARD = {SHARD}
+encode.SHARD = {SHARD}
 terminal.run(main)
 """
 
@@ -121,7 +121,7 @@ def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
         cluster.remove_node(machine, allow_graceful=False)  # kill -9
         return len(finished(output))
 
-    monkeypatch.setattr("cai_pyserini.encode.cluster.SHARD", SHARD)
+    monkeypatch.setattr("cai_pyserini.encode.encode.SHARD", SHARD)
     with ThreadPoolExecutor() as pool:
         killed = pool.submit(kill_machine)
         main(on_cluster)
@@ -136,7 +136,7 @@ def test_machines_that_share_no_folder_write_to_a_store(
 ) -> None:
     """A shard that is there already is not encoded again: it has the seconds of the first time."""
     output = bucket / "vectors"
-    monkeypatch.setattr("cai_pyserini.encode.cluster.SHARD", SHARD)
+    monkeypatch.setattr("cai_pyserini.encode.encode.SHARD", SHARD)
     machine = cluster.add_node(**MACHINE)
     artifact.write_text(output / artifact.UNFINISHED, "")
     (output / "00003.npz").upload(plain / "00003.npz")

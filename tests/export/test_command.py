@@ -8,7 +8,7 @@ import pytest
 
 from cai_pyserini.core import packages
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.export.__main__ import MODULES, main
+from cai_pyserini.export.__main__ import FORMATS, main
 from cai_pyserini.export.source import Source
 
 
@@ -45,11 +45,11 @@ def test_a_broken_line_is_named_and_nothing_is_left(impacts_by_hand: Path, tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {"impacts"}
 
 
-@pytest.mark.parametrize("format", MODULES)
+@pytest.mark.parametrize("format", [name for name, format in FORMATS.items() if format.needs])
 def test_a_missing_package_is_named_with_the_extra(
     format: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    missing = MODULES[format][0]
+    missing = FORMATS[format].needs[0]
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == missing else find_spec(name))
     source = ["--encoder", "splade-tiny"] if format != "milvus" else ["--impacts", str(tmp_path), "--uri", "x.db"]
     with pytest.raises(CaiError, match=rf"{missing}.* not installed: .*\[export\]"):
