@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from cai_pyserini.core.flags import COLLECTION, DOCUMENT_PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.trainer.settings import ONE_GPU, SEED
+from cai_pyserini.trainer.settings import CONFIG, ONE_GPU, SEED
 
 
 class AdaptSettings(Settings):
@@ -16,6 +16,7 @@ class AdaptSettings(Settings):
     """
 
     example = "python -m cai_pyserini.adapt --collection hpo --base splade-tiny --output models/hpo"
+    config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     base: str = flag(help="SPLADE encoder to start from; with --data, any masked language model")
     output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")

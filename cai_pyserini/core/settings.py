@@ -49,8 +49,12 @@ def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str) -> 
     try:
         return kind(**values)
     except ValidationError as error:
-        prefix = f"{where}: " if where else ""
-        raise CaiError("\n".join(prefix + _message(kind, detail) for detail in error.errors())) from None
+        raise _error(kind, error.errors(), where) from None
+
+
+def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str) -> CaiError:
+    prefix = f"{where}: " if where else ""
+    return CaiError("\n".join(prefix + _message(kind, detail) for detail in details))
 
 
 def _reason(error: ErrorDetails) -> str:
@@ -128,7 +132,8 @@ def parse(
 ) -> Settings:
     """Parse a command line into settings; with several kinds, its first argument is the name of one of them.
 
-    Exits with 2, as argparse does, for a missing or wrong argument.
+    If a kind has a field `config`, values also come from that YAML file, which flags override. Exits with 2, as
+    argparse does, for a missing or wrong argument; raises CaiError for a missing or wrong YAML file.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description, formatter_class=FORMATTER)
     if isinstance(kinds, type):
@@ -143,10 +148,24 @@ def parse(
         command = given.pop("command")
         kind, parser = kinds[command], parsers[command]
     values = {name: value for name, value in given.items() if value is not None}
+    if path := values.get("config"):
+        values = _read_partial(kind, Path(path)) | values
     try:
         return kind(**values)
     except ValidationError as error:
         parser.error("; ".join(_flag_message(kind, detail) for detail in error.errors()))
+
+
+def _read_partial(kind: type[Settings], path: Path) -> dict[str, Any]:
+    """The values of a YAML file, each checked; required ones may be missing."""
+    values = read_yaml(path)
+    try:
+        kind(**values)
+    except ValidationError as error:
+        # An error without a location comes from a check across values, some of which flags can still change.
+        if wrong := [detail for detail in error.errors() if detail["loc"] and detail["type"] != "missing"]:
+            raise _error(kind, wrong, str(path)) from None
+    return values
 
 
 def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
@@ -154,7 +173,7 @@ def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
         return _message(kind, error)
     name = str(error["loc"][0])
     shown = name if _extra(kind.model_fields[name], "positional") else _option(name)
-    return f"{shown}: {_reason(error)}"
+    return f"{shown} is required" if error["type"] == "missing" else f"{shown}: {_reason(error)}"
 
 
 def _text(kind: type[Settings]) -> str:
@@ -165,7 +184,7 @@ def _declare(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
     """Add the fields of a class of settings as arguments, the required ones first."""
     parser.description, parser.epilog, parser.formatter_class = _text(kind), f"example:\n  {kind.example}", FORMATTER
     for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
-        _add(parser, name, field, required=field.is_required())
+        _add(parser, name, field, required=field.is_required() and "config" not in kind.model_fields)
 
 
 def _extra(field: FieldInfo, key: str) -> Any:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from cai_pyserini.core.flags import COLLECTION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.trainer.settings import ONE_GPU
+from cai_pyserini.trainer.settings import CONFIG, ONE_GPU
 
 
 class GplSettings(Settings):
@@ -18,6 +18,7 @@ class GplSettings(Settings):
         "--generator BeIR/query-gen-msmarco-t5-base-v1 --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 "
         "--output models/gpl"
     )
+    config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     base: str = flag(help="encoder to adapt, SPLADE or dense")
     generator: str = flag(help="a query generator, such as BeIR/query-gen-msmarco-t5-base-v1")

@@ -13,6 +13,7 @@ from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISI
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
 RUN = "python -m cai_pyserini.trainer"
+CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
 TEXTS = flag(
     help=f"what to train on, one or more: collections ({COLLECTION_TEXT} in Parquet, CSV or TSV), "
     'text files (.txt, one text per line) and JSONL files ({"text": …, "title": …}, title optional), gzipped or not'
@@ -25,7 +26,7 @@ FRACTION = "fraction of the steps during which"
 WARMUP = f"{FRACTION} the learning rate rises linearly from 0"
 PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
 ONE_GPU = flag("auto", "auto: the GPU if there is one, else the CPU")
-UNRECORDED = {"output", "device", "log_steps", "save_seconds"}  # settings that no result depends on
+UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # settings that no result depends on
 
 
 class VocabularySettings(Settings):
@@ -35,6 +36,7 @@ class VocabularySettings(Settings):
     """
 
     example = f"{RUN} vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
+    config: AnyPath | None = CONFIG
     corpus: list[str] = TEXTS
     base: str = flag(help="encoder or masked language model to expand")
     output: AnyPath = CHECKPOINT
@@ -50,6 +52,9 @@ class VocabularySettings(Settings):
 
 
 class TrainingSettings(Settings):
+    """The settings that all trainings share."""
+
+    config: AnyPath | None = CONFIG
     base: str = flag(help="encoder or model to start from")
     output: AnyPath = CHECKPOINT
     batch_size: int = flag(help="examples per device in each batch", ge=1)
@@ -149,6 +154,7 @@ class GenerateSettings(Settings):
     example = (
         f"{RUN} generate --collection scifact --generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
     )
+    config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     generator: str = flag(help="checkpoint folder or Hugging Face id, such as BeIR/query-gen-msmarco-t5-base-v1")
     output: AnyPath = flag(help="output folder, in BEIR's format")
@@ -172,6 +178,7 @@ class MineSettings(Settings):
     """Make a training file from a collection's qrels, with negatives from runs."""
 
     example = f"{RUN} mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
+    config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="TREC runs of the queries of --split")
     output: AnyPath = TRAINING_FILE
@@ -188,6 +195,7 @@ class MsmarcoSettings(Settings):
         f"{RUN} msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
         "--scores scores/*.parquet --output triples.jsonl"
     )
+    config: AnyPath | None = CONFIG
     collection: str = flag(help=f"passages and queries: {COLLECTION_TEXT}")
     hard_negatives: AnyPath = flag(help="msmarco-hard-negatives.jsonl.gz of sentence-transformers")
     scores: list[AnyPath] = flag(help="cross-encoder scores: Parquet or JSONL files with query_id, corpus_id and score")
@@ -207,6 +215,7 @@ class ScoreSettings(Settings):
     example = (
         f"{RUN} score --data negatives.jsonl --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
     )
+    config: AnyPath | None = CONFIG
     data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives"}, gzipped or not')
     cross_encoder: str = flag(help="checkpoint folder or Hugging Face id, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
     output: AnyPath = TRAINING_FILE

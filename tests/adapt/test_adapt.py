@@ -184,7 +184,7 @@ def test_flags_that_do_not_fit_are_refused(
         (
             ["--data", "triples", "--vocabulary"],
             "steps: 3\n",
-            "steps.yaml: unknown key steps; known keys: base, corpus",
+            "steps.yaml: unknown key steps; known keys: base, config, corpus",
         ),
         (["--data"], None, "no file "),
         (["--data"], '{"query": "a", "positive": "b"}\n', "steps.yaml:1: 0 negatives, fewer than the 1"),

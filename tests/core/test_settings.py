@@ -7,7 +7,7 @@ import pytest
 from pydantic import model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Settings, build, flag, parse, read_yaml
+from cai_pyserini.core.settings import AnyPath, Settings, flag, parse, read_yaml
 
 
 class Train(Settings):
@@ -19,6 +19,7 @@ class Train(Settings):
     example: ClassVar[str] = "python -m train --data data --output model"
     data: list[AnyPath] = flag(help="files to read")
     output: AnyPath = flag(help="folder to write")
+    config: AnyPath | None = flag(None, "YAML file of these settings")
     kind: Literal["sparse", "dense"] = flag("sparse", "of vectors")
     learning_rate: float = flag(2e-5, "of AdamW; 10 % are warm-up", gt=0)
     steps: int | None = flag(None, "at most", ge=1)
@@ -83,9 +84,9 @@ def test_flags_have_the_types_of_their_values() -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--output", "o"], "the following arguments are required: --data"),
-        (["--data", "a"], "the following arguments are required: --output"),
-        ([], "the following arguments are required: --data, --output"),
+        (["--output", "o"], "--data is required"),
+        (["--data", "a"], "--output is required"),
+        ([], "--data is required; --output is required"),
         ([*REQUIRED, "--steps", "0"], "--steps: 0 should be greater than or equal to 1"),
         ([*REQUIRED, "--learning-rate", "nan"], "--learning-rate: nan should be a finite number"),
         ([*REQUIRED, "--steps", "1.5"], "argument --steps: invalid int value: '1.5'"),
@@ -139,21 +140,36 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
 # YAML files.
 
 
+def test_a_file_gives_the_values_that_flags_do_not(yaml_file) -> None:
+    path = yaml_file("data: [a, b]\noutput: o\nsteps: 7\nkind: dense\nshuffle: true\n")
+    given = train("--config", path, "--steps", 5, "--output", "p")
+    assert given == Train(
+        data=[Path("a"), Path("b")], output=Path("p"), config=path, steps=5, kind="dense", shuffle=True
+    )
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
         ('steps: "7"', "steps: '7' should be a valid integer"),
         ("steps: 0", "steps: 0 should be greater than or equal to 1"),
-        ("step: 7", "unknown key step; known keys: data, kind, learning_rate, "),
+        ("step: 7", "unknown key step; known keys: config, data, kind, learning_rate, "),
         ("learning_rate: .inf", "learning_rate: inf should be a finite number"),
     ],
 )
 def test_a_wrong_value_in_a_file_is_named(yaml_file, text: str, message: str) -> None:
-    path = yaml_file(f"data: [a]\noutput: o\n{text}\nstop: x\n")
+    path = yaml_file(f"{text}\nstop: x\n")
     with pytest.raises(CaiError) as error:
-        build(Train, read_yaml(path), str(path))
+        train("--config", path, *REQUIRED)
     first, second = sorted(str(error.value).splitlines(), key=lambda line: "stop" in line.split()[1])
     assert first.startswith(f"{path}: {message}") and second == f"{path}: stop: 'x' should be a valid integer"
+
+
+def test_flags_can_complete_what_a_file_says(yaml_file, capsys: pytest.CaptureFixture[str]) -> None:
+    path = yaml_file("data: [a]\noutput: o\nstart: 12\n")
+    assert train("--config", path, "--stop", 20).stop == 20
+    assert usage_error(capsys, "--config", path) == "train: error: --start 12 is after --stop 9"
+    assert usage_error(capsys, "--config", yaml_file("steps: 7"), "--output", "o") == "train: error: --data is required"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_step_gets_the_usual_values_then_those_of_its_file_then_the_fixed_ones
 
 def test_a_recipe_has_what_the_result_depends_on() -> None:
     settings = build(SpladeSettings, PAIRS | {"seed": 5}, "")
-    unrecorded = {"output": "y", "device": "cpu", "log_steps": 3, "save_seconds": 9.0}
+    unrecorded = {"output": "y", "device": "cpu", "log_steps": 3, "save_seconds": 9.0, "config": "z.yaml"}
     assert recorded(settings.replace(**unrecorded), "base") == recorded(settings, "base")
     assert recorded(settings)["seed"] == 5
 
