@@ -28,6 +28,8 @@ from cai_pyserini.adapt.mixture import WEIGHTS
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import unless_english
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.models.dense import load_projection
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
 FEWEST = 30  # the fewest sources that can make a gain significant
@@ -107,6 +109,21 @@ def weight_of_bm25(served: Served) -> tuple[float, str]:
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
     tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
     return _smallest(means), f"{_evidence(served.sources)}, by weight: {tried}"
+
+
+def gains_of(material: Material, splade: Encoder, dense: Encoder | None) -> dict[str, tuple[float, float]]:
+    """The gain in nDCG@10 of adapted encoders over those of the material, by recommended system, and its standard
+    error; none without queries that judge."""
+    if not (material.pseudo_queries and len(material.held_out)):
+        return {}
+    served = Served.judges(material, material.held_out)
+    weight = weight_of_bm25(served)[0] if dense else 0.0
+    matrix = load_projection(dense.projection, served.old_dense[1].shape[1]) if dense and dense.projection else None
+    vectors = [[served.dense(each)] if dense else [] for each in (None, matrix)]
+    before, after = served.old_splade, served.splade(splade)
+    values = [next(served.values(*each, weight)) for each in zip((before, after), vectors, strict=True)]
+    gained = _by_source(values[1] - values[0], served.sources)
+    return dict(zip(served.systems, zip(gained.mean(1).tolist(), _error(gained).tolist(), strict=True), strict=True))
 
 
 def _evidence(sources: np.ndarray) -> str:

@@ -38,6 +38,7 @@ from cai_pyserini.words.analyzer import lucene_analyzer
 
 FIELD, VECTOR = "contents", "vector"
 KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
+MOST_LISTED = 100_000  # the most documents that a filter by words lists for another index; 1,000 take about 10 ms
 HITS = 1 << 16  # the most hits of a batch
 CHARACTERS = 1 << 23  # the most characters of queries given to Java at a time, which holds several copies
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
@@ -108,8 +109,11 @@ class LuceneIndex:
     @_READING
     def _ids_of(self, query: Any = None) -> list[str]:
         """The ids of the documents that match a Lucene query, by default of all, in the order of the index."""
-        query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
+        listed = query is not None
+        query = query if listed else jvm.java_class(LUCENE + "MatchAllDocsQuery")()
         count = max(1, self._searcher.count(query))
+        if listed and count > MOST_LISTED:
+            raise BadFilter(f"filter: {count:,} documents have these words; only bm25 takes more than {MOST_LISTED:,}")
         manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._in_order, count, None, count)
         return self._read(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
 

@@ -7,6 +7,7 @@ request that has timed out stops, and one that fails does so alone. So a timeout
 """
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -188,6 +189,8 @@ class Service:
             engines = await loop.run_in_executor(self._opener, self._opened)
             old, self.engines = self.engines, engines
             await loop.run_in_executor(self._worker, _close, old)  # after the batch that still uses them
+            del old
+            await loop.run_in_executor(self._opener, gc.collect)  # or their models stay for many reloads
 
     def _opened(self) -> dict[str, Engine]:
         engines = dict(self._open())

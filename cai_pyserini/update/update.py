@@ -13,10 +13,10 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from cai_pyserini.beir.execute import execute
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.plan import plan
+from cai_pyserini.beir.plan import SEED, plan
 from cai_pyserini.beir.report import table
 from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import System, parse_system, with_parts
+from cai_pyserini.beir.systems import SINGLE, System, adapted, parse_system, with_parts
 from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
@@ -122,13 +122,36 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
         report["idf"] = idf_drift(before.idf(system), after.idf(system), tokens)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
-    adapted = [system for system in with_parts(systems) if system.adapted]
-    if adapted and (manifest := artifact.read_manifest(after.adapted)):
+    of_adapted = [system for system in with_parts(systems) if system.adapted]
+    if of_adapted and (manifest := artifact.read_manifest(after.adapted)):
         report["adaptation"] = {"created": manifest.created, "new": _new_since(manifest.created, before, changes)}
-        if splade := [system for system in adapted if system.kind == "splade" and system.idf]:
+        if splade := [system for system in of_adapted if system.kind == "splade" and system.idf]:
             tokens = after.encoder(splade[0]).tokenizer.terms
             report["adaptation"]["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
+        if (report["adaptation"]["new"] or 0) > MANY:
+            report["adaptation"]["gains"] = _gains(after, systems, manifest.stats)
     return report
+
+
+def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> dict[str, list[float]]:
+    """Of the recommended systems, what the adapted encoders gain on pseudo queries: when they were chosen, now, and its
+    standard error now. None where nothing was chosen, or the run lacks vectors of the encoders before adaptation."""
+    from cai_pyserini.adapt.choice import gains_of  # imports torch, which takes seconds
+    from cai_pyserini.adapt.material import Material
+
+    experiment = run.experiment
+    plain = [SINGLE["splade"], SINGLE["dense"]][: 2 if experiment.dense else 1]
+    chosen = {"splade": stats.get("weight"), "projection": stats.get("projection")}
+    then = next((row for row in stats.get("gains", []) if chosen.items() <= row.items()), None)
+    if then is None or not {run.vectors_of(system) for system in plain} <= {
+        run.vectors_of(replace(system, smooth=False)) for system in with_parts(systems) if not system.searches_text
+    }:
+        return {}
+    splade, dense, *_ = [*(run.encoder(system).config for system in plain), None]
+    new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
+    how = experiment.device, experiment.precision
+    material = Material(experiment.collection, splade, dense, run.vectors, 0, SEED, *how)
+    return {name: [then[name], *now] for name, now in gains_of(material, new_splade, new_dense).items()}
 
 
 def _new_since(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
@@ -155,6 +178,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     if adaptation := report.get("adaptation"):
         if "idf" in adaptation:
             yield idf_line(adaptation["idf"], "the adaptation")
+        for name, (then, now, error) in adaptation.get("gains", {}).items():
+            yield f"gain of the adaptation on pseudo queries, {name}: {then:+.4f} → {now:+.4f} ± {error:.4f} nDCG@10"
         new, created = adaptation["new"], adaptation["created"][:10]
         share = "an unknown share" if new is None else f"{min(new, 1):.1%}"
         again = f"; by the rule of thumb (above {MANY:.0%}), adapt it again: run beir with --adapt"
@@ -177,7 +202,8 @@ def proposal(folder: Path, database: Path) -> str | None:
         return None
     return (
         f"{queries:,} judged queries have a relevant document, enough to train an encoder on ({ENOUGH} or more): begin "
-        f"with `python -m cai_pyserini.judge examples {folder} --database {database}`"
+        f"with `python -m cai_pyserini.judge examples {folder} --systems SYSTEM … --database {database} --output "
+        "train.jsonl`, which needs the runs that --evaluate makes"
     )
 
 

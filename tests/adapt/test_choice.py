@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-from cai_pyserini.adapt.choice import Candidate, Decision, balance, decide
+from cai_pyserini.adapt.choice import Candidate, Decision, balance, decide, gains_of
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.core import artifact
+from cai_pyserini.encode.encoder import Encoder
 from tests.adapt.conftest import material
 
 SYSTEMS = ["fusion", "joint"]
@@ -91,6 +93,20 @@ def test_weights_of_the_fusion_are_chosen_once(with_dense: Material, tmp_path: P
     before = output.stat().st_mtime_ns
     balance(with_dense, output)
     assert output.stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_gains_are_measured_again(with_dense: Material, tmp_path: Path) -> None:
+    """The faults: the encoders before are compared with themselves; the projection is left out."""
+    splade, dense = with_dense.encoders
+    same = gains_of(with_dense, splade, dense)
+    assert list(same) == ["hybrid-splade-idf-dense-zscore", "joint-splade-idf-smooth", "joint-splade-doc-idf-smooth"]
+    assert {gain for gain, _ in same.values()} == {0.0}
+    width = with_dense.raw[1].shape[1]
+    save_file({"weight": -np.eye(width, dtype=np.float32)[::-1].copy()}, tmp_path / "weight.safetensors")
+    config = dense.config.replace(projection=str(tmp_path / "weight.safetensors"))
+    other = gains_of(with_dense, Encoder(splade.config, "cpu"), Encoder(config, "cpu"))
+    assert any(gain for gain, _ in other.values())
 
 
 def test_without_queries_the_default_weights_remain(short: Path, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     assert run.encoder(parse_system("adapted-splade")).checkpoint.samefile(run.adapted)
     single = {"bm25", "splade-doc", "splade-idf", "joint-splade-idf-smooth"}
     of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint-splade-idf"}
-    assert {cost["system"] for cost in costs(run)} == single | of_adapted
+    assert {cost.system for cost in costs(run)} == single | of_adapted
     case = explain_query(run, OpenRun(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
         scores = scores_by_query(read_run(run.run(parse_system(name))))["q2"]

@@ -129,7 +129,7 @@ def test_a_dry_run_says_what_must_run_and_why(
 ) -> None:
     def dry_run(*flags: str, output: Path = run_folder) -> dict[str, str]:
         before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-        main([str(tiny), "--output", str(output), "--systems", "bm25", "hybrid-splade-idf", "--dry-run", *flags])
+        main([f"{tiny}.yaml", "--output", str(output), "--systems", "bm25", "hybrid-splade-idf", "--dry-run", *flags])
         assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
         lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
         return {name: said.strip() for name, said in lines}

@@ -159,11 +159,13 @@ def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
 
 
 def write_folder(folder: Path, records: Iterable[Any], topics: Mapping[str, str], splits: Mapping[str, Any]) -> int:
-    """Write a BEIR folder with the qrels of each split. Returns the number of documents."""
+    """Write a BEIR folder with queries, if there are any, and the qrels of each split. Returns the number of
+    documents."""
     from cai_pyserini.core import files, jsonl
 
     folder.mkdir(parents=True, exist_ok=True)
-    jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": text} for id, text in topics.items()))
+    if topics:
+        jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": text} for id, text in topics.items()))
     for split, qrels in splits.items():
         lines = [f"{query}\t{id}\t{grade}\n" for query, judged in qrels.items() for id, grade in judged.items()]
         files.write_text(folder / "qrels" / f"{split}.tsv", "".join(["query-id\tcorpus-id\tscore\n", *lines]))

@@ -60,7 +60,8 @@ def in_place(folder: str, before: str, output: str) -> harness.Result:
         for id in old:
             ids.add(bytes_of(id.encode()))
         writer, add = open_writer(Path(output), None)
-        writer.deleteDocuments([jvm.java_class("org.apache.lucene.search.TermInSetQuery")("id", ids)])
+        query = jvm.java_class("org.apache.lucene.search.TermInSetQuery")("id", ids)
+        writer.deleteDocuments([jvm.start().cast("org.apache.lucene.search.Query", query)])
         for _, _, id, contents in read_vectors([Path(folder, "new", "vectors.jsonl")]):
             add(id, contents)
         writer.close()

@@ -29,7 +29,7 @@ def write(collection: str, output: str, nights: int, slice_: int = SLICE, made: 
     found, topics, qrels = harness.opened(collection)
     originals: Iterable[Any] = found.records()
     if made:
-        originals, topics, qrels = recombined(list(originals), made), {}, {}
+        originals, topics = recombined(list(originals), made), {}
     third = slice_ // 3
     records: list[Any] = []
     for number, record in enumerate(originals):
@@ -40,7 +40,7 @@ def write(collection: str, output: str, nights: int, slice_: int = SLICE, made: 
             records.append(record._replace(text=f"{record.text} (revised)"))
         elif kind == 2:
             records += [record._replace(id=f"{record.id}-new", text=f"{record.text} (new)"), record]
-    return {"documents": harness.write_folder(Path(output), records, topics, {"test": qrels})}
+    return {"documents": harness.write_folder(Path(output), records, topics, {} if made else {"test": qrels})}
 
 
 def recombined(records: Sequence[Any], count: int) -> Iterator[Any]:

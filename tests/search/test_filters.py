@@ -120,7 +120,9 @@ def test_the_best_are_sorted_by_a_field(engines: dict[str, Engine], system: str)
     )
 
 
-def test_what_cannot_be_understood_is_refused(engines: dict[str, Engine], metadata_run: Path, run_folder: Path) -> None:
+def test_what_cannot_be_understood_is_refused(
+    engines: dict[str, Engine], metadata_run: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for wrong in (
         {"filter": "yaer:1"},
         {"sort": "yaer"},
@@ -140,6 +142,10 @@ def test_what_cannot_be_understood_is_refused(engines: dict[str, Engine], metada
     joint = open_index(metadata_run / "indexes" / "joint-splade-idf")
     with pytest.raises(BadFilter, match="joint-splade-idf has no words; they are in an index of BM25, of the same run"):
         joint.search(["cancer"], filter="year>=2010 AND NOT contents:mouse")
+    monkeypatch.setattr("cai_pyserini.retrieval.lucene.MOST_LISTED", 10)
+    with pytest.raises(BadFilter, match="documents have these words; only bm25 takes more than 10"):
+        engines["splade-idf"].search(["sleep"], filter="NOT contents:cancer")
+    assert engines["bm25"].search(["sleep"], filter="NOT contents:cancer")[0]
 
 
 def test_shards_are_filtered_and_counted_as_one(engines: dict[str, Engine], metadata_run: Path, tmp_path: Path) -> None:

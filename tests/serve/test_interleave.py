@@ -76,7 +76,7 @@ def test_people_open_hits_and_do_not_see_whose_they_are(run_folder: Path, tmp_pa
         assert [client.post("/click", params=click).status_code for _ in range(2)] == [200, 200]
         for wrong in ({"docid": "d0"}, {"impression": "x"}):
             assert client.post("/click", params=click | wrong).status_code == 404
-        assert client.get("/v1/interleaved/search?query=x&filter=year>1").status_code == 400
+        assert client.get("/v1/interleaved/search?query=x&filter=pages>1").status_code == 400
         assert client.get("/v1/interleaved/doc/d0").status_code == 404
 
         page = client.get("/", params={"q": QUERY, "b": "bm25"}).text

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,21 @@ def test_work_stops_where_nobody_waits_for_it(opened: dict[str, Engine]) -> None
 def test_a_service_has_a_system() -> None:
     with pytest.raises(CaiError, match="nothing to serve"):
         Service(dict)
+
+
+def test_a_reload_frees_what_was_open_before(run_folder: Path) -> None:
+    """The fault: engines refer to themselves, so that models stay in memory, reload after reload."""
+    opened: list[weakref.ref[Engine]] = []
+
+    def open_engines() -> dict[str, Engine]:
+        found = engines(run_folder)
+        opened.extend(map(weakref.ref, found.values()))
+        return found
+
+    service = Service(open_engines)
+    run(service, service.reload)
+    half = len(opened) // 2
+    assert [engine() for engine in opened[:half]] == [None] * half and all(engine() for engine in opened[half:])
 
 
 def test_reloads_take_turns_and_lose_no_request(run_folder: Path) -> None:

@@ -63,6 +63,11 @@ def test_adapting_again_is_proposed_when_many_documents_are_new() -> None:
     stays = "the encoder stays as adapted on 2026-01-02; new or changed since: "
     again = "; by the rule of thumb (above 20%), adapt it again: run beir with --adapt"
     assert said[None] == f"{stays}an unknown share of the documents" and said[0.1] == f"{stays}10.0% of the documents"
+    gains = {"created": "2026-01-02T03:04:05Z", "new": 0.3, "gains": {"joint-splade": [0.03, -0.001, 0.002]}}
+    assert [*lines(report | {"adaptation": gains})][-2:] == [
+        "gain of the adaptation on pseudo queries, joint-splade: +0.0300 → -0.0010 ± 0.0020 nDCG@10",
+        said[0.3],
+    ]
     assert (
         said[0.3] == f"{stays}30.0% of the documents{again}" and said[1.4] == f"{stays}100.0% of the documents{again}"
     )
