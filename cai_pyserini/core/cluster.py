@@ -85,8 +85,10 @@ def share[P](set_up: Callable[[], Work[P]], parts: Iterable[tuple[int, P]], gpus
 
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
     processors = [int(machine.get("CPU", 0)) for machine in machines]
-    threads = 1 if gpus else min(filter(None, processors))
+    threads = 1 if gpus else min(filter(None, processors), default=1)
     workers = int(sum(m.get("GPU", 0) for m in machines)) if gpus else sum(count // threads for count in processors)
+    if not workers:
+        raise CaiError("the Ray cluster has no processors, or no whole GPU: add machines")
     worker = ray.remote(num_cpus=threads, num_gpus=int(gpus))(_Worker)
     waiting, again = iter(parts), list[tuple[int, P]]()  # the latter after the death of a worker
     free: list[Any] = [None] * workers  # None: one that is not started
@@ -105,11 +107,13 @@ def share[P](set_up: Callable[[], Work[P]], parts: Iterable[tuple[int, P]], gpus
         at_work, part = running.pop(done)
         try:
             error = ray.get(done)
-        except (RayActorError, OutOfMemoryError):
+        except (RayActorError, OutOfMemoryError) as death:
             number = part[0]
             deaths[number] += 1
             if deaths[number] == ATTEMPTS:
-                raise CaiError(f"{ATTEMPTS} workers have died at part {number}; is their memory enough?") from None
+                raise CaiError(
+                    f"{ATTEMPTS} workers have died at part {number}; is their memory enough? {death}"
+                ) from None
             again.append(part)
             free.append(None)
             continue

@@ -87,7 +87,7 @@ class StorePath(PosixPath):
         """Open a file for reading; `upload`, and core.files.atomic_write, write one."""
         if mode not in ("r", "rb"):
             self.__fspath__()
-        file = self._call("open", str(self), "rb", block_size=BLOCK)
+        file = io.BufferedReader(_Reader(self), BLOCK)
         return file if mode == "rb" else io.TextIOWrapper(file, encoding)
 
     def mkdir(self, *more: Any, **options: Any) -> None:
@@ -140,3 +140,33 @@ class StorePath(PosixPath):
         except (ImportError, ValueError) as error:
             remedy = f": {install_command('s3')}" if scheme == "s3" else ""
             raise CaiError(f"{self}: {error}{remedy}") from None
+
+
+class _Reader(io.RawIOBase):
+    """The bytes of a file, fetched when they are read."""
+
+    def __init__(self, path: StorePath):
+        self._path, self._size, self._position = path, path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.readall(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self, most: int | None = None) -> bytes:
+        end = self._size if most is None else min(self._position + most, self._size)
+        if end <= self._position:
+            return b""
+        data: bytes = self._path._call("cat_file", str(self._path), start=self._position, end=end)
+        self._position += len(data)
+        return data

@@ -81,8 +81,8 @@ class CaiEncoder(pt.Transformer):
         return for_index(vectors, texts, self._encoder, config.query_scale, words=word_queries(config))
 
     def _documents(self, frame: pd.DataFrame) -> Iterable[Any]:
-        titles = frame["title"] if "title" in frame else [""] * len(frame)
-        return self._impacts([f"{title or ''} {text}" for title, text in zip(titles, frame["text"], strict=True)])
+        titles = frame["title"].fillna("") if "title" in frame else [""] * len(frame)
+        return self._impacts([f"{title} {text}" for title, text in zip(titles, frame["text"].fillna(""), strict=True)])
 
     @cached_property
     def _impacts(self) -> TextImpacts:
@@ -104,7 +104,8 @@ class CaiIndexer(pt.Indexer):
         corpus = self._folder.with_name(f"{self._folder.name}.jsonl")
         with atomic_write(corpus) as partial, partial.open("w", encoding="utf-8") as file:
             for document in iter:
-                line = {"_id": document["docno"], "title": document.get("title") or "", "text": document["text"]}
+                texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
+                line = {"_id": document["docno"]} | texts
                 file.write(json.dumps(line) + "\n")
         collection, encoder = load_index_config(str(corpus)), described(load_encoder(self._encoder))
         experiment = Experiment(collection=collection, encoder=encoder, device=self._device)

@@ -26,7 +26,9 @@ CONTENTS = "contents"  # the field of the words
 DEPTH = 100  # of parentheses, and of NOT
 TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>[^\s"<>=:(),]+))', re.DOTALL)
 ORDERS = ("<", "<=", ">", ">=")
-OPERATOR = re.compile(r'(?<!\S)(?P<minus>-?)(?:"(?P<phrase>[^"]*\w[^"]*)"|(?<=-)(?P<word>[^\W\d](?:[^\s"]*\w)?))(?!\w)')
+OPERATOR = re.compile(
+    r'(?<!\S)(?P<minus>-?)(?:"(?P<phrase>[^"\w]*\w[^"]*)"|(?<=-)(?P<word>[^\W\d](?:[^\s"]*\w)?))(?!\w)'
+)
 
 
 class BadFilter(CaiError):

@@ -38,7 +38,8 @@ from cai_pyserini.words.analyzer import lucene_analyzer
 
 FIELD, VECTOR = "contents", "vector"
 KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
-MOST_LISTED = 100_000  # the most documents that a filter by words lists for another index; 1,000 take about 10 ms
+MOST_LISTED = 100_000  # the most documents that the words of a filter list for another index; 1,000 take about 10 ms
+MOST_DOCUMENTS = 500_000  # of an index without metadata whose ids are listed, in the memory of the JVM
 HITS = 1 << 16  # the most hits of a batch
 CHARACTERS = 1 << 23  # the most characters of queries given to Java at a time, which holds several copies
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # the number of documents that Lucene found
@@ -82,6 +83,8 @@ class LuceneIndex:
         self._by_id = by("id", kind.STRING_VAL)
         self._in_order = java(LUCENE + "Sort")(by.FIELD_DOC, self._by_id)
         self.documents: int = self._reader.getDocCount(FIELD)
+        # Opened with the index, whose folder an update may replace.
+        self._id_files = [(f / IDS).open(encoding="utf-8") for f in self._folders] if self.metadata else []
 
     @property
     def language(self) -> Language:
@@ -96,8 +99,7 @@ class LuceneIndex:
     @cached_property
     def ids(self) -> list[str]:
         """The ids of the documents, in the order of the index."""
-        files = [folder / IDS for folder in self._folders] if self.metadata else []
-        ids = [id for file in files for id in file.read_text(encoding="utf-8").splitlines()]
+        ids = [id for file in self._id_files for id in file.read().splitlines()]
         ids = ids or self._ids_of()
         artifact.require_count(self._name, len(ids), self._reader.maxDoc())
         return ids
@@ -107,13 +109,13 @@ class LuceneIndex:
         return batch.documents(self._json)
 
     @_READING
-    def _ids_of(self, query: Any = None) -> list[str]:
-        """The ids of the documents that match a Lucene query, by default of all, in the order of the index."""
-        listed = query is not None
-        query = query if listed else jvm.java_class(LUCENE + "MatchAllDocsQuery")()
+    def _ids_of(self, query: Any = None, most: int = MOST_DOCUMENTS) -> list[str]:
+        """The ids of the documents that match a Lucene query, by default of all, in the order of the index. Raises
+        BadFilter for more than `most`."""
+        query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
         count = max(1, self._searcher.count(query))
-        if listed and count > MOST_LISTED:
-            raise BadFilter(f"filter: {count:,} documents have these words; only bm25 takes more than {MOST_LISTED:,}")
+        if count > most:
+            raise BadFilter(f"filter: its words are in {count:,} documents; all but bm25 take {MOST_LISTED:,} in all")
         manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._in_order, count, None, count)
         return self._read(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
 
@@ -121,19 +123,24 @@ class LuceneIndex:
         """A Lucene query of documents."""
         return _made(self._documents, json.dumps(ids))
 
-    def _having(self, words: "LuceneIndex", text: str) -> Any:
+    def _having(self, words: "LuceneIndex", text: str, listed: list[str]) -> Any:
         """A Lucene query of the documents that, in an index `words` of text, have the words of a text next to each
-        other. Raises BadFilter for an index of something else, and for a text without words."""
+        other; those of another index are added to `listed`. Raises BadFilter for an index of something else, for a text
+        without words, and for too many documents."""
         if words.manifest.stats["kind"] != "bm25":
             raise BadFilter(f"filter: {self._name} has no words; they are in an index of BM25, of the same run")
         builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(words.language))
         if (query := builder.createPhraseQuery(FIELD, text)) is None:
             raise BadFilter(f"filter: {text[:50]!r} has no word that BM25 knows")
-        return query if words.manifest.digest == self.manifest.digest else self._these(words._ids_of(query))
+        if words.manifest.digest == self.manifest.digest:
+            return query
+        ids = words._ids_of(query, MOST_LISTED - len(listed))
+        listed += ids
+        return self._these(ids)
 
     def _let_through(self, filter: Filter, words: "LuceneIndex | None") -> Any:
         """A Lucene query of what a filter lets through."""
-        return lucene_query(filter, self.metadata, partial(self._having, words or self))
+        return lucene_query(filter, self.metadata, partial(self._having, words or self, listed=[]))
 
     @_READING
     def matching(self, filter: Filter) -> np.ndarray:
@@ -267,6 +274,8 @@ class LuceneIndex:
     @jvm.using_java("closing an index")
     def close(self) -> None:
         self._reader.close()
+        for file in self._id_files:
+            file.close()
 
 
 class LuceneSearcher(LuceneIndex):

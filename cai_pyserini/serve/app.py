@@ -334,7 +334,8 @@ def create_app(
         @locked.get(f"/v1/{INTERLEAVED}/doc/{{docid:path}}")
         async def opened(docid: Name, form: Form, impression: Name = "", hit: Name | None = None) -> DocumentAnswer:
             """A document; if `hit`, by default the document, is one of this impression, it is logged as opened."""
-            interleaving.opened(impression, docid if hit is None else hit)
+            if impression:
+                interleaving.opened(impression, docid if hit is None else hit)
             stored = await interleaving.document(docid)
             return DocumentAnswer(index=INTERLEAVED, docid=docid, doc=form.of(stored))
 

@@ -9,13 +9,14 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import NamedTuple
+from threading import Semaphore
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from starlette.exceptions import HTTPException
@@ -49,6 +50,8 @@ READ = """
 SELECT id, a, b, query, document, team, opened IS NOT NULL FROM impressions JOIN shown ON impression = id
 ORDER BY time, id, rank
 """
+WAITING = 10_000  # searches and clicks at most that the log waits for; further ones are not logged
+FAILED = "the log of clicks could not be written: %s"
 logger = logging.getLogger(__name__)
 
 Teams = dict[str, str | None]  # document -> "a", "b" or None, in the order of ranks
@@ -97,8 +100,9 @@ class Interleaving:
         self._service, self.systems = service, (a, b)
         self._days, self._texts, self._draw = timedelta(days=days), texts, SystemRandom()
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)  # also if it was there
         self._db = _connect(path, new=True)
-        self._writer = ThreadPoolExecutor(1, "clicks")
+        self._writer, self._room = ThreadPoolExecutor(1, "clicks"), Semaphore(WAITING)
 
     async def search(self, text: str, hits: int, filter: Filters = None) -> tuple[Searched, str | None]:
         """The hits of both systems, with 1 / rank as score, and the id of the impression; None without hits."""
@@ -111,7 +115,7 @@ class Interleaving:
         note(index=INTERLEAVED, returned=len(shown))
         id = uuid4().hex if shown else None
         if id:
-            self._writer.submit(self._add, id, text if self._texts else None, teams)
+            self._submit(self._add, id, text if self._texts else None, teams)
         return Searched([shown], list(dict.fromkeys(chain(*(searched.late for searched in both))))), id
 
     async def document(self, id: str) -> Stored:
@@ -123,9 +127,19 @@ class Interleaving:
 
     def opened(self, impression: str, document: str) -> "Future[bool]":
         """Log that a hit is opened; the result says whether it is one of this impression."""
-        return self._writer.submit(self._open, impression, document)
+        return self._submit(self._open, impression, document)
 
-    def _add(self, id: str, query: str | None, teams: Teams) -> None:
+    def _submit(self, function: Callable[..., bool], *arguments: Any) -> "Future[bool]":
+        """Have the writer call a function, unless too much waits for it already."""
+        if not self._room.acquire(blocking=False):
+            refused: Future[bool] = Future()
+            refused.set_result(False)
+            return refused
+        made = self._writer.submit(function, *arguments)
+        made.add_done_callback(lambda _: self._room.release())
+        return made
+
+    def _add(self, id: str, query: str | None, teams: Teams) -> bool:
         now = datetime.now(UTC)
         rows = [(id, rank, document, team) for rank, (document, team) in enumerate(teams.items(), 1)]
         try:
@@ -135,12 +149,18 @@ class Interleaving:
                 row = id, now.isoformat(), *self.systems, query
                 self._db.execute("INSERT INTO impressions VALUES (?, ?, ?, ?, ?)", row)
                 self._db.executemany("INSERT INTO shown (impression, rank, document, team) VALUES (?, ?, ?, ?)", rows)
+            return True
         except sqlite3.Error as error:
-            logger.warning("the log of clicks could not be written: %s", error)
+            logger.warning(FAILED, error)
+            return False
 
     def _open(self, impression: str, document: str) -> bool:
         update = "UPDATE shown SET opened = coalesce(opened, ?) WHERE impression = ? AND document = ?"
-        return self._db.execute(update, [datetime.now(UTC).isoformat(), impression, document]).rowcount == 1
+        try:
+            return self._db.execute(update, [datetime.now(UTC).isoformat(), impression, document]).rowcount == 1
+        except sqlite3.Error as error:
+            logger.warning(FAILED, error)
+            return False
 
     def close(self) -> None:
         self._writer.shutdown()

@@ -129,7 +129,8 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
             tokens = after.encoder(splade[0]).tokenizer.terms
             report["adaptation"]["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
         if (report["adaptation"]["new"] or 0) > MANY:
-            report["adaptation"]["gains"] = _gains(after, systems, manifest.stats)
+            with suppress(CaiError):  # it is only a report
+                report["adaptation"]["gains"] = _gains(after, systems, manifest.stats)
     return report
 
 
@@ -151,7 +152,7 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
     how = experiment.device, experiment.precision
     material = Material(experiment.collection, splade, dense, run.vectors, 0, SEED, *how)
-    return {name: [then[name], *now] for name, now in gains_of(material, new_splade, new_dense).items()}
+    return {name: [then[name], *now] for name, now in gains_of(material, new_splade, new_dense).items() if name in then}
 
 
 def _new_since(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:

@@ -22,7 +22,7 @@ class EarlierVectors:
         self._starts = np.cumsum([0, *map(len, keys)])
         self._keys = np.concatenate(keys).view(np.uint64).reshape(-1, 2)
         self._order = np.argsort(self._keys[:, 0], kind="stable")
-        self._seconds = vectors.manifest.stats["encoding_seconds"] / max(len(vectors), 1)
+        self._seconds = vectors.manifest.stats.get("encoding_seconds", 0.0) / max(len(vectors), 1)
 
     def get(self, keys: Sequence[bytes]) -> Found:
         """The vectors that are there, in any order; the keys are distinct."""
