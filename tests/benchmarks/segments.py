@@ -60,8 +60,7 @@ def in_place(folder: str, before: str, output: str) -> harness.Result:
         for id in old:
             ids.add(bytes_of(id.encode()))
         writer, add = open_writer(Path(output), None)
-        query = jvm.java_class("org.apache.lucene.search.TermInSetQuery")("id", ids)
-        writer.deleteDocuments([jvm.start().cast("org.apache.lucene.search.Query", query)])
+        writer.deleteDocuments(jvm.java_class("org.apache.lucene.search.TermInSetQuery")("id", ids))
         for _, _, id, contents in read_vectors([Path(folder, "new", "vectors.jsonl")]):
             add(id, contents)
         writer.close()
@@ -70,13 +69,11 @@ def in_place(folder: str, before: str, output: str) -> harness.Result:
 
 def compare(first: str, second: str, queries: str) -> harness.Result:
     """How many queries have the same documents and scores in two indexes, of 1,000 hits those above the last score."""
-    from cai_pyserini.retrieval.lucene import LuceneSearcher
-
     encoded = json.loads(Path(queries).read_text())
-    searchers = [LuceneSearcher(Path(index)) for index in (first, second)]
+    searchers = [harness.open_stock(index, encoded) for index in (first, second)]
     same = 0
-    for query in encoded.values():
-        found = [[(hit.id, hit.score) for hit in searcher.search(query, 1000)] for searcher in searchers]
+    for query in encoded:
+        found = [[(hit.docid, hit.score) for hit in searcher.search(query, 1000)] for searcher in searchers]
         a, b = ({hit for hit in hits if hit[1] > hits[-1][1]} for hits in found)
         same += a == b
     return {"same": same, "queries": len(encoded)}
