@@ -101,10 +101,14 @@ def systems_of(run: RunFolder) -> list[System]:
     return [parse_system(name) for name in names or results.searches.values()]
 
 
+def _encoded(systems: Sequence[System]) -> list[System]:
+    """The systems, and parts of systems, whose documents have vectors."""
+    return [system for system in with_parts(systems) if system.kind in ("splade", "dense")]
+
+
 def _vectors(run: RunFolder) -> Vectors | None:
     """The raw vectors of a system's documents, by which these are known; None if no system has any."""
-    encoded = [system for system in with_parts(systems_of(run)) if system.kind in ("splade", "dense")]
-    for system in sorted(encoded, key=lambda system: system.adapted):
+    for system in sorted(_encoded(systems_of(run)), key=lambda system: system.adapted):
         if artifact.read_manifest(path := run.vectors_of(replace(system, smooth=False))):
             return Vectors(path)
     return None
@@ -144,9 +148,8 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     plain = [SINGLE["splade"], SINGLE["dense"]][: 2 if experiment.dense else 1]
     chosen = {"splade": stats.get("weight"), "projection": stats.get("projection")}
     then = next((row for row in stats.get("gains", []) if chosen.items() <= row.items()), None)
-    if then is None or not {run.vectors_of(system) for system in plain} <= {
-        run.vectors_of(replace(system, smooth=False)) for system in with_parts(systems) if not system.searches_text
-    }:
+    there = {run.vectors_of(replace(system, smooth=False)) for system in _encoded(systems)}
+    if then is None or not {run.vectors_of(system) for system in plain} <= there:
         return {}
     splade, dense, *_ = [*(run.encoder(system).config for system in plain), None]
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
