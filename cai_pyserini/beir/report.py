@@ -9,6 +9,7 @@ from typing import Any
 
 from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
 from cai_pyserini.beir.systems import ADAPTED
+from cai_pyserini.collection.check import MEASURED
 from cai_pyserini.core import files, tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
@@ -139,7 +140,10 @@ def _counts_text(counts: dict[str, float]) -> str:
     """What of the collection is not read, and not used."""
     text = ""
     if counts.get("cut"):
-        text += f" {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
+        about = " about" * (counts.get("passages", counts["documents"]) > MEASURED)
+        text += (
+            f"{about} {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
+        )
     if left_out := counts.get("left_out_judgments"):
         text += f" {left_out:,} judgments of documents that the collection lacks are left out"
         text += f", and {queries:,} queries without others." if (queries := counts.get("left_out_queries")) else "."

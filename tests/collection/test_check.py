@@ -42,6 +42,21 @@ def test_what_is_cut_off_is_counted_and_warned_of(tiny: Path, tmp_path: Path, ca
     )
 
 
+def test_of_a_large_collection_documents_spread_evenly_are_measured(
+    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tokens of half a million documents were counted, which took as long as IDF."""
+    monkeypatch.setattr("cai_pyserini.collection.check.MEASURED", 5)
+    collection = BeirFolder(tiny, "tiny")
+    lengths = words([document.contents for document in collection.documents()])[::3]
+    cut = [length - 10 for length in lengths if length > 10]
+    with caplog.at_level(logging.WARNING):
+        stats = checked(collection, tmp_path / "check.json", 10, "digest")
+    assert stats["cut"] == 3 * len(cut) > 0
+    assert stats["lost"] == pytest.approx(sum(cut) / sum(lengths))
+    assert caplog.records[-1].getMessage().startswith(f"about {stats['cut']} of 12 documents (")
+
+
 def test_passages_that_are_too_long_are_counted(tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         stats = checked(BeirFolder(tiny, "tiny", ["text"]).in_passages(6, 0), tmp_path / "check.json", 7, "digest")
