@@ -1,3 +1,7 @@
+from typing import Self
+
+from pydantic import model_validator
+
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
@@ -22,7 +26,7 @@ class UpdateSettings(Settings):
         pattern="https?://.",
     )
     judgments: AnyPath | None = flag(
-        None, "database of `judge serve`: when there are enough judgments, propose to train on them"
+        None, "database of `judge serve`: say how many queries it has to train on, and propose it when they are enough"
     )
     keep: int = flag(1, "earlier runs to keep, in RUN.before-TIME", ge=0)
     clean: bool = flag(False, "only remove earlier runs, and what an interrupted update has left")
@@ -30,6 +34,12 @@ class UpdateSettings(Settings):
     device: str = DEVICE
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.clean and (others := self.model_fields_set - {"run", "clean"}):
+            raise ValueError(f"--clean only removes: leave out --{min(others).replace('_', '-')}")
+        return self
 
 
 def main(argv: Argv = None) -> None:
@@ -42,7 +52,7 @@ def main(argv: Argv = None) -> None:
         for folder in clean(settings.run):
             print(f"removed {folder}")
         return
-    proposed = proposal(settings.run, settings.judgments) if settings.judgments else None
+    proposed = proposal(settings.run, settings.judgments) if settings.judgments else ""
     of_call = settings.model_dump(include={"device", "batch_size", "threads"})
     for line in update(settings.run, settings.keep, settings.dry_run, **of_call):
         print(line, flush=True)
