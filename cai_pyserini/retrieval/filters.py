@@ -7,7 +7,8 @@
     value      = a word, or any text in double quotes, in which a backslash precedes quotes and backslashes
 
 A field is one of the index, and its value has its type; strings and lists are compared as a whole, and only for
-equality. `journal:(BMJ, Lancet)` is any of these values, `journal:()` none. A document without a value matches no comparison.
+equality. `journal:(BMJ, Lancet)` is any of these values, `journal:()` none. A document without a value matches no
+comparison.
 
 The field `contents` is the text: documents that have the words of the value, as BM25 has them, next to each other.
 """

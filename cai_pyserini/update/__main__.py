@@ -52,7 +52,7 @@ def main(argv: Argv = None) -> None:
         for folder in clean(settings.run):
             print(f"removed {folder}")
         return
-    proposed = proposal(settings.run, settings.judgments) if settings.judgments else ""
+    proposed = proposal(settings.run, settings.judgments) if settings.judgments else None
     of_call = settings.model_dump(include={"device", "batch_size", "threads"})
     for line in update(settings.run, settings.keep, settings.dry_run, **of_call):
         print(line, flush=True)
