@@ -99,6 +99,13 @@ class Judgments:
         rows = self._db.execute(f"SELECT {columns} FROM current WHERE grade IS NOT NULL ORDER BY number")  # noqa: S608
         return [Judged(*row) for row in rows]
 
+    def skipped(self) -> dict[str, set[str]]:
+        """The documents of each query that a judge has skipped."""
+        found: dict[str, set[str]] = {}
+        for query, document in self._db.execute("SELECT query, document FROM current WHERE grade IS NULL"):
+            found.setdefault(query, set()).add(document)
+        return found
+
     def counts(self) -> Counter[str]:
         """The number of current grades of each query."""
         rows = self._db.execute("SELECT query, count(*) FROM current WHERE grade IS NOT NULL GROUP BY query")
