@@ -1,6 +1,7 @@
 """Update a run to its collection as it is now."""
 
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,7 +156,9 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
     how = experiment.device, experiment.precision
     material = Material(experiment.collection, splade, dense, run.vectors, 0, SEED, *how)
-    return {name: [then[name], *now] for name, now in gains_of(material, new_splade, new_dense).items() if name in then}
+    gains = gains_of(material, new_splade, new_dense)
+    known = {name: now for name, now in gains.items() if name in then and math.isfinite(now[1])}
+    return {name: [then[name], *now] for name, now in known.items()}
 
 
 def _new_since(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
