@@ -70,4 +70,6 @@ FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "NOT year>=0": lambda of: not of,
     "NOT (journal:BMJ OR year<2000)": lambda of: not (of.get("journal") == "BMJ" or of.get("year", 2000) < 2000),
     "year:1066": lambda of: False,
+    "year:()": lambda of: False,
+    "NOT journal:()": lambda of: True,
 }

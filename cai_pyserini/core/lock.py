@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +77,17 @@ def locked(place: Path, what: Path, note: Note, more: Note | None = None, shared
                 file.flush()
             yield Lock(place, what, note, alone, file)
             return
+
+
+def execute_alone(database: sqlite3.Connection, path: Path, script: str) -> None:
+    """Execute statements that set up the database at `path`, one process after the other: SQLite does not wait where
+    two choose the journal."""
+    folder = os.open(path.parent, os.O_RDONLY)  # closing the file itself would free SQLite's locks
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        database.executescript(script)
+    finally:
+        os.close(folder)
 
 
 def require_free(place: Path, what: Path) -> None:

@@ -19,7 +19,7 @@ class Found(NamedTuple):
 
 def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[Found]:
     """Yield the best documents for a text, see Engine.search and `stored`."""
-    (ranking,) = engine.search([text], hits, filter=filter)
+    (ranking,) = engine.search([text], hits, filter=filter) if hits else [[]]
     for hit in ranking:
         document = stored(engine, hit)
         metadata = dict(document.metadata) | ({"title": document.title} if document.title else {})

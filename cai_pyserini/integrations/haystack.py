@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from haystack import Document, component
@@ -13,6 +14,7 @@ from cai_pyserini.search.engine import BadFilter, Engine
 from cai_pyserini.search.open import OpenRun, open_index
 
 JOINED = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}
+OPENING = Lock()  # of all, so that components can be copied
 SIGNS = {"==": ":", "!=": ":", "in": ":", "not in": ":", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 
 
@@ -35,19 +37,20 @@ class CaiRetriever:
         self._engine: Engine | None = None
 
     def warm_up(self) -> Engine:
-        if self._engine is None:
-            folder, device = Path(self.folder), self.device
-            self._engine = (
-                OpenRun(folder, device).open(self.system) if self.system else open_index(folder, device=device)
-            )
-        return self._engine
+        with OPENING:
+            if self._engine is None:
+                folder, device = Path(self.folder), self.device
+                self._engine = (
+                    OpenRun(folder, device).open(self.system) if self.system else open_index(folder, device=device)
+                )
+            return self._engine
 
     @component.output_types(documents=list[Document])
     def run(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        filters = filters or self.filters
-        found = documents(self.warm_up(), query, top_k or self.top_k, as_text(filters) if filters else None)
+        filters, hits = filters or self.filters, self.top_k if top_k is None else top_k
+        found = documents(self.warm_up(), query, hits, as_text(filters) if filters else None)
         return {"documents": [Document(id=d.id, content=d.text, meta=d.metadata, score=d.score) for d in found]}
 
     @component.output_types(documents=list[Document])
@@ -64,11 +67,12 @@ def as_text(filters: Mapping[str, Any]) -> str:
         joined = JOINED[operator].join(f"({as_text(each)})" for each in conditions)
         return f"NOT ({joined})" if operator == "NOT" else joined
     name, value = str(filters.get("field")).removeprefix("meta."), filters.get("value")
-    if operator not in SIGNS or value is None or not NAME.fullmatch(name):
+    values, several = value if isinstance(value, list) else [value], operator in ("in", "not in")
+    if operator not in SIGNS or None in values or isinstance(value, list) != several or not NAME.fullmatch(name):
         expected = f"{', '.join(JOINED)} with conditions, or {', '.join(SIGNS)} with a field and a value"
-        raise BadFilter(f"filters: expected {expected}, not {filters}")
-    values = f"({', '.join(map(_quoted, value))})" if isinstance(value, list) else _quoted(value)
-    comparison = f"{name}{SIGNS[operator]}{values}"
+        raise BadFilter(f"filters: expected {expected} (a list for in and not in), not {filters}")
+    quoted = ", ".join(map(_quoted, values))
+    comparison = f"{name}{SIGNS[operator]}{f'({quoted})' if several else quoted}"
     return f"NOT {comparison}" if operator in ("!=", "not in") else comparison
 
 

@@ -79,8 +79,8 @@ class ClicksSettings(Settings):
 class ExamplesSettings(Settings):
     """Write a training file from judgments, from clicks on interleaved systems, or from both.
 
-    Negatives of judged queries are the documents with grade 0, and then the best of the systems that nobody has judged;
-    those of clicks are the hits that people passed over.
+    Negatives are the documents with grade 0, then the hits that people passed over, and then the best of the systems
+    that nobody has judged or skipped. A grade counts more than clicks.
     """
 
     example = (
@@ -105,6 +105,8 @@ class ExamplesSettings(Settings):
     def _check(self) -> Self:
         if not (self.database or self.clicks) or bool(self.database) != bool(self.systems):
             raise ValueError("give --database with --systems, or --clicks, or all of them")
+        if not self.database and (given := self.model_fields_set & {"depth", "topics", "relevant", "rule", "seed"}):
+            raise ValueError(f"--{min(given)} needs judgments: --database")
         return self
 
 
@@ -168,19 +170,24 @@ def _serve(settings: ServeSettings) -> None:
 
 def _examples(settings: ExamplesSettings) -> None:
     from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.judge.examples import of_clicks, of_judgments, write_examples
+    from cai_pyserini.collection.contract import Qrels
+    from cai_pyserini.judge.examples import labelled, write_examples
     from cai_pyserini.judge.judgments import Judgments, qrels_of
     from cai_pyserini.judge.pool import pooled_documents, stored_texts
     from cai_pyserini.serve.interleave import impressions
 
-    run = RunFolder(settings.run_folder)
-    labelled = list(of_clicks(impressions(settings.clicks))) if settings.clicks else []
+    run, clicks = RunFolder(settings.run_folder), impressions(settings.clicks) if settings.clicks else ()
+    topics: dict[str, str] = {}
+    pool: dict[str, set[str]] = {}
+    qrels: Qrels = {}
     if settings.database:
-        qrels = qrels_of(Judgments(settings.database).all(), settings.rule)
+        judgments = Judgments(settings.database)
+        qrels, skipped = qrels_of(judgments.all(), settings.rule), judgments.skipped()
         topics, pool = pooled_documents(run, settings.systems, settings.depth, settings.topics)
-        labelled += of_judgments(topics, pool, qrels, settings.relevant, settings.seed)
-    ids = {id for _, positives, negatives in labelled for id in (*positives, *negatives)}
-    lines, queries = write_examples(labelled, stored_texts(run, ids), settings.negatives, settings.output)
+        pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
+    examples = [*labelled(topics, pool, qrels, clicks, settings.relevant, settings.seed)]
+    ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
+    lines, queries = write_examples(examples, stored_texts(run, ids), settings.negatives, settings.output)
     print(f"{settings.output}: {lines:,} examples of {queries:,} queries")
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
+from cai_pyserini.core.lock import execute_alone
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -63,7 +64,7 @@ class Judgments:
         try:
             self._db = sqlite3.connect(path, timeout=30, autocommit=True, check_same_thread=False)
             if new:
-                self._db.executescript(SCHEMA)
+                execute_alone(self._db, path, SCHEMA)
             self._db.execute("SELECT number, undoes FROM judgments, current USING (number) LIMIT 1")
         except sqlite3.Error as error:
             raise CaiError(f"{path} cannot be used as a database of judgments: {error}") from None
@@ -98,6 +99,13 @@ class Judgments:
         columns = ", ".join(Judged._fields)
         rows = self._db.execute(f"SELECT {columns} FROM current WHERE grade IS NOT NULL ORDER BY number")  # noqa: S608
         return [Judged(*row) for row in rows]
+
+    def skipped(self) -> dict[str, set[str]]:
+        """The documents of each query that a judge has skipped."""
+        found: dict[str, set[str]] = {}
+        for query, document in self._db.execute("SELECT query, document FROM current WHERE grade IS NULL"):
+            found.setdefault(query, set()).add(document)
+        return found
 
     def counts(self) -> Counter[str]:
         """The number of current grades of each query."""

@@ -3,11 +3,12 @@
     filter     = all {"OR" all}
     all        = one {"AND" one}
     one        = "NOT" one | "(" filter ")" | comparison
-    comparison = field ("<" | "<=" | ">" | ">=") value | field ("=" | ":") (value | "(" value {"," value} ")")
+    comparison = field ("<" | "<=" | ">" | ">=") value | field ("=" | ":") (value | "(" [value {"," value}] ")")
     value      = a word, or any text in double quotes, in which a backslash precedes quotes and backslashes
 
 A field is one of the index, and its value has its type; strings and lists are compared as a whole, and only for
-equality. `journal:(BMJ, Lancet)` is any of these values. A document without a value matches no comparison.
+equality. `journal:(BMJ, Lancet)` is any of these values, `journal:()` none. A document without a value matches no
+comparison.
 
 The field `contents` is the text: documents that have the words of the value, as BM25 has them, next to each other.
 """
@@ -147,12 +148,12 @@ class _Parser:
         if kind in ("string", "list"):
             return AnyOf(name.text, tuple(_unquoted(value) for value in values))
         ranges = tuple(_range(name.text, kind, sign.text, value) for value in values)
-        return Combined("OR", ranges) if ranges[1:] else ranges[0]
+        return ranges[0] if len(ranges) == 1 else Combined("OR", ranges)
 
     def _values(self) -> list[_Token]:
         self._take()
-        values = [self._value()]
-        while self._is(","):
+        values = [] if self._is(")") else [self._value()]
+        while values and self._is(","):
             self._take()
             values.append(self._value())
         self._expect(")")

@@ -84,6 +84,9 @@ class Engine:
         with_words = (index for index in indexes if index.manifest.stats["kind"] == "bm25")
         with_metadata = (index for index in indexes if index.metadata)
         self._filters = next(chain(with_words, with_metadata), None)  # by which documents are filtered
+        kinds = {index.manifest.stats["kind"] for index in indexes}
+        self.can_filter = self._filters is not None and "dense" not in kinds  # Lucene's search of vectors cannot
+        self.has_words = self.can_filter and "bm25" in kinds  # in filters, and in operators of queries
 
     @property
     def metadata(self) -> dict[str, Kind]:

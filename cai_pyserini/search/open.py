@@ -43,20 +43,25 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
     places = [index_here(folder) for folder in folders]
     before = _identities(places)
     with ExitStack() as on_error:
-        for folder in places:
-            opened: Iterable[Engine]
-            if RunFolder(folder).is_finished:
-                run = OpenRun(folder, device)
-                opened = map(run.open, systems or run.systems)
-            else:
-                opened = [open_index(folder, device=device)]
-            for engine in opened:
-                on_error.callback(engine.close)
-                if engines.setdefault(engine.name, engine) is not engine:
-                    raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
-        if _identities(places) == before:
-            on_error.pop_all()
-            return engines
+        try:
+            for folder in places:
+                opened: Iterable[Engine]
+                if RunFolder(folder).is_finished:
+                    run = OpenRun(folder, device)
+                    opened = map(run.open, systems or run.systems)
+                else:
+                    opened = [open_index(folder, device=device)]
+                for engine in opened:
+                    on_error.callback(engine.close)
+                    if engines.setdefault(engine.name, engine) is not engine:
+                        raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
+        except Exception:  # of many kinds, where files of two runs do not fit together
+            if _identities(places) == before:
+                raise
+        else:
+            if _identities(places) == before:
+                on_error.pop_all()
+                return engines
     return open_systems(places, systems, device)
 
 

@@ -43,8 +43,8 @@ class Retriever:
     `k1` and `b` are parameters of BM25.
 
     Retrievers that are given the same `encoders` share models: an encoder that encodes queries in the same way is used
-    again. Threads can share retrievers: they take turns at a model. Raises CaiError for an index of another encoder,
-    and for a dense index without one.
+    again. Models are loaded when it is opened. Threads can share retrievers: they take turns at a model. Raises
+    CaiError for an index of another encoder, and for a dense index without one.
     """
 
     def __init__(
@@ -59,12 +59,15 @@ class Retriever:
     ):
         first, *_ = folders(index)
         form = queries_for(first, {}, encoder, query, device)
-        if form.encoder:
-            require_same_encoder(first, form.encoder, form.words.config if form.words else None)
+        if own := form.encoder:
+            require_same_encoder(first, own, form.words.config if form.words else None)
             if encoders is not None:
-                config = form.encoder.config
-                key = artifact.digest([form.encoder.identity("queries"), config.shaping("queries")])
-                form = replace(form, encoder=encoders.setdefault(key, form.encoder))
+                key = artifact.digest([own.identity("queries"), own.config.shaping("queries")])
+                own = encoders.setdefault(key, own)
+                form = replace(form, encoder=own)
+            with own.in_use:  # load what the first query would, of another run if an update has replaced this one
+                own.tokenizer  # noqa: B018
+                encode_queries(own, ["a"], form.query)
         self._form = form
         self.documents = sum(artifact.require(folder, "index").stats["documents"] for folder in folders(index))
         self._searcher = open_searcher(index, k1, b, form.two_step)

@@ -11,11 +11,12 @@ import logging
 import os
 import re
 import secrets
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import TextIOWrapper
 from logging.handlers import TimedRotatingFileHandler
 from pathlib import Path
@@ -25,8 +26,8 @@ from typing import Any, Literal
 
 QueryForm = Literal["none", "hash", "text"]  # of the queries in the log
 
-WAITING = 10_000  # lines at most
-PATIENCE = 5.0  # seconds for the last lines
+WAITING = 10_000  # lines, or searches and clicks, at most
+PATIENCE = 5.0  # seconds for the last ones
 DATED = re.compile(r"\d{4}-\d\d-\d\d")
 UNLOGGED = {"/health", "/ready", "/metrics"}  # which machines ask for all the time
 logger = logging.getLogger(__name__)
@@ -36,6 +37,44 @@ _line: ContextVar[dict[str, Any]] = ContextVar("line")  # of the request that is
 def note(**facts: Any) -> None:
     """Add facts to the line of the request that is being answered, if there is a log."""
     _line.get({}).update(facts)
+
+
+class Writer:
+    """A thread that writes a log, so that nobody waits for the disk. Of what waits, at most WAITING is kept."""
+
+    def __init__(self, log: str):
+        self._log = log
+        self._waiting: Queue[tuple[Future[Any], Callable[[], Any]] | None] = Queue(WAITING)
+        self._thread = Thread(target=self._work, name=log, daemon=True)
+        self._thread.start()
+
+    def submit(self, write: Callable[[], Any]) -> "Future[Any]":
+        """Have the thread call `write`; the result is what it returns, or False if it fails or too much waits."""
+        written: Future[Any] = Future()
+        try:
+            self._waiting.put_nowait((written, write))
+        except Full:
+            written.set_result(False)
+        return written
+
+    def _work(self) -> None:
+        said = set()
+        for written, write in iter(self._waiting.get, None):
+            if not written.set_running_or_notify_cancel():
+                continue
+            try:
+                written.set_result(write())
+            except Exception as error:
+                if (reason := str(error)) not in said:
+                    said.add(reason)
+                    logger.warning("the %s could not be written: %s", self._log, reason)
+                written.set_result(False)
+
+    def close(self) -> None:
+        """Write what waits, unless the disk does not answer."""
+        with suppress(Full):
+            self._waiting.put(None, timeout=PATIENCE)
+        self._thread.join(PATIENCE)
 
 
 class AccessLog:
@@ -48,9 +87,8 @@ class AccessLog:
     def __init__(self, path: Path, days: int, queries: QueryForm = "none"):
         self._queries, self._key = queries, secrets.token_bytes()
         self._file = _DailyFile(path, days)
-        self._lines: Queue[str | None] = Queue(WAITING)
-        self._thread = Thread(target=self._write, name="access log", daemon=True)
-        self._thread.start()
+        self._writer = Writer("access log")
+        self.close = self._writer.close
 
     def begin(self) -> dict[str, Any]:
         """The line of a request that begins, to which `note` adds."""
@@ -65,23 +103,12 @@ class AccessLog:
         line |= {"id": id, "route": route, "status": status, "ms": round(1000 * seconds, 2)}
         if (texts := line.pop("texts", None)) and self._queries != "none":
             line["texts" if self._queries == "text" else "hashes"] = self._shown(texts)
-        with suppress(Full):
-            self._lines.put_nowait(json.dumps(line))
+        self._writer.submit(partial(self._file.emit, logging.makeLogRecord({"msg": json.dumps(line)})))
 
     def _shown(self, texts: Sequence[str]) -> list[str]:
         if self._queries == "text":
             return list(texts)
         return [hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:16] for text in texts]
-
-    def _write(self) -> None:
-        for line in iter(self._lines.get, None):
-            self._file.emit(logging.makeLogRecord({"msg": line}))
-
-    def close(self) -> None:
-        """Write the last lines, unless the disk does not answer."""
-        with suppress(Full):
-            self._lines.put(None, timeout=PATIENCE)
-        self._thread.join(PATIENCE)
 
 
 class _DailyFile(TimedRotatingFileHandler):
@@ -89,7 +116,6 @@ class _DailyFile(TimedRotatingFileHandler):
 
     def __init__(self, path: Path, days: int):
         self._days = timedelta(days=days)
-        self._said: set[str] = set()
         super().__init__(path, "midnight", backupCount=days, encoding="utf-8", utc=True)
 
     def _open(self) -> TextIOWrapper:
@@ -106,7 +132,4 @@ class _DailyFile(TimedRotatingFileHandler):
         return [str(path) for path, date in dated if DATED.fullmatch(date) and date < oldest]
 
     def handleError(self, record: logging.LogRecord) -> None:
-        error = str(sys.exc_info()[1])
-        if error not in self._said:
-            self._said.add(error)
-            logger.warning("the access log could not be written: %s", error)
+        raise  # the error that is being handled

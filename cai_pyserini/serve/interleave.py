@@ -6,24 +6,24 @@ several processes of a machine can share it. A thread of its own writes it, so t
 """
 
 import asyncio
-import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from random import Random, SystemRandom
-from threading import Semaphore
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.search.engine import Filters, Stored
-from cai_pyserini.serve.access_log import note
+from cai_pyserini.core.lock import execute_alone
+from cai_pyserini.search.engine import Engine, Filters, Stored
+from cai_pyserini.serve.access_log import Writer, note
 from cai_pyserini.serve.service import Searched, Service
 
 INTERLEAVED = "interleaved"
@@ -50,9 +50,6 @@ READ = """
 SELECT id, a, b, query, document, team, opened IS NOT NULL FROM impressions JOIN shown ON impression = id
 ORDER BY time, id, rank
 """
-WAITING = 10_000  # searches and clicks at most that the log waits for; further ones are not logged
-FAILED = "the log of clicks could not be written: %s"
-logger = logging.getLogger(__name__)
 
 Teams = dict[str, str | None]  # document -> "a", "b" or None, in the order of ranks
 
@@ -89,20 +86,25 @@ def team_draft(a: Sequence[str], b: Sequence[str], draw: Random) -> Teams:
 class Interleaving:
     """The systems `a` and `b` of a service, interleaved, and the log of their impressions, kept for `days`.
 
-    With `texts`, the log has those of the queries. Raises CaiError for a system that is not served, and for a file that
-    is no such log.
+    With `texts`, the log has those of the queries. Raises CaiError for a system that is not served and for an index
+    named INTERLEAVED, as does a reload of the service, and for a file that is no such log.
     """
 
     def __init__(self, service: Service, a: str, b: str, path: Path, days: int = 30, texts: bool = False):
-        for name in (a, b):
-            if name not in service.engines:
-                raise CaiError(f"{name} is not served, so it cannot be interleaved: take {', '.join(service.engines)}")
         self._service, self.systems = service, (a, b)
+        self._require(service.engines)
+        service.require = self._require
         self._days, self._texts, self._draw = timedelta(days=days), texts, SystemRandom()
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # also if it was there
         self._db = _connect(path, new=True)
-        self._writer, self._room = ThreadPoolExecutor(1, "clicks"), Semaphore(WAITING)
+        self._writer = Writer("log of clicks")
+
+    def _require(self, engines: Mapping[str, Engine]) -> None:
+        if missing := [name for name in self.systems if name not in engines]:
+            raise CaiError(f"{missing[0]} is not served, so it cannot be interleaved: take {', '.join(engines)}")
+        if INTERLEAVED in engines:
+            raise CaiError(f"an index has the name of the interleaved ranking, {INTERLEAVED}: rename its folder")
 
     async def search(self, text: str, hits: int, filter: Filters = None) -> tuple[Searched, str | None]:
         """The hits of both systems, with 1 / rank as score, and the id of the impression; None without hits."""
@@ -115,7 +117,7 @@ class Interleaving:
         note(index=INTERLEAVED, returned=len(shown))
         id = uuid4().hex if shown else None
         if id:
-            self._submit(self._add, id, text if self._texts else None, teams)
+            self._writer.submit(partial(self._add, id, text if self._texts else None, teams))
         return Searched([shown], list(dict.fromkeys(chain(*(searched.late for searched in both))))), id
 
     async def document(self, id: str) -> Stored:
@@ -127,44 +129,25 @@ class Interleaving:
 
     def opened(self, impression: str, document: str) -> "Future[bool]":
         """Log that a hit is opened; the result says whether it is one of this impression."""
-        return self._submit(self._open, impression, document)
+        return self._writer.submit(partial(self._open, impression, document))
 
-    def _submit(self, function: Callable[..., bool], *arguments: Any) -> "Future[bool]":
-        """Have the writer call a function, unless too much waits for it already."""
-        if not self._room.acquire(blocking=False):
-            refused: Future[bool] = Future()
-            refused.set_result(False)
-            return refused
-        made = self._writer.submit(function, *arguments)
-        made.add_done_callback(lambda _: self._room.release())
-        return made
-
-    def _add(self, id: str, query: str | None, teams: Teams) -> bool:
+    def _add(self, id: str, query: str | None, teams: Teams) -> None:
         now = datetime.now(UTC)
         rows = [(id, rank, document, team) for rank, (document, team) in enumerate(teams.items(), 1)]
-        try:
-            with self._db:
-                self._db.execute("BEGIN IMMEDIATE")
-                self._db.execute("DELETE FROM impressions WHERE time < ?", [(now - self._days).isoformat()])
-                row = id, now.isoformat(), *self.systems, query
-                self._db.execute("INSERT INTO impressions VALUES (?, ?, ?, ?, ?)", row)
-                self._db.executemany("INSERT INTO shown (impression, rank, document, team) VALUES (?, ?, ?, ?)", rows)
-            return True
-        except sqlite3.Error as error:
-            logger.warning(FAILED, error)
-            return False
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("DELETE FROM impressions WHERE time < ?", [(now - self._days).isoformat()])
+            row = id, now.isoformat(), *self.systems, query
+            self._db.execute("INSERT INTO impressions VALUES (?, ?, ?, ?, ?)", row)
+            self._db.executemany("INSERT INTO shown (impression, rank, document, team) VALUES (?, ?, ?, ?)", rows)
 
     def _open(self, impression: str, document: str) -> bool:
         update = "UPDATE shown SET opened = coalesce(opened, ?) WHERE impression = ? AND document = ?"
-        try:
-            return self._db.execute(update, [datetime.now(UTC).isoformat(), impression, document]).rowcount == 1
-        except sqlite3.Error as error:
-            logger.warning(FAILED, error)
-            return False
+        return self._db.execute(update, [datetime.now(UTC).isoformat(), impression, document]).rowcount == 1
 
     def close(self) -> None:
-        self._writer.shutdown()
-        self._db.close()
+        self._writer.submit(self._db.close)
+        self._writer.close()
 
 
 def impressions(path: Path) -> Iterator[Impression]:
@@ -181,7 +164,7 @@ def _connect(path: Path, new: bool = False) -> sqlite3.Connection:
     database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         if new:
-            database.executescript(SCHEMA)
+            execute_alone(database, path, SCHEMA)
         database.execute(f"{READ} LIMIT 1")
     except sqlite3.Error as error:
         database.close()

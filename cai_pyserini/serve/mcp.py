@@ -177,7 +177,7 @@ def create_server(service: Service) -> MCPServer[Any]:
                     description=engine.description,
                     language=engine.language,
                     documents=engine.documents,
-                    metadata=dict(engine.metadata),
+                    metadata=dict(engine.metadata) if engine.can_filter else {},
                 )
                 for name, engine in service.engines.items()
             ]

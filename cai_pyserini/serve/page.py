@@ -1,14 +1,15 @@
 """The page: a query box, the hits of one system or of two side by side, and why each is a hit."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
-from cai_pyserini.search.engine import BadFilter, Described, Hit, Stored, without_operators
+from cai_pyserini.search.engine import BadFilter, Described, Engine, Filters, Hit, Stored, without_operators
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.search.highlight import SPLIT, Marked, marked, snippet
 from cai_pyserini.serve.access_log import note
@@ -35,32 +36,41 @@ async def render(
 ) -> str:
     """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another.
 
-    Both are limited by a filter, and by the operators of the query; facets are those of the first. Interleaved hits are
-    shown alone and all in the same way, whichever system has found them.
+    Both are limited by a filter and, where they have words, by the operators of the query; facets are those of the
+    first. Interleaved hits are shown alone and all in the same way, whichever system has found them.
     """
-    others = list(service.engines)
+    engines = service.engines  # which a reload replaces
+    others = list(engines)
     names = [*[INTERLEAVED] * bool(interleaving), *others]
     first = first if first in names else names[0]
     second = second if second in others and first not in (second, INTERLEAVED) else ""
-    system = interleaving.systems[0] if interleaving and first == INTERLEAVED else first
+    mixed = interleaving if first == INTERLEAVED else None
+    searched = mixed.systems if mixed else (first,)
+    system, can_filter = searched[0], all(engines[name].can_filter for name in searched)
     note(texts=[query] * bool(query), hits=hits)
-    kinds = list(service.engines[system].metadata)
+    kinds = list(engines[system].metadata) if can_filter else []
+    page = {"q": query, "a": first, "b": second, "hits": hits}
     columns, facets, wrong = [], [], ""
+
+    def understood(systems: Sequence[str]) -> tuple[str, Filters]:
+        has_words = all(engines[name].has_words for name in systems)
+        return without_operators(query, filter) if has_words else (query, filter or None)
+
     try:
-        text, filters = without_operators(query, filter)
         for name in [first, *[second] * bool(second)] if query else []:
+            text, filters = understood(searched if name == first else [name])
             clicks = ""
-            if interleaving and name == INTERLEAVED:
-                searched, impression = await interleaving.search(text, hits, filters)
-                described = [_described(hit, stored, text) for hit, stored in searched.found[0]]
+            if mixed:
+                answer, impression = await mixed.search(text, hits, filters)
+                described = [_described(hit, stored, text) for hit, stored in answer.found[0]]
                 clicks = f"?impression={impression}&hit="
             else:
-                described = await service.call(name, lambda engine: engine.describe(text, hits, filter=filters))
-            language = service.engines[system if clicks else name].language
+                described = await service.call(name, partial(Engine.describe, text=text, hits=hits, filter=filters))
+            language = engines[system if mixed else name].language
             columns.append({"name": name, "language": language, "hits": [_hit(name, one, clicks) for one in described]})
         if query and kinds:
+            text, filters = understood(searched)
             counts = await service.call(system, lambda engine: engine.facets(kinds, text, filters))
-            page = {"q": query, "a": first, "b": second, "hits": hits}
             facets = [(name, _links(page, filter, name, values)) for name, values in counts.items() if values]
     except BadFilter as error:
         wrong = str(error)
@@ -68,8 +78,8 @@ async def render(
     asked = {"query": query, "hits": hits, "first": first, "second": second, "filter": filter, "wrong": wrong}
     asked["suggestion"] = suggestion
     if suggestion:
-        asked["suggested"] = "/?" + urlencode({"q": suggestion, "a": first, "b": second, "hits": hits})
-    found = {"columns": columns, "facets": facets, "can_filter": bool(kinds)}
+        asked["suggested"] = "/?" + urlencode(page | {"q": suggestion, "filter": filter})
+    found = {"columns": columns, "facets": facets, "can_filter": can_filter or filter}
     return TEMPLATE.render(**asked, **found, names=names, others=others, longest=LONGEST_QUERY, most=MOST_SHOWN)
 
 

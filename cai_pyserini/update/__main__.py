@@ -1,3 +1,7 @@
+from typing import Self
+
+from pydantic import model_validator
+
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
@@ -22,7 +26,7 @@ class UpdateSettings(Settings):
         pattern="https?://.",
     )
     judgments: AnyPath | None = flag(
-        None, "database of `judge serve`: when there are enough judgments, propose to train on them"
+        None, "database of `judge serve`: say how many queries it has to train on, and propose it when they are enough"
     )
     keep: int = flag(1, "earlier runs to keep, in RUN.before-TIME", ge=0)
     clean: bool = flag(False, "only remove earlier runs, and what an interrupted update has left")
@@ -30,6 +34,12 @@ class UpdateSettings(Settings):
     device: str = DEVICE
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.clean and (others := self.model_fields_set - {"run", "clean"}):
+            raise ValueError(f"--clean only removes: leave out --{min(others).replace('_', '-')}")
+        return self
 
 
 def main(argv: Argv = None) -> None:

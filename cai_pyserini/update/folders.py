@@ -91,15 +91,14 @@ def swap(run: Path) -> Path:
     return next(path for path in earlier(run) if path not in known)
 
 
-def clean(run: Path, keep: int = 0) -> list[Path]:
-    """Remove what an interrupted update of a run has left, and all earlier runs but the last `keep`. Returns the
-    folders."""
+def clean(run: Path) -> list[Path]:
+    """Remove what an interrupted update of a run has left, and all earlier runs. Returns the folders."""
     run = run.resolve()
     with updating(run):
         unfinished = [next_of(run)] if next_of(run).exists() else []
         if unfinished:
             _discard_next(run)
-        return [*prune(run, keep), *unfinished]
+        return [*prune(run, 0), *unfinished]
 
 
 def prune(run: Path, keep: int) -> list[Path]:

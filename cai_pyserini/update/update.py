@@ -1,6 +1,7 @@
 """Update a run to its collection as it is now."""
 
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,7 +156,9 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
     how = experiment.device, experiment.precision
     material = Material(experiment.collection, splade, dense, run.vectors, 0, SEED, *how)
-    return {name: [then[name], *now] for name, now in gains_of(material, new_splade, new_dense).items() if name in then}
+    gains = gains_of(material, new_splade, new_dense)
+    known = {name: now for name, now in gains.items() if name in then and math.isfinite(now[1])}
+    return {name: [then[name], *now] for name, now in known.items()}
 
 
 def _new_since(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
@@ -192,9 +195,9 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def proposal(folder: Path, database: Path) -> str | None:
-    """Propose to train on the judgments in a database of `judge serve`, if they are enough. Raises CaiError for a file
-    that is no such database."""
+def proposal(folder: Path, database: Path) -> str:
+    """How many judgments a database of `judge serve` has to train on, and the proposal to do so if they are enough.
+    Raises CaiError for a file that is no such database."""
     if not database.is_file():
         raise CaiError(f"no file {database}: `python -m cai_pyserini.judge serve` makes it")
     try:
@@ -202,12 +205,13 @@ def proposal(folder: Path, database: Path) -> str | None:
             (queries,) = opened.execute("SELECT count(DISTINCT query) FROM current WHERE grade > 0").fetchone()
     except sqlite3.Error as error:
         raise CaiError(f"{database} cannot be used as a database of judgments: {error}") from None
+    found = f"queries of {database} with a relevant document: {queries:,}"
     if queries < ENOUGH:
-        return None
+        return f"{found}; from {ENOUGH} on, this proposes to train on them"
     return (
-        f"{queries:,} judged queries have a relevant document, enough to train an encoder on ({ENOUGH} or more): begin "
-        f"with `python -m cai_pyserini.judge examples {folder} --systems SYSTEM … --database {database} --output "
-        "train.jsonl`, which needs the runs that --evaluate makes"
+        f"{found}, enough to train an encoder on ({ENOUGH} or more); with the systems that were judged, whose runs "
+        f"--evaluate makes, begin with `python -m cai_pyserini.judge examples {folder} --database {database} --output "
+        "train.jsonl --systems SYSTEM …`"
     )
 
 

@@ -6,7 +6,6 @@ vector: the float32 values of a dense one, the int32 indices and float32 values 
 checksums are right are found. Whatever else is wrong with the cache, vectors are encoded without it, after a warning.
 """
 
-import fcntl
 import logging
 import os
 import sqlite3
@@ -22,6 +21,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.cache import cache_home
+from cai_pyserini.core.lock import execute_alone
 from cai_pyserini.core.rows import Matrix
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
@@ -30,6 +30,9 @@ RENEW_SECONDS = 7 * 86400  # after which a use is noted: each time would write a
 # File systems on which processes of several machines would damage a database.
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs", "fuse.sshfs", "fuse.glusterfs"}
 SCHEMA = """
+    PRAGMA auto_vacuum = INCREMENTAL;
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
     CREATE TABLE IF NOT EXISTS encoders (name TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS vectors (
         key BLOB NOT NULL UNIQUE,
@@ -170,12 +173,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         raise OSError(f"SQLite needs a local disk, and this is {kind}")
     database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None)
     try:
-        with (path.parent / ".lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait where two processes choose the journal
-            database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
-            database.executescript(SCHEMA)
+        execute_alone(database, path, SCHEMA)
     except BaseException:
         database.close()
         raise

@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     ids: dict[str, str] = {}  # of documents, by their text: the first package that has it
     relevant: dict[str, Qrels | dict[str, int]] = {}
-    for package, synopsis, text in sorted(_descriptions()):
+    for package, synopsis, text in sorted(descriptions()):
         if len(text.split()) >= SHORTEST:
             relevant.setdefault(synopsis, {})[ids.setdefault(text, package)] = 1
     synopses = random.Random(SEED).sample(sorted(relevant), min(QUERIES, len(relevant)))
@@ -40,7 +40,7 @@ def main() -> None:
     harness.write_folder(args.output, records, topics, {"test": qrels})
 
 
-def _descriptions() -> Iterator[tuple[str, str, str]]:
+def descriptions() -> Iterator[tuple[str, str, str]]:
     """The name, synopsis and long description of every package; of several versions, one."""
     options = ["--option", "Acquire::Languages=en", "--format", "$(FILENAME)", "Created-By: Translations"]
     files = [file for file in _output("apt-get", "indextargets", *options).splitlines() if Path(file).exists()]

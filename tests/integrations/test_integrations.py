@@ -86,7 +86,23 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
         documents = found["retriever"]["documents"]
         assert [(d.id, d.score, d.content, d.meta) for d in documents] == expected(engine, QUERIES[0], 7)
     index = CaiRetriever(str(metadata_run / "indexes" / SYSTEM), filters=filters)
+    assert not index.run(QUERIES[0], top_k=0)["documents"]
     assert [d.id for d in index.run(QUERIES[0])["documents"]] == [id for id, *_ in expected(engine, QUERIES[0], 10)]
+
+
+def test_a_component_of_haystack_is_opened_once(metadata_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: each of the first calls, which run at the same time, opens it."""
+    from cai_pyserini.integrations import haystack
+
+    opened: list[Engine] = []
+    whole = haystack.open_index
+    monkeypatch.setattr(haystack, "open_index", lambda *how, **more: opened.append(whole(*how, **more)) or opened[-1])
+    retriever = haystack.CaiRetriever(str(metadata_run / "indexes" / "bm25"))
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(*(retriever.run_async(query) for query in QUERIES[:2]))
+
+    assert all(found["documents"] for found in asyncio.run(both())) and len(opened) == 1
 
 
 def test_filters_of_haystack_are_ours(engine: Engine) -> None:
@@ -105,6 +121,8 @@ def test_filters_of_haystack_are_ours(engine: Engine) -> None:
         json.dumps(both): 'journal=("The \\"Lancet\\"", "Größe\\\\Maß") AND NOT authors:(Doe, "Roe, R.")',
         json.dumps({"operator": "NOT", "conditions": [either]}): "NOT (journal:BMJ OR year<2000)",
         json.dumps(field("year", ">=", 2010)): "year>=2010",
+        json.dumps(field("year", "in", [])): "year:()",
+        json.dumps(field("journal", "not in", [])): "NOT journal:()",
     }.items():
         (found,) = engine.search(["trial"], 300, filter=as_text(json.loads(filters)))
         (whole,) = engine.search(["trial"], 300)
@@ -112,6 +130,9 @@ def test_filters_of_haystack_are_ours(engine: Engine) -> None:
     for wrong in (
         field("year", "~", 1),
         field("year", "==", None),
+        field("year", "in", [2010, None]),
+        field("year", ">", [2010]),
+        field("journal", "in", "BMJ"),
         field("year:1 OR year", "==", 1),
         both | {"operator": "XOR"},
     ):

@@ -163,6 +163,7 @@ def test_the_dense_index_of_a_run_can_be_approximate(
     beir([str(tiny), "--output", str(shutil.copytree(folder, tmp_path / "run")), *flags])
     assert artifact.require(tmp_path / "run" / "indexes" / "dense", "index").stats["recall@100"] == 1
     other, exact = OpenRun(tmp_path / "run").open("dense"), run.open("dense")
+    assert (other.can_filter, exact.has_words) == (method != "lucene", True)
     for text in QUERIES.values():
         ours, (expected,) = other.search([text], hits=100)[0], exact.search([text], hits=100)
         assert {hit.id: pytest.approx(hit.score, abs=1e-5) for hit in ours} == {hit.id: hit.score for hit in expected}
@@ -196,10 +197,22 @@ def test_an_empty_query_is_refused(run: OpenRun, text: str) -> None:
         run.open("bm25").search([text])
 
 
+def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path, tmp_path: Path) -> None:
+    """The fault: the first query loads a model that belongs to another index."""
+    run = Path(shutil.copytree(adapted_run, tmp_path / "run"))
+    engines = open_systems([run], ["bm25", "adapted-splade-doc", "adapted-joint-splade-idf-smooth", "dense"])
+    shutil.rmtree(run)
+    for engine in engines.values():
+        (described,) = engine.describe("bladder infection", 1)
+        assert described.hit.id == "d4"
+        engine.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
 def test_what_an_update_replaces_meanwhile_is_opened_again(
-    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fails: bool, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fault: a service has files of two runs."""
+    """The faults: a service has files of two runs, or does not open since they do not fit together."""
     index, following = (
         Path(shutil.copytree(run_folder / "indexes" / "bm25", tmp_path / name)) for name in ("bm25", "next")
     )
@@ -210,6 +223,9 @@ def test_what_an_update_replaces_meanwhile_is_opened_again(
         if following.exists():
             index.rename(tmp_path / "before")
             following.rename(index)
+            if fails:
+                opened[-1].close()
+                raise CaiError("built with another encoder")
         return opened[-1]
 
     monkeypatch.setattr(opening, "open_index", open_and_replace)

@@ -56,7 +56,7 @@ def test_what_is_found_is_what_would_be_picked_by_hand(engines: dict[str, Engine
         if others:
             runs = [run_of({"query": hits[:100]}) for hits in (expected, *others)]
             expected = list(scores_by_query(fuse_runs(runs, "minmax", 100, 20)).get("query", {}).items())
-        assert len(found) == min(20, len(expected)) and (found or text == "year:1066")
+        assert len(found) == min(20, len(expected)) and (found or text in ("year:1066", "year:()"))
         # BM25's ties are 1e-6 apart by their place in the ranking, which min-max can enlarge
         assert {hit.id: pytest.approx(hit.score, abs=1e-3 if others else 1e-4) for hit in found} == dict(expected[:20])
         assert others or [hit.id for hit in found] == [id for id, _ in expected[:20]]

@@ -97,7 +97,7 @@ def test_nobody_waits_for_a_disk_that_does_not_answer_or_fails(
     assert time.monotonic() - start < 5
     with caplog.at_level(logging.WARNING):
         os.close(reader)
-        while not log._lines.empty():
+        while not log._writer._waiting.empty():
             time.sleep(0.01)
     assert [record.getMessage() for record in caplog.records] == [
         "the access log could not be written: [Errno 32] Broken pipe"

@@ -1,12 +1,17 @@
 """Interleaving: a fair draft that nobody sees, and a log of what people open."""
 
 import asyncio
+import fcntl
 import html
 import json
+import os
 import re
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,10 +19,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.open import open_index
 from cai_pyserini.serve.__main__ import main
 from cai_pyserini.serve.app import create_app
-from cai_pyserini.serve.interleave import Interleaving, impressions, team_draft
+from cai_pyserini.serve.interleave import Interleaving, _connect, impressions, team_draft
 from cai_pyserini.serve.service import Service
 from tests.serve.conftest import engines
 from tests.serve.test_service import run
@@ -115,6 +122,38 @@ def test_a_log_is_shared_and_forgets(opened: dict[str, Engine], tmp_path: Path) 
     assert len(left.teams) == 3
     with pytest.raises(CaiError, match="dense is not served, so it cannot be interleaved"):
         Interleaving(service, "bm25", "dense", path)
+
+
+@pytest.mark.slow
+def test_a_reload_keeps_what_is_interleaved(run_folder: Path, tmp_path: Path) -> None:
+    """The faults: no page any more after a reload that drops a system; an index that nobody can reach."""
+    served = ["a", "b"]
+    service = Service(lambda: {name: open_index(run_folder / "indexes" / "bm25") for name in served})
+    interleaving = Interleaving(service, "a", "b", tmp_path / "clicks.sqlite")
+    with TestClient(create_app(service, interleaving=interleaving)) as client:
+        for now, reason in (["a"], "b is not served"), (["a", "b", "interleaved"], "an index has the name"):
+            served[:] = now
+            answer = client.post("/reload")
+            assert answer.status_code == 503 and reason in answer.json()["error"]
+            assert client.get("/", params={"q": "cancer"}).text.count("<h2") > 1
+    interleaving.close()
+
+
+@pytest.mark.parametrize("opened_by", [partial(_connect, new=True), partial(Judgments, new=True)])
+def test_several_make_one_file_at_once(opened_by: Callable[[Path], object], tmp_path: Path) -> None:
+    """The fault: SQLite refuses who opens the file while another process makes it."""
+    path = tmp_path / "new.sqlite"
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.executescript("BEGIN IMMEDIATE; CREATE TABLE other (x);")
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(opened_by, path)
+        time.sleep(0.1)
+        other.execute("COMMIT")
+        os.close(folder)
+        assert made.result()
+    other.close()
 
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -25,13 +26,16 @@ def links(page: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """A server of documents with odd ids, titles and texts."""
+def odd(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A server of documents with odd ids, titles and texts, and of an index that has no words."""
     folder = tmp_path_factory.mktemp("odd")
     documents = ({"_id": id, "title": f"{SCRIPT} {id}", "text": f"zebra {SCRIPT} & co"} for id in ODD)
     (folder / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
     index = index_bm25(BeirFolder(folder, "odd"), folder / "index", threads=1)
-    with TestClient(create_app(Service(lambda: {"odd": open_index(index)}))) as client:
+    without_words = run_folder / "indexes" / "splade-idf"
+    with TestClient(
+        create_app(Service(lambda: {"odd": open_index(index), "splade": open_index(without_words)}))
+    ) as client:
         yield client
 
 
@@ -70,6 +74,15 @@ def test_a_page_asks_for_nothing_elsewhere_and_labels_its_fields(client: TestCli
     assert set(re.findall(r' for="([^"]+)"', page)) == {"q", "a", "b", "hits", "filter"} <= set(ids)
     assert len(ids) == len(set(ids))
     assert "url(" not in client.get("/style.css").text and "@import" not in client.get("/style.css").text
+
+
+def test_operators_and_filters_are_there_where_words_are(odd: TestClient) -> None:
+    """The faults: an error in place of the hits of an index without words; no filter for one without metadata."""
+    assert all('id="filter"' in odd.get("/", params={"a": name}).text for name in ("odd", "splade"))
+    page = odd.get("/", params={"q": 'zebra "bladder infection" -alert', "a": "splade", "b": "odd"}).text
+    of_splade, of_odd = page.split('id="system-2"')
+    assert "/v1/splade/doc/d4" in of_splade and "No document was found." in of_odd
+    assert 'role="alert"' in odd.get("/", params={"q": "zebra", "a": "splade", "filter": "contents:alert"}).text
 
 
 def test_nothing_is_unescaped(odd: TestClient) -> None:

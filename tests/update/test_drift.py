@@ -82,6 +82,7 @@ def test_training_is_proposed_when_there_are_enough_judgments(tmp_path: Path, mo
     judgments = Judgments(database, new=True)
     for query, document, grade in (("q1", "d1", 1), ("q1", "d2", 3), ("q2", "d1", 0), ("q3", "d1", 2)):
         judgments.add(query, document, "ana", grade)
-    assert "2 judged queries have a relevant document" in (proposal(tmp_path, database) or "")
+    found = f"queries of {database} with a relevant document: "
+    assert proposal(tmp_path, database).startswith(f"{found}2, enough to train an encoder on (2 or more); with the ")
     judgments.undo("ana")
-    assert proposal(tmp_path, database) is None
+    assert proposal(tmp_path, database) == f"{found}1; from 2 on, this proposes to train on them"

@@ -10,6 +10,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
 from cai_pyserini.core.lock import locked
 from cai_pyserini.update import folders
+from cai_pyserini.update.__main__ import main
 from cai_pyserini.update.update import update
 
 pytestmark = pytest.mark.slow
@@ -96,6 +97,13 @@ def test_earlier_runs_are_kept_or_removed(run: Path) -> None:
         folders.begin(run)
     assert len(folders.clean(run)) == 3
     assert {path.name for path in run.parent.iterdir()} == {run.name, f"{run.name}.before-the-merger"}
+
+
+def test_settings_beside_clean_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The fault: what --dry-run or --keep would have spared is removed."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "--clean", "--dry-run"])
+    assert "--clean only removes: leave out --dry-run" in capsys.readouterr().err
 
 
 def test_what_is_not_ours_is_left_alone(run: Path) -> None:
