@@ -30,17 +30,22 @@ COLUMNS = 512  # solved at a time
 
 def word_vectors(folder: Path, encoder: Encoder) -> np.ndarray:
     """The vectors (lexicon, width), float32, of the lexicon in a folder of the words stage."""
+    return learn(*evidence(folder, encoder))
+
+
+def evidence(folder: Path, encoder: Encoder, form: str = "form") -> tuple[csr_matrix, np.ndarray, np.ndarray]:
+    """X, E and A, where a word is encoded alone as its `form`, or as itself."""
     lexicon = [line for _, line in jsonl.read(folder / "lexicon.jsonl", ["word", "form"])]
     contexts = [line for _, line in jsonl.read(folder / "contexts.jsonl", ["text"])]
     places = {line["word"]: place for place, line in enumerate(lexicon)}
     found = [[places[word] for word in line["words"] if word in places] for line in contexts]
-    alone = _encode([line["form"] for line in lexicon], encoder, LENGTH, "encode words")
+    alone = _encode([line[form] for line in lexicon], encoder, LENGTH, "encode words")
     targets = _encode([line["text"] for line in contexts], encoder, CONTEXT_LENGTH, "encode contexts")
     lengths = np.array([len(words) for words in found])
     data = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
     indices = np.array([place for words in found for place in words], np.int32)
     entries = data, indices, np.concatenate([[0], np.cumsum(lengths)])
-    return learn(csr_matrix(entries, shape=(len(contexts), len(lexicon))), targets, alone)
+    return csr_matrix(entries, shape=(len(contexts), len(lexicon))), targets, alone
 
 
 def learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.ndarray:
