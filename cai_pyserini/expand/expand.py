@@ -82,7 +82,7 @@ class Near:
             products += part.T.astype(np.float64) @ part
         mean = sums / count
         variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
-        deviation = float(np.sqrt(max(variances.mean(), TINY)))
+        deviation = float(np.sqrt(max(variances.sum() / max(len(vectors), 1), TINY)))
         return cls(vectors, (vectors @ mean).astype(np.float32), deviation)
 
     def words(self, documents: np.ndarray, has_words: np.ndarray) -> csr_matrix:

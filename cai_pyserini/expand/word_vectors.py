@@ -41,7 +41,7 @@ def evidence(folder: Path, encoder: Encoder, form: str = "form") -> tuple[csr_ma
     found = [[places[word] for word in line["words"] if word in places] for line in contexts]
     alone = _encode([line[form] for line in lexicon], encoder, LENGTH, "encode words")
     targets = _encode([line["text"] for line in contexts], encoder, CONTEXT_LENGTH, "encode contexts")
-    lengths = np.array([len(words) for words in found])
+    lengths = np.array([len(words) for words in found], np.int64)
     data = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
     indices = np.array([place for words in found for place in words], np.int32)
     entries = data, indices, np.concatenate([[0], np.cumsum(lengths)])
@@ -70,4 +70,5 @@ def _learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.n
 
 def _encode(texts: list[str], encoder: Encoder, length: int, task: str) -> np.ndarray:
     with progress(iter(texts), len(texts), task) as bar:
-        return np.asarray(encoder.load("documents").encode(texts, length, done=bar.update), np.float32)
+        vectors = np.asarray(encoder.load("documents").encode([*texts, ""], length, done=bar.update), np.float32)
+    return vectors[: len(texts)]  # at least one text is encoded, so that there is a width

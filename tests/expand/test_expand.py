@@ -100,6 +100,17 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @slow
+def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "red fox"}\n{"_id": "2", "text": "red sea"}\n')
+    collection = BeirFolder(tmp_path, "short")
+    encode(collection, dense(), tmp_path / "dense")
+    words = count_words(collection, tmp_path / "words")
+    assert json_lines(words / "contexts.jsonl") == []
+    assert word_vectors(words, dense()).shape == (1, 384)
+    assert len(Vectors(make(tmp_path, tmp_path / "near"), "expand")) == 2
+
+
+@slow
 def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path) -> None:
     whole, output = make(inputs, tmp_path / "whole"), tmp_path / "near"
     with interrupted_after(1), pytest.raises(KeyboardInterrupt):
