@@ -29,8 +29,8 @@ from cai_pyserini.vectors.shards import Vectors
 REPORT = "update.json"
 RELOAD_SECONDS = 600.0  # the longest that a service takes to open its indexes
 
-# Judged queries with a relevant document from which on training is proposed: 400 of SciFact's improve all but splade-idf
-# significantly, 200 none (docs/experiments/reproduction.md has the curve).
+# Judged queries with a relevant document from which on training is proposed: 400 of SciFact's improve splade and the
+# hybrid significantly, 200 do not (docs/experiments/reproduction.md has the curve).
 ENOUGH = 400
 
 
