@@ -26,7 +26,8 @@ from cai_pyserini.adapt.pseudo_queries import PUNCTUATION
 from cai_pyserini.collection.spans import random_span
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, encode_queries
-from cai_pyserini.expand.expand import LENGTH, Near
+from cai_pyserini.expand.expand import Near
+from cai_pyserini.expand.word_vectors import LENGTH
 from cai_pyserini.impact.bm25 import NEAR
 from cai_pyserini.models.dense import project
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH

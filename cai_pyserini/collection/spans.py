@@ -56,8 +56,16 @@ class Reservoir[T]:
 
     def add(self, item: T) -> None:
         """Take the item, perhaps in another's place, or leave it."""
+        if (place := self.place()) is not None:
+            self.put(place, item)
+
+    def place(self) -> int | None:
+        """Where to `put` the next item, which need not be made if this is None: then it is left out."""
         self.seen += 1
         if len(self.items) < self.size:
-            self.items.append(item)
-        elif (place := self._draw.randrange(self.seen)) < self.size:
-            self.items[place] = item
+            return len(self.items)
+        place = self._draw.randrange(self.seen)
+        return place if place < self.size else None
+
+    def put(self, place: int, item: T) -> None:
+        self.items[place : place + 1] = [item]

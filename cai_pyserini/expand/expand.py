@@ -1,16 +1,17 @@
 """Expand documents by words that a dense encoder finds near them, whether or not they contain them.
 
-    z(w, d) = (w · d - mean of w · d') / deviation of w · d'    over all documents d'
-    weight(w, d) = max(0, z(w, d) - 1)                          of the 100 words with the largest z for d
+    z(w, d) = (w · d - mean of w · d' over all documents d') / deviation
+    weight(w, d) = max(0, z(w, d) - 1)    of the 100 words with the largest z for d
 
-w and d are dense vectors: of a word alone, in its most frequent form, and of a document. The products of a word are
-compared with each other, not with those of other words, some of which are near everything. So a Lucene index gets what
+w and d are dense vectors of a word (see word_vectors) and of a document; `deviation` is the root mean square of the
+numerator over all words and documents. A word's products are compared with their mean, since some words are near
+everything, but not with their own deviation: those of a word that says more deviate more. So a Lucene index gets what
 the dense encoder knows, above all synonyms, and is searched without a model.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -19,12 +20,12 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.expand.word_vectors import word_vectors
 from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
 WORDS = 100  # words added per document
 LEAST = 1.0  # the least z; a weight is the excess over it
 BATCH = 256  # documents compared at a time
-LENGTH = 16  # word pieces read of a word
 TINY = 1e-9
 
 
@@ -45,7 +46,9 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         all_words, in_lexicon = jsonl.Lines(words.folder / "words.txt"), {line["word"] for line in lexicon}
         columns = {word: column for column, word in enumerate(all_words) if word in in_lexicon}
         columns_of_lexicon = np.array([columns[line["word"]] for line in lexicon], np.int32)
-        near = Near.of([line["form"] for line in lexicon], encoder, dense)
+        vectors = word_vectors(words.folder, encoder)
+        shards = progress(dense, dense.shards, "moments", "shard")
+        near = Near.among(vectors, (shard.vectors for shard in shards))
         pairs = progress(paired(words, dense), dense.shards, "expand", "shard")
 
         def expanded(pair: tuple[Any, Any]) -> Shard:
@@ -63,22 +66,14 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
 
 
 class Near:
-    """The dense vectors of a lexicon (words, width), and the mean and deviation of each word's products with all
-    documents, (words,)."""
+    """The dense vectors of a lexicon (words, width), the mean of each word's products with all documents (words,), and
+    the deviation of all products from these means."""
 
-    def __init__(self, vectors: np.ndarray, means: np.ndarray, deviations: np.ndarray):
-        self._vectors, self._means, self._deviations = vectors, means, deviations
-
-    @classmethod
-    def of(cls, forms: list[str], encoder: Encoder, documents: Vectors) -> "Near":
-        """Encode words, by their forms, and compare them with all documents."""
-        with progress(iter(forms), len(forms), "encode words") as bar:
-            vectors = np.asarray(encoder.load("documents").encode(forms, LENGTH, done=bar.update))
-        shards = progress(documents, documents.shards, "moments", "shard")
-        return cls.among(vectors, (shard.vectors for shard in shards))
+    def __init__(self, vectors: np.ndarray, means: np.ndarray, deviation: float):
+        self._vectors, self._means, self._deviation = vectors, means, deviation
 
     @classmethod
-    def among(cls, vectors: np.ndarray, documents: Iterable[np.ndarray]) -> "Near":
+    def among(cls, vectors: np.ndarray, documents: Iterable[np.ndarray]) -> Self:
         """Compare words with these vectors (words, width) with documents in parts (documents, width)."""
         count, sums, products = 0, np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1],) * 2)
         for part in documents:
@@ -87,19 +82,19 @@ class Near:
             products += part.T.astype(np.float64) @ part
         mean = sums / count
         variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
-        deviations = np.sqrt(np.maximum(variances, TINY))
-        return cls(vectors, (vectors @ mean).astype(np.float32), deviations.astype(np.float32))
+        deviation = float(np.sqrt(max(variances.sum() / max(len(vectors), 1), TINY)))
+        return cls(vectors, (vectors @ mean).astype(np.float32), deviation)
 
     def words(self, documents: np.ndarray, has_words: np.ndarray) -> csr_matrix:
         """The weights of the words (documents, lexicon) that are near each of these documents (documents, width); none
         for documents without words of their own."""
         import torch  # not at the top, since it takes seconds; its topk is faster than NumPy's partition
 
-        vectors, means, deviations = map(torch.from_numpy, (self._vectors, self._means, self._deviations))
+        vectors, means = torch.from_numpy(self._vectors), torch.from_numpy(self._means)
         rows, indices, data = [], [], []
         for start in range(0, len(documents), BATCH):
             batch = torch.from_numpy(documents[start : start + BATCH])
-            z = (batch @ vectors.T - means) / deviations
+            z = (batch @ vectors.T - means) / self._deviation
             best = torch.topk(z, min(WORDS, z.shape[1]))
             weights = best.values.numpy() - np.float32(LEAST)
             row, place = np.nonzero((weights > 0) & has_words[start : start + BATCH, None])

@@ -5,7 +5,7 @@
 N is the number of documents that have words. `length` is the number of words, rounded down as in Lucene, which stores
 lengths above 40 with four significant bits.
 
-Words that the expand stage found near a document add half of their weight there.
+Words that the expand stage found near a document add three quarters of their weight there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-NEAR = 0.5  # factor on the weights of near words, whose spread is about that of BM25's
+NEAR = 0.75  # factor on the weights of near words, whose spread is about that of BM25's
 EXACT = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
 
 

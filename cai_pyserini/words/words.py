@@ -3,6 +3,7 @@
 The counts are what BM25 is computed from; k1 and b come later, in the impact stage. The spans stand in for queries
 there: they balance BM25 and SPLADE, so they are random, and need neither titles nor punctuation. The lexicon is for the
 expand stage: words are stems, which a dense encoder does not know, so each is listed with a form that occurs in texts.
+Contexts are more spans, from which that stage learns what words mean to the encoder.
 """
 
 import logging
@@ -29,6 +30,7 @@ from cai_pyserini.words.analyzer import Analyzer
 
 SPANS = 500
 SEED = 42
+CONTEXTS, TRIES = 20_000, 8  # contexts, and how many of a document are tried
 LEXICON = 50_000  # words
 FORMS = 500_000  # in memory before they are written to the file
 FORM = re.compile(r"[^\W\d_]{2,}")
@@ -40,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 def count_words(collection: Collection, output: Path) -> Path:
     """Write a folder with shards of counts (documents, words); words.txt, one word per line, in the order of the
-    columns; spans.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …, "form": …}, the words that
-    occur in most documents, each in its most frequent form."""
+    columns; spans.jsonl and contexts.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …,
+    "form": …}, the words that occur in most documents, each in its most frequent form."""
     language, inputs = collection.language, {"documents": collection.fingerprint("documents")}
     recipe = artifact.recipe("words", inputs, language=unless_english(language))
 
@@ -54,8 +56,8 @@ def count_words(collection: Collection, output: Path) -> Path:
             )
         analyzer = Analyzer(language)
         columns: dict[str, int] = {}
-        draw = random.Random(SEED)
-        spans: Reservoir[str] = Reservoir(SPANS, draw)
+        draw, draw_contexts = random.Random(SEED), random.Random(SEED)
+        spans, contexts = Reservoir[str](SPANS, draw), Reservoir[str](CONTEXTS, draw_contexts)
         forms = Forms(folder / "forms")
 
         def counted(documents: Sequence[Document]) -> Shard:
@@ -64,6 +66,10 @@ def count_words(collection: Collection, output: Path) -> Path:
                 forms.add(analyzer(contents) if language in FORMLESS else FORM.findall(contents.lower()))
                 if span := random_span(contents, draw, language):
                     spans.add(span)
+                for _ in range(TRIES):
+                    place = contexts.place()
+                    if place is not None and (span := random_span(contents, draw_contexts, language)):
+                        contexts.put(place, span)
             return Shard([document.id for document in documents], _count(documents, analyzer, columns))
 
         parts = batched(progress(collection.documents(), collection.size, "words"), SHARD)
@@ -72,7 +78,9 @@ def count_words(collection: Collection, output: Path) -> Path:
             file.writelines(f"{word}\n" for word in columns)
         with closing(forms):
             jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
-        jsonl.write(folder / "spans.jsonl", ({"text": span, "words": Counter(analyzer(span))} for span in spans.items))
+        for name, sample in (("spans", spans), ("contexts", contexts)):
+            lines = ({"text": span, "words": Counter(analyzer(span))} for span in sample.items)
+            jsonl.write(folder / f"{name}.jsonl", lines)
         return counts | {"words": len(columns), "encoder": {"kind": "words"}}
 
     return artifact.make(output, recipe, write)

@@ -9,6 +9,7 @@ t-test against the first row, without correction.
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,8 +28,9 @@ from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import expand as stage
+from cai_pyserini.expand import word_vectors as learning
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.impact.bm25 import NEAR, Bm25
 from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
@@ -54,6 +56,8 @@ class Run:
         splade, dense = SINGLE["splade-idf"], SINGLE["dense"]
         self.ids = [id for shard in run.documents(splade) for id in shard.ids]
         self.documents: csr_matrix = vstack([shard.vectors for shard in run.documents(splade)], format="csr")
+        smoothed = Vectors(run.vectors_of(replace(splade, smooth=True)))
+        self.smoothed: csr_matrix = vstack([shard.vectors for shard in smoothed], format="csr")
         self.near = np.vstack([shard.vectors for shard in run.documents(dense)])
         encoder = load_encoder(str(run.index(splade)))
         self.idf = diags_array(idf_weights(encoder, run.documents(splade).vocabulary))
@@ -67,7 +71,7 @@ class Run:
         self.bm25 = {kind: (counts @ words).toarray() for kind, counts in self.words.items()}
         self.columns, self.dense_vectors = columns, run.documents(dense)
         lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
-        self.lexicon = {line["word"]: line["form"] for line in lexicon}
+        self.folder, self.lexicon = run.words, {line["word"]: line["form"] for line in lexicon}
         stored = Vectors(run.vectors_of(dense, "queries"))
         self.dense = np.vstack([shard.vectors for shard in stored])[rows] @ self.near.T
 
@@ -146,25 +150,55 @@ def smooth(run: Run) -> Variants:
 
 
 def expand(run: Run) -> Variants:
-    """Words near documents: how many, the least z, their weight beside BM25; and with which texts words are encoded."""
+    """Words near documents: how many, the least z, and their weight beside BM25."""
     yield "joint", run.joint(run.documents)
     yield "joint, bag-of-words queries", run.joint(run.documents, bow=True)
-    encoder = Encoder(load_encoder("minilm"))
-    near = Near.of(list(run.lexicon.values()), encoder, run.dense_vectors)
+    near = _near(run, learning.word_vectors(run.folder, Encoder(load_encoder("minilm"))))
     for words, least in ((100, 1), (50, 1), (200, 1), (100, 0), (100, 2)):
-        scores = _near(run, near, words, least)
+        scores = _scores(run, near, words, least)
         for weight in (0.25, 0.5, 0.75):
             yield f"{words} words, z > {least}, weight {weight}", run.joint(run.documents, more=weight * scores)
-    default = 0.5 * _near(run, near)
+    default = NEAR * _scores(run, near)
     yield "default, bag-of-words queries", run.joint(run.documents, bow=True, more=default)
     others = _z(run.scores(run.documents)) + 2 * _z(run.dense)
     yield "BM25 + SPLADE + dense, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
     yield "default in BM25 + SPLADE + dense", 2 * _z(run.bm25["queries"] + default) + others
-    stems = Near.of(list(run.lexicon), encoder, run.dense_vectors)
-    yield "stems are encoded", run.joint(run.documents, more=0.5 * _near(run, stems))
 
 
-def _near(run: Run, near: Near, words: int = 100, least: float = 1) -> Scores:
+def words(run: Run) -> Variants:
+    """Vectors of words: encoded alone or learned, how, and in which units their products are compared."""
+    encoder = Encoder(load_encoder("minilm"))
+    contexts, targets, alone = learning.evidence(run.folder, encoder)
+    idf = diags_array(Bm25(run.folder)._statistics[0][[run.columns[word] for word in run.lexicon]])
+    weighted = contexts.sign() @ idf
+    weighted = (
+        diags_array(1 / np.maximum(np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel()), 1e-9)) @ weighted
+    )
+    stems = learning.evidence(run.folder, encoder, form="word")[2]
+    few = slice(0, 5000)
+    vectors = {
+        "learned: the default": learning.learn(contexts, targets, alone),
+        "learned, words weighted with IDF": learning.learn(weighted.tocsr(), targets, alone),
+        "learned from a quarter of the contexts": learning.learn(contexts[few], targets[few], alone),
+        "encoded alone": alone,
+        "stems encoded alone": stems,
+    }
+    for ridge in (0.3, 3.0):
+        learning.RIDGE = ridge
+        vectors[f"learned, ridge {ridge}"] = learning.learn(contexts, targets, alone)
+    for name, each in vectors.items():
+        own_units = each / np.sqrt(np.einsum("wi,ij,wj->w", each, np.cov(run.near.T), each, optimize=True))[:, None]
+        for units, scaled in (("", each), (", in units of its own deviation", own_units)):
+            scores = NEAR * _scores(run, _near(run, scaled))
+            yield f"{name}{units}", run.joint(run.smoothed, more=scores)
+            yield f"{name}{units}, bag-of-words queries", run.joint(run.smoothed, bow=True, more=scores)
+
+
+def _near(run: Run, vectors: np.ndarray) -> Near:
+    return Near.among(vectors.astype(np.float32), (shard.vectors for shard in run.dense_vectors))
+
+
+def _scores(run: Run, near: Near, words: int = 100, least: float = 1) -> Scores:
     """The scores of queries by the words near documents."""
     stage.WORDS, stage.LEAST = words, least
     places = np.array([run.columns[word] for word in run.lexicon])
@@ -237,7 +271,7 @@ def main() -> None:
     print(markdown(table([load(folder) for folder in args.run_folders], VARIANTS[args.of])))
 
 
-VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "three": three}
+VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "words": words, "three": three}
 
 if __name__ == "__main__":
     main()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.beir.__main__ import main as run_beir
 from cai_pyserini.collection.beir_folder import BeirFolder
@@ -16,6 +17,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.__main__ import main
 from cai_pyserini.expand.expand import Near, expand
+from cai_pyserini.expand.word_vectors import RIDGE, learn, word_vectors
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
@@ -29,31 +31,36 @@ slow = pytest.mark.slow
 def plain(words: np.ndarray, documents: np.ndarray, count: int) -> np.ndarray:
     """The formula, word by word and document by document."""
     products = words @ documents.T
-    z = np.array([(of_word - of_word.mean()) / of_word.std() for of_word in products]).T
+    deviation = np.sqrt((products.std(1) ** 2).mean())
+    z = np.array([(of_word - of_word.mean()) / deviation for of_word in products]).T
     weights = np.maximum(z - 1, 0)
     for row, of_document in enumerate(z):
         weights[row, np.argsort(-of_document)[count:]] = 0
     return weights
 
 
-def test_weights_are_those_of_the_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "WORDS", 5)
     monkeypatch.setattr(stage, "BATCH", 4)
     draw = np.random.default_rng(0)
     words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
-    vectors = stored_vectors(tmp_path / "dense", documents[:13], documents[13:])
-
-    class Given:
-        def encode(self, forms: list[str], *_: object, **__: object) -> np.ndarray:
-            return words[: len(forms)]
-
-    near = Near.of(["word"] * 12, type("", (), {"load": lambda *_: Given()})(), vectors)
+    near = Near.among(words, [documents[:13], documents[13:]])
     expected = plain(words, documents, 5)
     has_words = np.ones(26, bool)
     np.testing.assert_allclose(near.words(documents, has_words).toarray(), expected, atol=1e-4)
     has_words[[0, 25]] = False
     expected[[0, 25]] = 0
     np.testing.assert_allclose(near.words(documents, has_words).toarray(), expected, atol=1e-4)
+
+
+def test_learned_vectors_are_those_of_the_formula() -> None:
+    draw = np.random.default_rng(0)
+    x = (draw.random((9, 5)) < [0.4, 0.4, 0.4, 0.4, 0]).astype(np.float32)  # the last word has no context
+    targets, alone = draw.normal(size=(9, 3)).astype(np.float32), draw.normal(size=(5, 3)).astype(np.float32)
+    change = np.linalg.solve(x.T @ x + RIDGE * np.eye(5), x.T @ (targets - x @ alone))
+    learned = learn(csr_matrix(x), targets, alone)
+    np.testing.assert_allclose(learned, alone + change, atol=2e-3)
+    np.testing.assert_array_equal(learned[4], alone[4])
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +91,23 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"words per document, from a lexicon of {len(lexicon)}\n" in capsys.readouterr().out
     (shard,) = Vectors(output, "expand")
     (vectors,) = Vectors(inputs / "dense")
-    encoded = np.asarray(dense().load("documents").encode([line["form"] for line in lexicon], 16))
+    encoded = word_vectors(inputs / "words", dense())
     names = (inputs / "words" / "words.txt").read_text().splitlines()
     expected = np.zeros((12, len(names)))
     expected[:, [names.index(line["word"]) for line in lexicon]] = plain(encoded, vectors.vectors, 100)
     np.testing.assert_allclose(shard.vectors.toarray(), expected, atol=0.02)
     assert shard.ids == vectors.ids and shard.vectors.has_sorted_indices
+
+
+@slow
+def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "red fox"}\n{"_id": "2", "text": "red sea"}\n')
+    collection = BeirFolder(tmp_path, "short")
+    encode(collection, dense(), tmp_path / "dense")
+    words = count_words(collection, tmp_path / "words")
+    assert json_lines(words / "contexts.jsonl") == []
+    assert word_vectors(words, dense()).shape == (1, 384)
+    assert len(Vectors(make(tmp_path, tmp_path / "near"), "expand")) == 2
 
 
 @slow
@@ -130,14 +148,16 @@ def test_vectors_of_other_documents_are_refused(inputs: Path, tmp_path: Path, id
 
 
 @slow
-def test_bm25_has_half_of_the_weights_so_a_word_finds_a_document_without_it(inputs: Path, tmp_path: Path) -> None:
+def test_bm25_has_three_quarters_of_the_weights_so_a_word_finds_a_document_without_it(
+    inputs: Path, tmp_path: Path
+) -> None:
     near = make(inputs, tmp_path / "near")
     (own,), (both,) = Bm25(inputs / "words").shards(), Bm25(inputs / "words", expansion=near).shards()
     (added,) = Vectors(near, "expand")
-    np.testing.assert_allclose((own.vectors + 0.5 * added.vectors).toarray(), both.vectors.toarray(), rtol=1e-6)
-    column = Bm25(inputs / "words").words.index("blood")  # which a case of myocardial infarction, d6, is about
+    np.testing.assert_allclose((own.vectors + 0.75 * added.vectors).toarray(), both.vectors.toarray(), rtol=1e-6)
+    column = Bm25(inputs / "words").words.index("dietari")
     before, after = ({own.ids[row] for row in each.vectors[:, [column]].nonzero()[0]} for each in (own, both))
-    assert before == {"d5", "d9", "d10"} and after == {"d5", "d6", "d9", "d10"}
+    assert after - before == {"d3"}  # on phytochemicals
     other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
     with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
         list(Bm25(other, expansion=near).shards())

@@ -86,6 +86,9 @@ def test_spans_are_random_parts_of_documents(odd: Collection, tmp_path: Path, mo
     for span, text in zip(spans, long_enough, strict=True):
         assert f" {span['text']} " in f" {text} " and len(span["text"].split()) <= len(text.split()) / 3
         assert span["words"] == Counter(Analyzer()(span["text"]))
+    contexts = json_lines(tmp_path / "words" / "contexts.jsonl")
+    assert len({context["text"] for context in contexts}) > len(spans)  # several of a document
+    assert all(any(f" {context['text']} " in f" {text} " for text in long_enough) for context in contexts)
     monkeypatch.setattr(stage, "SPANS", 5)
     few = json_lines(count_words(odd, tmp_path / "few") / "spans.jsonl")
     assert len(few) == 5 and few != spans[:5]  # also from later documents

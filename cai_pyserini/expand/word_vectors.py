@@ -1,0 +1,74 @@
+"""Dense vectors of words, learned from how an encoder encodes spans of the collection.
+
+Alone, a word is hardly what a dense encoder was trained to read. So the vectors W (words, width) are those whose sums
+come near the vectors E (contexts, width) of spans that have the words, by ridge regression towards the vectors A of
+words alone:
+
+    W = argmin |X W - E|² + RIDGE · |W - A|²
+
+X (contexts, words) has equal entries for the words of a context, in rows of length 1. A word without contexts keeps its
+vector alone; words that say little get short vectors.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.linalg import LinearOperator, cg
+
+from cai_pyserini.core import jsonl
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.encoder import Encoder
+
+RIDGE = 1.0
+LENGTH = 16  # word pieces read of a word
+CONTEXT_LENGTH = 32  # and of a context
+PRECISION = 1e-3  # of the solution, relative
+STEPS = 100  # of the solver, at most
+COLUMNS = 512  # solved at a time
+
+
+def word_vectors(folder: Path, encoder: Encoder) -> np.ndarray:
+    """The vectors (lexicon, width), float32, of the lexicon in a folder of the words stage."""
+    return learn(*evidence(folder, encoder))
+
+
+def evidence(folder: Path, encoder: Encoder, form: str = "form") -> tuple[csr_matrix, np.ndarray, np.ndarray]:
+    """X, E and A, where a word is encoded alone as its `form`, or as itself."""
+    lexicon = [line for _, line in jsonl.read(folder / "lexicon.jsonl", ["word", "form"])]
+    contexts = [line for _, line in jsonl.read(folder / "contexts.jsonl", ["text"])]
+    places = {line["word"]: place for place, line in enumerate(lexicon)}
+    found = [[places[word] for word in line["words"] if word in places] for line in contexts]
+    alone = _encode([line[form] for line in lexicon], encoder, LENGTH, "encode words")
+    targets = _encode([line["text"] for line in contexts], encoder, CONTEXT_LENGTH, "encode contexts")
+    lengths = np.array([len(words) for words in found], np.int64)
+    data = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
+    indices = np.array([place for words in found for place in words], np.int32)
+    entries = data, indices, np.concatenate([[0], np.cumsum(lengths)])
+    return csr_matrix(entries, shape=(len(contexts), len(lexicon))), targets, alone
+
+
+def learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.ndarray:
+    """The formula's W for X, E and A."""
+    learned = np.empty_like(alone)
+    for start in range(0, alone.shape[1], COLUMNS):
+        part = slice(start, start + COLUMNS)
+        learned[:, part] = _learn(contexts, targets[:, part], alone[:, part])
+    return learned
+
+
+def _learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.ndarray:
+    def normal_equations(flat: np.ndarray) -> np.ndarray:
+        change = flat.reshape(alone.shape)
+        return (contexts.T @ (contexts @ change) + RIDGE * change).ravel()
+
+    operator = LinearOperator((alone.size, alone.size), matvec=normal_equations, dtype=np.float32)
+    wanted = contexts.T @ (targets - contexts @ alone)
+    change, _ = cg(operator, wanted.ravel(), rtol=PRECISION, maxiter=STEPS)
+    return alone + change.reshape(alone.shape)
+
+
+def _encode(texts: list[str], encoder: Encoder, length: int, task: str) -> np.ndarray:
+    with progress(iter(texts), len(texts), task) as bar:
+        vectors = np.asarray(encoder.load("documents").encode([*texts, ""], length, done=bar.update), np.float32)
+    return vectors[: len(texts)]  # at least one text is encoded, so that there is a width
