@@ -92,7 +92,7 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
     threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # on which sums depend
     call = [sys.executable, "-m", "cai_pyserini.trainer", "splade", *flags(settings)]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=threads)
-    while process.poll() is None and not any(work.glob("checkpoint-*/trainer_state.json")):
+    while process.poll() is None and not any(map(os.path.getsize, work.glob("checkpoint-*/trainer_state.json"))):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
