@@ -33,13 +33,13 @@ def word_vectors(folder: Path, encoder: Encoder) -> np.ndarray:
     return learn(*evidence(folder, encoder))
 
 
-def evidence(folder: Path, encoder: Encoder, form: str = "form") -> tuple[csr_matrix, np.ndarray, np.ndarray]:
-    """X, E and A, where a word is encoded alone as its `form`, or as itself."""
+def evidence(folder: Path, encoder: Encoder) -> tuple[csr_matrix, np.ndarray, np.ndarray]:
+    """X, E and A."""
     lexicon = [line for _, line in jsonl.read(folder / "lexicon.jsonl", ["word", "form"])]
     contexts = [line for _, line in jsonl.read(folder / "contexts.jsonl", ["text"])]
     places = {line["word"]: place for place, line in enumerate(lexicon)}
     found = [[places[word] for word in line["words"] if word in places] for line in contexts]
-    alone = _encode([line[form] for line in lexicon], encoder, LENGTH, "encode words")
+    alone = _encode([line["form"] for line in lexicon], encoder, LENGTH, "encode words")
     targets = _encode([line["text"] for line in contexts], encoder, CONTEXT_LENGTH, "encode contexts")
     lengths = np.array([len(words) for words in found], np.int64)
     data = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
@@ -166,32 +167,37 @@ def expand(run: Run) -> Variants:
 
 
 def words(run: Run) -> Variants:
-    """Vectors of words: encoded alone or learned, how, and in which units their products are compared."""
-    encoder = Encoder(load_encoder("minilm"))
-    contexts, targets, alone = learning.evidence(run.folder, encoder)
+    """Vectors of words, encoded alone or learned, with near documents: in which units their products are compared, how
+    much near words weigh, and what they are learned from."""
+    contexts, targets, alone = learning.evidence(run.folder, Encoder(load_encoder("minilm")))
     idf = diags_array(Bm25(run.folder)._statistics[0][[run.columns[word] for word in run.lexicon]])
     weighted = contexts.sign() @ idf
-    weighted = (
-        diags_array(1 / np.maximum(np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel()), 1e-9)) @ weighted
-    )
-    stems = learning.evidence(run.folder, encoder, form="word")[2]
-    few = slice(0, 5000)
+    lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
+    few = slice(0, len(targets) // 4)
+
+    def learned(ridge: float = learning.RIDGE) -> np.ndarray:
+        with patch.object(learning, "RIDGE", ridge):
+            return learning.learn(contexts, targets, alone)
+
     vectors = {
-        "learned: the default": learning.learn(contexts, targets, alone),
-        "learned, words weighted with IDF": learning.learn(weighted.tocsr(), targets, alone),
-        "learned from a quarter of the contexts": learning.learn(contexts[few], targets[few], alone),
+        "learned": learned(),
         "encoded alone": alone,
-        "stems encoded alone": stems,
+        "learned, words weighted with IDF": learning.learn(
+            diags_array(1 / np.maximum(lengths, 1e-9)) @ weighted, targets, alone
+        ),
+        "learned from a quarter of the contexts": learning.learn(contexts[few], targets[few], alone),
+        "learned, ridge 0.3": learned(0.3),
+        "learned, ridge 3": learned(3.0),
     }
-    for ridge in (0.3, 3.0):
-        learning.RIDGE = ridge
-        vectors[f"learned, ridge {ridge}"] = learning.learn(contexts, targets, alone)
     for name, each in vectors.items():
-        own_units = each / np.sqrt(np.einsum("wi,ij,wj->w", each, np.cov(run.near.T), each, optimize=True))[:, None]
-        for units, scaled in (("", each), (", in units of its own deviation", own_units)):
-            scores = NEAR * _scores(run, _near(run, scaled))
-            yield f"{name}{units}", run.joint(run.smoothed, more=scores)
-            yield f"{name}{units}, bag-of-words queries", run.joint(run.smoothed, bow=True, more=scores)
+        both = name in ("learned", "encoded alone")
+        own = each / np.sqrt(np.einsum("wi,ij,wj->w", each, np.cov(run.near.T), each, optimize=True))[:, None]
+        for units, scaled in (("", each), (", in units of its own deviation", own))[: 1 + both]:
+            scores = _scores(run, _near(run, scaled))
+            for weight in (NEAR, 0.5)[: 1 + both]:
+                variant = f"{name}{units}, weight {weight}"
+                yield variant, run.joint(run.smoothed, more=weight * scores)
+                yield f"{variant}, bag-of-words queries", run.joint(run.smoothed, bow=True, more=weight * scores)
 
 
 def _near(run: Run, vectors: np.ndarray) -> Near:
