@@ -42,11 +42,12 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
             raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
         if dense.encoder["checkpoint"] != encoder.digest:
             raise CaiError(f"{dense.folder} was not encoded with {encoder.config.name}: name its encoder")
-        lexicon = [line for _, line in jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])]
-        all_words, in_lexicon = jsonl.Lines(words.folder / "words.txt"), {line["word"] for line in lexicon}
-        columns = {word: column for column, word in enumerate(all_words) if word in in_lexicon}
-        columns_of_lexicon = np.array([columns[line["word"]] for line in lexicon], np.int32)
-        vectors = word_vectors(words.folder, encoder)
+        lines = jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])
+        lexicon = {line["word"]: line["form"] for _, line in lines}
+        all_words = jsonl.Lines(words.folder / "words.txt")
+        columns = {word: column for column, word in enumerate(all_words) if word in lexicon}
+        columns_of_lexicon = np.array([columns[word] for word in lexicon], np.int32)
+        vectors = word_vectors(words.folder, lexicon, encoder)
         shards = progress(dense, dense.shards, "moments", "shard")
         near = Near.among(vectors, (shard.vectors for shard in shards))
         pairs = progress(paired(words, dense), dense.shards, "expand", "shard")

@@ -10,6 +10,7 @@ X (contexts, words) has equal entries for the words of a context, in rows of len
 vector alone; words that say little get short vectors.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +29,18 @@ STEPS = 100  # of the solver, at most
 COLUMNS = 512  # solved at a time
 
 
-def word_vectors(folder: Path, encoder: Encoder) -> np.ndarray:
-    """The vectors (lexicon, width), float32, of the lexicon in a folder of the words stage."""
-    return learn(*evidence(folder, encoder))
+def word_vectors(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> np.ndarray:
+    """The vectors (lexicon, width), float32, of a lexicon, word -> form, with the contexts in a folder of the words
+    stage."""
+    return learn(*evidence(folder, lexicon, encoder))
 
 
-def evidence(folder: Path, encoder: Encoder) -> tuple[csr_matrix, np.ndarray, np.ndarray]:
+def evidence(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> tuple[csr_matrix, np.ndarray, np.ndarray]:
     """X, E and A."""
-    lexicon = [line for _, line in jsonl.read(folder / "lexicon.jsonl", ["word", "form"])]
     contexts = [line for _, line in jsonl.read(folder / "contexts.jsonl", ["text"])]
-    places = {line["word"]: place for place, line in enumerate(lexicon)}
+    places = {word: place for place, word in enumerate(lexicon)}
     found = [[places[word] for word in line["words"] if word in places] for line in contexts]
-    alone = _encode([line["form"] for line in lexicon], encoder, LENGTH, "encode words")
+    alone = _encode([*lexicon.values()], encoder, LENGTH, "encode words")
     targets = _encode([line["text"] for line in contexts], encoder, CONTEXT_LENGTH, "encode contexts")
     lengths = np.array([len(words) for words in found], np.int64)
     data = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)

@@ -154,7 +154,7 @@ def expand(run: Run) -> Variants:
     """Words near documents: how many, the least z, and their weight beside BM25."""
     yield "joint", run.joint(run.documents)
     yield "joint, bag-of-words queries", run.joint(run.documents, bow=True)
-    near = _near(run, learning.word_vectors(run.folder, Encoder(load_encoder("minilm"))))
+    near = _near(run, learning.word_vectors(run.folder, run.lexicon, Encoder(load_encoder("minilm"))))
     for words, least in ((100, 1), (50, 1), (200, 1), (100, 0), (100, 2)):
         scores = _scores(run, near, words, least)
         for weight in (0.25, 0.5, 0.75):
@@ -169,7 +169,7 @@ def expand(run: Run) -> Variants:
 def words(run: Run) -> Variants:
     """Vectors of words, encoded alone or learned, with near documents: in which units their products are compared, how
     much near words weigh, and what they are learned from."""
-    contexts, targets, alone = learning.evidence(run.folder, Encoder(load_encoder("minilm")))
+    contexts, targets, alone = learning.evidence(run.folder, run.lexicon, Encoder(load_encoder("minilm")))
     idf = diags_array(Bm25(run.folder)._statistics[0][[run.columns[word] for word in run.lexicon]])
     weighted = contexts.sign() @ idf
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())

@@ -91,7 +91,7 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"words per document, from a lexicon of {len(lexicon)}\n" in capsys.readouterr().out
     (shard,) = Vectors(output, "expand")
     (vectors,) = Vectors(inputs / "dense")
-    encoded = word_vectors(inputs / "words", dense())
+    encoded = word_vectors(inputs / "words", {line["word"]: line["form"] for line in lexicon}, dense())
     names = (inputs / "words" / "words.txt").read_text().splitlines()
     expected = np.zeros((12, len(names)))
     expected[:, [names.index(line["word"]) for line in lexicon]] = plain(encoded, vectors.vectors, 100)
@@ -106,7 +106,8 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
     encode(collection, dense(), tmp_path / "dense")
     words = count_words(collection, tmp_path / "words")
     assert json_lines(words / "contexts.jsonl") == []
-    assert word_vectors(words, dense()).shape == (1, 384)
+    assert json_lines(words / "lexicon.jsonl") == [{"word": "red", "form": "red"}]
+    assert word_vectors(words, {"red": "red"}, dense()).shape == (1, 384)
     assert len(Vectors(make(tmp_path, tmp_path / "near"), "expand")) == 2
 
 
