@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 os.environ.setdefault("CAI_PYSERINI_VECTORS", "")  # without a cache of vectors, so that encoding is measured
@@ -156,6 +156,29 @@ def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
     config = load_index_config(collection)
     found = open_collection(config)
     return found, dict(found.topics(config.split)), found.qrels(config.split)
+
+
+def ndcg(folder: str, systems: Sequence[str]) -> Result:
+    """nDCG@10 of every query, by system, of a run folder."""
+    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.evaluate.measures import measure_run
+
+    run = RunFolder(Path(folder))
+    files = {name: run.folder / "runs" / f"{name}.trec" for name in systems}
+    return {name: measure_run(run.qrels, path, ["nDCG@10"])["nDCG@10"] for name, path in files.items()}
+
+
+def mean_of_seeds(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean over seeds of every query's value."""
+    return {query: fmean(of_seed[query] for of_seed in seeds) for query in seeds[0]}
+
+
+def compared(base: dict[str, float], values: dict[str, float]) -> list[str]:
+    """The difference between the means of two systems' values of queries, and its p."""
+    from cai_pyserini.evaluate.significance import compare, p_text
+
+    found = compare(base, {"other": values})["other"]
+    return [f"{found.difference:+.4f}", p_text(found.p)]
 
 
 def write_folder(folder: Path, records: Iterable[Any], topics: Mapping[str, str], splits: Mapping[str, Any]) -> int:

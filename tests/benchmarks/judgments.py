@@ -19,26 +19,11 @@ SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf-minmax")
 TRAINING = {"loss": "in-batch", "batch_size": 24, "warmup": 0.26, "learning_rate": 5e-5}
 
 
-def values(folder: str) -> harness.Result:
-    """nDCG@10 of every query, by system."""
-    from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.evaluate.measures import measure_run
-
-    run = RunFolder(Path(folder))
-    found = {}
-    for name in SYSTEMS:
-        found[name] = measure_run(run.qrels, run.folder / "runs" / f"{name}.trec", ["nDCG@10"])["nDCG@10"]
-    return found
-
-
 def cells(base: dict[str, float], trained: list[dict[str, float]]) -> list[str]:
     """The mean nDCG@10 of the seeds, each of them, the difference to `base`, and its p."""
-    from cai_pyserini.evaluate.significance import compare, p_text
-
-    means = {query: fmean(of_seed[query] for of_seed in trained) for query in base}
-    found = compare(base, {"trained": means})["trained"]
+    means = harness.mean_of_seeds(trained)
     seeds = " ".join(f"{fmean(of_seed.values()):.4f}" for of_seed in trained)
-    return [f"{fmean(means.values()):.4f} ({seeds})", f"{found.difference:+.4f}", p_text(found.p)]
+    return [f"{fmean(means.values()):.4f} ({seeds})", *harness.compared(base, means)]
 
 
 def main() -> None:
@@ -52,7 +37,7 @@ def main() -> None:
     def measured(encoder: object, name: str) -> harness.Result:
         output = args.output / "runs" / name
         harness.stage("beir", args.collection, encoder=encoder, systems=[*SYSTEMS], output=output)
-        return harness.fresh(values, folder=str(output))
+        return harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS)
 
     mined, of_train = args.output / "train.jsonl", args.output / "runs" / "train"
     negatives = ["bm25", "splade-idf"]

@@ -30,17 +30,6 @@ SPLADE = {"loss": "in-batch", "negatives": 0, "batch_size": 32, "learning_rate":
 SPLADE |= {"max_document_length": 96, "sampled_terms": 1000, "flops_warmup": 0.5}
 
 
-def values(folder: str) -> harness.Result:
-    """nDCG@10 of every query, by system; and what a document and a query cost."""
-    from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.evaluate.measures import measure_run
-
-    run = RunFolder(Path(folder))
-    files = {name: run.folder / "runs" / f"{name}.trec" for name in ("bm25", *SYSTEMS)}
-    found = {name: measure_run(run.qrels, path, ["nDCG@10"])["nDCG@10"] for name, path in files.items()}
-    return found | {"nonzeros": run.results.nonzeros_per_document}
-
-
 class Trained:
     """The checkpoints in a folder, each made once."""
 
@@ -76,14 +65,15 @@ class Trained:
         return output
 
 
-def cell(base: dict[str, float], trained: Sequence[dict[str, float]]) -> list[str]:
-    """The mean nDCG@10 of the seeds, the difference to `base`, and its p."""
-    from cai_pyserini.evaluate.significance import compare, p_text
-
-    means = {query: fmean(of_seed[query] for of_seed in trained) for query in base}
-    found = compare(base, {"trained": means})["trained"]
-    spread = max(fmean(each.values()) for each in trained) - min(fmean(each.values()) for each in trained)
-    return [f"{fmean(means.values()):.4f}", f"{spread:.3f}", f"{found.difference:+.4f}", p_text(found.p)]
+def cell(first: Sequence[dict[str, float]], trained: Sequence[dict[str, float]]) -> str:
+    """The mean nDCG@10 of the seeds; of other rows than the first, the difference to it, its p, and the range of the
+    seeds."""
+    means, of_seeds = harness.mean_of_seeds(trained), [fmean(each.values()) for each in trained]
+    mean = f"{fmean(means.values()):.4f}"
+    if trained == first:
+        return mean
+    difference, p = harness.compared(harness.mean_of_seeds(first), means)
+    return f"{mean} ({difference}, {p}; {max(of_seeds) - min(of_seeds):.3f})"
 
 
 def main() -> None:
@@ -106,22 +96,17 @@ def main() -> None:
                 model = trained.splade(collection, variant, seed, base)
                 output = args.output / "runs" / f"{Path(collection).stem}-{variant}-{seed}"
                 harness.stage("beir", collection, encoder=model, systems=["bm25", *SYSTEMS], output=output)
-                found.setdefault(variant, []).append(harness.fresh(values, folder=str(output)))
+                measured = harness.fresh(harness.ndcg, folder=str(output), systems=["bm25", *SYSTEMS])
+                results = json.loads((output / "results.json").read_text())
+                found.setdefault(variant, []).append(measured | {"nonzeros": results["nonzeros_per_document"]})
         first, *_ = found.values()
         rows = []
         for variant, runs in found.items():
-            cells = []
-            for name in ("bm25", *SYSTEMS):
-                mean, spread, difference, p = cell(_mean(first, name), [run[name] for run in runs])
-                cells.append(mean if runs is first or name == "bm25" else f"{mean} ({difference}, {p}; {spread})")
+            cells = [cell([run[name] for run in first], [run[name] for run in runs]) for name in ("bm25", *SYSTEMS)]
             rows.append([variant, *cells, f"{fmean(run['nonzeros'] for run in runs):.0f}"])
         title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; range of the seeds)"
         harness.show(title, ["", "bm25", *SYSTEMS, "non-zeros per document"], rows)
     harness.show("Seconds of each step", ["step", "seconds"], [(k, f"{v:.0f}") for k, v in trained.seconds.items()])
-
-
-def _mean(runs: Sequence[harness.Result], name: str) -> dict[str, float]:
-    return {query: fmean(run[name][query] for run in runs) for query in runs[0][name]}
 
 
 if __name__ == "__main__":
