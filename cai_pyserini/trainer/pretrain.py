@@ -90,11 +90,14 @@ class MaskingCollator(DataCollatorForLanguageModeling):
 
 
 class MaskingTrainer(training.Trainer):
-    """The Trainer of a masked language model. The loss of a batch without a mask is 0; that of transformers is NaN."""
+    """The Trainer of a masked language model. Its decoder computes the logits of masked tokens only: in a small model,
+    those of all tokens are most of the work. The loss of a batch without a mask is 0; that of transformers is NaN."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, *_: Any, **__: Any) -> Any:
         labels = inputs["labels"]
-        outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        total = F.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), reduction="sum")
-        loss = total / (labels != -100).sum().clamp(min=1)
+        masked = labels != -100
+        decoder = self.model.get_output_embeddings()
+        with decoder.register_forward_pre_hook(lambda _, hidden: (hidden[0][masked],)):
+            outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        loss = F.cross_entropy(outputs.logits, labels[masked], reduction="sum") / masked.sum().clamp(min=1)
         return (loss, outputs) if return_outputs else loss
