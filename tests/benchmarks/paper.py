@@ -3,11 +3,14 @@
 The pairs (general_pairs.py) stand for MS MARCO. The model that all rows start from is a masked language model: that of
 --encoder, whose SPLADE training is undone by pretraining on the passages of the pairs. Its row is "general"; the
 others adapt it to each collection before SPLADE is trained on the same pairs: by a new vocabulary, by pretraining, or
-by both, which is AdaLM. A collection's IDF and BM25 come with the systems.
+by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens. A collection's IDF and BM25 come with the systems.
+
+--pairs takes several sizes, for a curve. --loss in-batch trains on the pairs as labels; margin-mse on margins of the
+encoder --teacher, between the passage of a query and one of the 50 passages nearest to it.
 
 nDCG@10 is a mean of --repeats seeds, which draw the order of examples, masks and dropout; p is that of a paired t-test
-over queries, of these means against the row "general", without correction. What is made stays in --output;
-interrupted, the same command continues.
+over queries, of these means against the row "general" of the same size and loss, without correction. What is made stays
+in --output; interrupted, the same command continues.
 
     python tests/benchmarks/general_pairs.py --output data/general.jsonl --check hpo data/cacm data/scifact
     python tests/benchmarks/paper.py hpo data/cacm data/scifact --data data/general.jsonl --output data/paper
@@ -16,18 +19,20 @@ interrupted, the same command continues.
 import argparse
 import json
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import harness
 
-SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf", "hybrid-splade-idf-minmax", "joint-splade-idf")
-VARIANTS = {"general": "", "vocabulary": "v", "pretraining": "p", "AdaLM": "vp"}
+SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf", "joint-splade-idf")
+VARIANTS = {"general": "", "vocabulary": "v", "pretraining": "p", "AdaLM": "vp", "AdaLM, small": "sp"}
 MLM = {"max_length": 128, "learning_rate": 5e-4, "warmup": 0.1}
-SPLADE = {"loss": "in-batch", "negatives": 0, "batch_size": 32, "learning_rate": 2e-4, "warmup": 0.1, "epochs": 1}
+SPLADE = {"batch_size": 32, "learning_rate": 2e-4, "warmup": 0.1, "epochs": 1}
 SPLADE |= {"max_document_length": 96, "sampled_terms": 1000, "flops_warmup": 0.5}
+LOSSES = {"in-batch": 0, "margin-mse": 1}  # and the negatives of a query
+NEAREST, SCALE = 50, 20.0  # passages of which a negative is drawn; margins are those of cosines, times this
 
 
 class Trained:
@@ -35,34 +40,62 @@ class Trained:
 
     def __init__(self, args: argparse.Namespace):
         self.args, self.folder = args, args.output / "models"
-        self.data, self.corpus = args.output / "pairs.jsonl", args.output / "passages.jsonl"
         self.seconds: dict[str, float] = {}
+        corpus = args.output / "passages.jsonl"
+        args.output.mkdir(parents=True, exist_ok=True)
+        with args.data.open(encoding="utf-8") as file, corpus.open("w", encoding="utf-8") as passages:
+            passages.writelines(json.dumps({"text": json.loads(line)["positive"]}) + "\n" for line in file)
+        self.base = self._made("base", "pretrain", corpus=corpus, base=args.encoder, max_steps=args.base_steps, **MLM)
 
-    def base(self) -> Path:
-        """The masked language model that all rows start from, and the pairs that all are trained on."""
-        self.args.output.mkdir(parents=True, exist_ok=True)
-        with self.args.data.open(encoding="utf-8") as file:
-            pairs = list(islice(map(json.loads, file), self.args.pairs))
-        self.data.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
-        self.corpus.write_text("".join(json.dumps({"text": pair["positive"]}) + "\n" for pair in pairs))
-        how = {"corpus": self.corpus, "base": self.args.encoder, "max_steps": self.args.base_steps}
-        return self._made("base", "pretrain", **how, **MLM)
-
-    def splade(self, collection: str, variant: str, seed: int, base: Path) -> Path:
-        parts = VARIANTS[variant]
-        name = Path(collection).stem if parts else "general"
-        if "v" in parts:
-            base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base)
+    def splade(self, collection: str, variant: str, pairs: int, loss: str, seed: int) -> Path:
+        parts, base = VARIANTS[variant], self.base
+        name = f"{Path(collection).stem}-{parts}" if parts else "general"
+        if "v" in parts or "s" in parts:
+            steps = {"max_steps": 1} if "s" in parts else {}
+            base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base, **steps)
         if "p" in parts:
             how = {"corpus": collection, "base": base, "seed": seed, "max_steps": self.args.steps}
-            base = self._made(f"{name}-{variant}-{seed}", "pretrain", **how, **MLM)
-        return self._made(f"{name}-{variant}-{seed}-splade", "splade", data=self.data, base=base, seed=seed, **SPLADE)
+            base = self._made(f"{name}-{seed}", "pretrain", **how, **MLM)
+        how = {"data": self._data(pairs, loss), "loss": loss, "negatives": LOSSES[loss], "base": base, "seed": seed}
+        return self._made(f"{name}-{pairs}-{loss}-{seed}-splade", "splade", **how, **SPLADE)
+
+    def _data(self, pairs: int, loss: str) -> Path:
+        """The training file of the first pairs."""
+        path = self.args.output / f"{loss}-{pairs}.jsonl"
+        if not path.exists():
+            harness.fresh(write_pairs, data=str(self.args.data), pairs=pairs, loss=loss, output=str(path),
+                          teacher=self.args.teacher)  # fmt: skip
+        return path
 
     def _made(self, name: str, step: str, **how: Any) -> Path:
         output = self.folder / name
         harness.stage("trainer", step, **how, output=output)
         self.seconds[name] = harness.stats(output)["seconds"]
         return output
+
+
+def write_pairs(data: str, pairs: int, loss: str, teacher: str, output: str) -> harness.Result:
+    """Write the first pairs; for Margin-MSE, each with a negative and the teacher's margin."""
+    import numpy as np
+
+    from cai_pyserini.core import jsonl
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.encode.encoder import Encoder
+
+    lines = [{name: line[name] for name in ("query", "positive")} for _, line in islice(jsonl.read(Path(data)), pairs)]
+    if loss == "margin-mse":
+        encoder = Encoder(load_encoder(teacher)).load("documents")
+        queries, passages = (
+            np.asarray(encoder.encode([line[name] for line in lines], 96)) for name in ("query", "positive")
+        )
+        draw = np.random.default_rng(0)
+        for line, query, own in zip(lines, queries, passages, strict=True):
+            cosines = passages @ query
+            near = [place for place in np.argsort(-cosines)[:NEAREST] if lines[place]["positive"] != line["positive"]]
+            place = draw.choice(near)
+            line |= {"negatives": [lines[place]["positive"]], "margins": [SCALE * float(query @ own - cosines[place])]}
+    jsonl.write(Path(output), lines)
+    return {}
 
 
 def cell(first: Sequence[dict[str, float]], trained: Sequence[dict[str, float]]) -> str:
@@ -80,33 +113,40 @@ def main() -> None:
     parser = harness.parser(__doc__, collection=False)
     parser.add_argument("collections", nargs="+", help="names in index_configs/, YAML files, or BEIR folders")
     parser.add_argument("--data", type=Path, required=True, help="training pairs, a file of general_pairs.py")
-    parser.add_argument("--pairs", type=int, default=30_000, help="pairs that SPLADE is trained on, the first ones")
+    parser.add_argument("--pairs", type=int, nargs="+", default=[10_000], help="pairs that SPLADE is trained on")
+    parser.add_argument("--loss", nargs="+", choices=LOSSES, default=["in-batch"])
+    parser.add_argument("--teacher", default="minilm", help="the dense encoder whose margins Margin-MSE learns")
     parser.add_argument("--encoder", default="splade-tiny", help="the model that the language model is made from")
-    parser.add_argument("--base-steps", type=int, default=600, help="steps that undo its training as SPLADE")
+    parser.add_argument("--base-steps", type=int, default=1000, help="steps that undo its training as SPLADE")
     parser.add_argument("--steps", type=int, default=300, help="steps of pretraining on a collection")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS)[:4])
     parser.add_argument("--output", type=Path, required=True, help="folder of models and runs, which are kept")
     args = parser.parse_args()
     trained = Trained(args)
-    base = trained.base()
     for collection in args.collections:
-        found: dict[str, list[harness.Result]] = {}
-        for variant in args.variants:
-            for seed in range(args.repeats):
-                model = trained.splade(collection, variant, seed, base)
-                output = args.output / "runs" / f"{Path(collection).stem}-{variant}-{seed}"
-                harness.stage("beir", collection, encoder=model, systems=["bm25", *SYSTEMS], output=output)
-                measured = harness.fresh(harness.ndcg, folder=str(output), systems=["bm25", *SYSTEMS])
-                results = json.loads((output / "results.json").read_text())
-                found.setdefault(variant, []).append(measured | {"nonzeros": results["nonzeros_per_document"]})
-        first, *_ = found.values()
         rows = []
-        for variant, runs in found.items():
-            cells = [cell([run[name] for run in first], [run[name] for run in runs]) for name in ("bm25", *SYSTEMS)]
-            rows.append([variant, *cells, f"{fmean(run['nonzeros'] for run in runs):.0f}"])
+        for pairs, loss in product(args.pairs, args.loss):
+            first = None
+            for variant in args.variants:
+                runs = [measured(trained, collection, variant, pairs, loss, seed) for seed in range(args.repeats)]
+                first = first or runs
+                cells = [cell([run[name] for run in first], [run[name] for run in runs]) for name in SYSTEMS]
+                nonzeros = fmean(run["nonzeros"] for run in runs)
+                rows.append([variant, f"{pairs:,}", loss, *cells, f"{nonzeros:.0f}"])
         title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; range of the seeds)"
-        harness.show(title, ["", "bm25", *SYSTEMS, "non-zeros per document"], rows)
+        harness.show(title, ["", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
     harness.show("Seconds of each step", ["step", "seconds"], [(k, f"{v:.0f}") for k, v in trained.seconds.items()])
+
+
+def measured(trained: Trained, collection: str, variant: str, pairs: int, loss: str, seed: int) -> harness.Result:
+    """nDCG@10 of every query, by system, and the non-zeros per document."""
+    model = trained.splade(collection, variant, pairs, loss, seed)
+    output = trained.args.output / "runs" / f"{Path(collection).stem}-{model.name}"
+    harness.stage("beir", collection, encoder=model, systems=[*SYSTEMS], output=output)
+    results = json.loads((output / "results.json").read_text())
+    return harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS) | {
+        "nonzeros": results["nonzeros_per_document"]
+    }
 
 
 if __name__ == "__main__":
