@@ -3,7 +3,8 @@
 The pairs (general_pairs.py) stand for MS MARCO. The model that all rows start from is a masked language model: that of
 --encoder, whose SPLADE training is undone by pretraining on the passages of the pairs. Its row is "general"; the
 others adapt it to each collection before SPLADE is trained on the same pairs: by a new vocabulary, by pretraining, or
-by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens. A collection's IDF and BM25 come with the systems.
+by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens. "passages" pretrains as long, but on the passages of
+the pairs: what it changes is not due to the collection. A collection's IDF and BM25 come with the systems.
 
 --pairs takes several sizes, for a curve. --loss in-batch trains on the pairs as labels; margin-mse on margins of the
 encoder --teacher, between the passage of a query and one of the 50 passages nearest to it.
@@ -27,7 +28,8 @@ from typing import Any
 import harness
 
 SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf", "joint-splade-idf")
-VARIANTS = {"general": "", "vocabulary": "v", "pretraining": "p", "AdaLM": "vp", "AdaLM, small": "sp"}
+VARIANTS = {"general": "", "passages": "g", "vocabulary": "v", "pretraining": "p", "AdaLM": "vp", "AdaLM, small": "sp"}
+ROWS = ["general", "vocabulary", "pretraining", "AdaLM"]  # those of Table 3
 MLM = {"max_length": 128, "learning_rate": 5e-4, "warmup": 0.1}
 SPLADE = {"batch_size": 32, "learning_rate": 2e-4, "warmup": 0.1, "epochs": 1}
 SPLADE |= {"max_document_length": 96, "sampled_terms": 1000, "flops_warmup": 0.5}
@@ -41,7 +43,7 @@ class Trained:
     def __init__(self, args: argparse.Namespace):
         self.args, self.folder = args, args.output / "models"
         self.seconds: dict[str, float] = {}
-        corpus = args.output / "passages.jsonl"
+        self.corpus = corpus = args.output / "passages.jsonl"
         args.output.mkdir(parents=True, exist_ok=True)
         with args.data.open(encoding="utf-8") as file, corpus.open("w", encoding="utf-8") as passages:
             passages.writelines(json.dumps({"text": json.loads(line)["positive"]}) + "\n" for line in file)
@@ -49,12 +51,13 @@ class Trained:
 
     def splade(self, collection: str, variant: str, pairs: int, loss: str, seed: int) -> Path:
         parts, base = VARIANTS[variant], self.base
-        name = f"{Path(collection).stem}-{parts}" if parts else "general"
+        name = f"general{parts}" if parts in ("", "g") else f"{Path(collection).stem}-{parts}"
         if "v" in parts or "s" in parts:
             steps = {"max_steps": 1} if "s" in parts else {}
             base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base, **steps)
-        if "p" in parts:
-            how = {"corpus": collection, "base": base, "seed": seed, "max_steps": self.args.steps}
+        if "p" in parts or "g" in parts:
+            corpus = self.corpus if "g" in parts else collection
+            how = {"corpus": corpus, "base": base, "seed": seed, "max_steps": self.args.steps}
             base = self._made(f"{name}-{seed}", "pretrain", **how, **MLM)
         how = {"data": self._data(pairs, loss), "loss": loss, "negatives": LOSSES[loss], "base": base, "seed": seed}
         return self._made(f"{name}-{pairs}-{loss}-{seed}-splade", "splade", **how, **SPLADE)
@@ -119,7 +122,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="splade-tiny", help="the model that the language model is made from")
     parser.add_argument("--base-steps", type=int, default=1000, help="steps that undo its training as SPLADE")
     parser.add_argument("--steps", type=int, default=300, help="steps of pretraining on a collection")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS)[:4])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=ROWS)
     parser.add_argument("--output", type=Path, required=True, help="folder of models and runs, which are kept")
     args = parser.parse_args()
     trained = Trained(args)
