@@ -74,7 +74,8 @@ class Run:
         lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
         self.folder, self.lexicon = run.words, {line["word"]: line["form"] for line in lexicon}
         stored = Vectors(run.vectors_of(dense, "queries"))
-        self.dense = np.vstack([shard.vectors for shard in stored])[rows] @ self.near.T
+        self.dense_queries = np.vstack([shard.vectors for shard in stored])[rows]
+        self.dense = self.dense_queries @ self.near.T
 
     def scores(self, documents: csr_matrix, kind: str = "queries", bow: bool = False) -> Scores:
         """SPLADE's, of raw documents, which are weighted with IDF."""

@@ -1,0 +1,314 @@
+"""Rankings without labels that were tried and not kept: nDCG@10 of exact scores of float vectors, as in ranking.py.
+
+index     what else could be in one index that needs no model for a query: words of near documents or of near spans
+          in BM25, near words found otherwise, other weights
+queries   a weight for every term of a query, learned from BM25 + SPLADE + dense on spans of documents
+static    queries' dense vectors without a model, as sums of the vectors of words
+three     BM25 + SPLADE + dense of smoothed scores, with near words, or as a joint index and dense
+recipes   of the last ones, how well each finds the sources of pseudo queries: could these choose?
+
+Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored; p is that of
+a paired t-test against the first row, without correction. `recipes` shows the judges' nDCG@10, too.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from ranking import Run, Scores, Variants, _nearest, _spread, _z, table
+from scipy.sparse import csr_matrix, diags_array, hstack, vstack
+
+from cai_pyserini.adapt.choice import _by_source
+from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.served import Served, _standardize
+from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.beir.systems import SINGLE
+from cai_pyserini.core import jsonl
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.rows import largest
+from cai_pyserini.core.tables import markdown
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import encode_queries
+from cai_pyserini.expand import word_vectors as learning
+from cai_pyserini.expand.expand import Near
+from cai_pyserini.impact.bm25 import NEAR, Bm25, stored_lengths
+from cai_pyserini.smooth.smooth import mix
+
+SPANS, HELD = 6000, 600  # spans that teach weights of terms, and how many of these only measure the loss
+TERMS, BEST = 64, 50  # terms of a span, and best documents of the teacher and of the student
+BALANCE = (2, 1, 2)  # weights of BM25, SPLADE and dense
+JUDGES_SEED = 42
+
+
+class Tried(Run):
+    """A run with what the tries are made of."""
+
+    def __init__(self, folder: Path, limit: int):
+        super().__init__(folder, limit)
+        self.run, encoder = RunFolder(folder), Encoder(load_encoder("minilm"))
+        bm25 = Bm25(self.folder)
+        self.weights = vstack([shard.vectors for shard in bm25.shards()], format="csr")
+        counts = [shard.vectors for shard in bm25.counts]
+        self.counts = vstack([csr_matrix((c.data, c.indices, c.indptr), (c.shape[0], len(bm25.words))) for c in counts])
+        self.lengths = np.asarray(self.counts.sum(1)).ravel()
+        self.word_idf, self.average = bm25._statistics
+        contexts, self.targets, alone = learning.read_evidence(self.folder, self.lexicon, encoder)
+        self.vectors = learning.learn(contexts, self.targets, alone).astype(np.float32)
+        self.places = np.array([self.columns[word] for word in self.lexicon])
+        lines = [line for _, line in jsonl.read(self.folder / "contexts.jsonl", ["text"])]
+        entries = [(row, self.columns[w], n) for row, line in enumerate(lines) for w, n in line["words"].items()]
+        rows, columns, data = np.array(entries).T
+        self.context_words = csr_matrix((data.astype(np.float32), (rows, columns)), (len(lines), len(bm25.words)))
+        splade = self.run.encoder(SINGLE["splade-idf"])
+        self.context_bags = encode_queries(splade, [line["text"] for line in lines], "bow")
+
+    @cached_property
+    def near_words(self) -> csr_matrix:
+        return self.expanded(self.vectors, self.near)
+
+    @cached_property
+    def mean_of_near(self) -> csr_matrix:
+        """The shares of near documents, (documents, documents), as in the smooth stage."""
+        near, cosines = _nearest(self.near)
+        return _shares(near[:, :40], cosines[:, :40] ** 4, len(near))
+
+    def expanded(self, vectors: np.ndarray, documents: np.ndarray) -> csr_matrix:
+        """The weights of words with these vectors near documents with these."""
+        near = Near.among(vectors.astype(np.float32), [documents]).words(
+            documents.astype(np.float32), np.ones(len(documents), bool)
+        )
+        shape = len(documents), self.weights.shape[1]
+        return csr_matrix((near.data, self.places[near.indices], near.indptr), shape=shape)
+
+    def bm25_of(self, counts: csr_matrix, k1: float = 0.9, b: float = 0.4) -> csr_matrix:
+        """BM25's weights of counts that are no integers, in documents of the true lengths."""
+        saturation = k1 * (1 - b + b * stored_lengths(self.lengths.astype(np.int64)) / self.average)
+        data = self.word_idf[counts.indices] * counts.data
+        data /= counts.data + np.repeat(saturation, np.diff(counts.indptr))
+        return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), counts.shape)
+
+    def indexed(self, words: csr_matrix, factor: float = 1.0, bow: bool = True) -> Scores:
+        """The scores of a smooth joint index with these weights of words."""
+        alpha = factor * self.alpha(bow)
+        return alpha * (self.words["queries"] @ words.T).toarray() + self.scores(self.smoothed, bow=bow)
+
+    def alpha(self, bow: bool) -> float:
+        return _spread(self.scores(self.smoothed, "spans", bow)) / _spread(self.bm25["spans"])
+
+
+def _shares(near: np.ndarray, weights: np.ndarray, columns: int) -> csr_matrix:
+    weights = np.clip(weights, 0, None)
+    weights /= np.maximum(weights.sum(1, keepdims=True), 1e-9)
+    rows = np.repeat(np.arange(len(near)), near.shape[1])
+    return csr_matrix((weights.ravel(), (rows, near.ravel())), shape=(len(near), columns))
+
+
+def index(run: Tried) -> Variants:
+    """One index, bag-of-words queries."""
+    plain, near = run.weights, NEAR * run.near_words
+    yield "joint-splade-doc-idf-smooth", run.indexed(plain + near)
+    yield "joint-splade-idf-smooth", run.indexed(plain + near, bow=False)
+    rates = diags_array(1 / np.maximum(run.lengths, 1)) @ run.counts
+    spans = diags_array(1 / np.maximum(np.asarray(run.context_words.sum(1)).ravel(), 1)) @ run.context_words
+    found = [run.near[start : start + 500] @ run.targets.T for start in range(0, len(run.near), 500)]
+    best = np.vstack([np.argpartition(-part, 50, 1)[:, :50] for part in found])
+    cosines = np.vstack([np.take_along_axis(part, top, 1) for part, top in zip(found, _parts(best), strict=True)])
+    for name, words in (
+        ("near documents", run.mean_of_near @ rates),
+        ("near spans", _shares(best, cosines**8, len(run.targets)) @ spans),
+    ):
+        for share in (0.3, 0.6):
+            more = largest((diags_array(share * run.lengths) @ words).tocsr(), np.full(len(run.ids), 150))
+            yield f"BM25 of counts + {share} × those of {name}", run.indexed(run.bm25_of(run.counts + more) + near)
+    variances, directions = np.linalg.eigh(np.cov(run.near.T))
+    for power in (0.25, 0.5):
+        scales = (np.maximum(variances, 1e-6) / variances.mean()) ** (-power / 2)
+        whiten = (directions * scales) @ directions.T
+        whitened = run.expanded(run.vectors @ whiten, run.near @ whiten)
+        yield f"near words in a space whitened by {power}", run.indexed(plain + NEAR * whitened)
+    mixed = run.near + 0.5 * (run.mean_of_near @ run.near)
+    mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
+    yield "near words of documents mixed with near ones", run.indexed(plain + NEAR * run.expanded(run.vectors, mixed))
+    contexts = np.asarray((run.context_words[:, run.places] > 0).sum(0)).ravel()
+    trusted = run.vectors * (contexts / (contexts + 3))[:, None]
+    yield (
+        "vectors of words times n / (n + 3), of n contexts",
+        run.indexed(plain + NEAR * run.expanded(trusted, run.near)),
+    )
+    for k1, b in ((1.2, 0.75), (0.9, 0.7), (0.6, 0.4)):
+        yield f"k1 {k1}, b {b}", run.indexed(run.bm25_of(run.counts, k1, b) + near)
+    for factor in (0.7, 1.4):
+        yield f"{factor} × alpha", run.indexed(plain + near, factor)
+
+
+def _parts(best: np.ndarray) -> Iterator[np.ndarray]:
+    return (best[start : start + 500] for start in range(0, len(best), 500))
+
+
+def queries(run: Tried) -> Variants:
+    """Weights u of query terms, by gradient descent on the cross entropy of the softmax of BM25 + SPLADE + dense and of
+    the index, over the best documents of both for a span, but the one that BM25 finds first: its source."""
+    documents = hstack([run.alpha(True) * (run.weights + NEAR * run.near_words), run.smoothed @ run.idf], format="csr")
+    asked = hstack([run.words["queries"], run.bags["queries"]], format="csr")
+    yield "without", (asked @ documents.T).toarray()
+    for name, regularizer, temperature in (("", 0.005, 1.0), (", sharper", 0.02, 0.5)):
+        weights = _term_weights(run, documents, regularizer, temperature)
+        for power in (1.0, 0.5):
+            scaled = (asked @ diags_array(weights**power) @ documents.T).toarray()
+            yield f"learned{name}, to the power {power}", scaled
+
+
+def _term_weights(run: Tried, documents: csr_matrix, regularizer: float, temperature: float) -> np.ndarray:
+    torch.manual_seed(0)
+    spans = np.random.default_rng(0).permutation(len(run.targets))[:SPANS]
+    asked = hstack([run.context_words[spans], run.context_bags[spans]], format="csr")
+    splade, count = (run.documents @ run.idf).T.tocsr(), len(spans)
+    blocks = torch.zeros(count, TERMS, 2 * BEST, dtype=torch.float16)
+    teacher = torch.full((count, 2 * BEST), -1e4)
+    terms, counts = torch.zeros(count, TERMS, dtype=torch.long), torch.zeros(count, TERMS)
+    for start in range(0, count, 250):
+        rows = spans[start : start + 250]
+        bm25 = (run.context_words[rows] @ run.weights.T).toarray()
+        systems = bm25, (run.context_bags[rows] @ splade).toarray(), run.targets[rows] @ run.near.T
+        taught = sum(weight * _z(scores) for weight, scores in zip(BALANCE, systems, strict=True))
+        learned = (asked[start : start + 250] @ documents.T).toarray()
+        for place, source in enumerate(bm25.argmax(1)):
+            row = start + place
+            taught[place, source] = learned[place, source] = -1e9
+            tops = (np.argpartition(-scores[place], BEST)[:BEST] for scores in (taught, learned))
+            best = np.unique(np.concatenate([*tops]))
+            term = asked[row].indices[:TERMS]
+            terms[row, : len(term)], counts[row, : len(term)] = (
+                torch.tensor(term),
+                torch.tensor(asked[row].data[:TERMS]),
+            )
+            blocks[row, : len(term), : len(best)] = torch.from_numpy(documents[best][:, term].toarray().T)
+            teacher[row, : len(best)] = torch.from_numpy(taught[place, best])
+    target, absent = torch.softmax(teacher / temperature, 1), teacher < -1e3
+    products = (blocks.float() * counts[:, :, None]).sum(1)
+    unit = products[~absent].std()
+    logs, scale = torch.zeros(documents.shape[1], requires_grad=True), torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.Adam([logs, scale], lr=0.05)
+    for _ in range(12):
+        for batch in (HELD + torch.randperm(count - HELD)).split(128):
+            scaled = torch.exp(logs[terms[batch]]) * counts[batch]
+            scores = (blocks[batch].float() * scaled[:, :, None]).sum(1) * 2 * scale.exp() / unit
+            student = torch.log_softmax(scores.masked_fill(absent[batch], -1e4), 1)
+            loss = -(target[batch] * student).sum(1).mean() + regularizer * len(batch) / count * (logs**2).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return np.exp(logs.detach().numpy())
+
+
+def static(run: Tried) -> Variants:
+    """Dense vectors of queries from those of their words."""
+    yield "joint-splade-doc-idf-smooth", run.indexed(run.weights + NEAR * run.near_words)
+    sums = run.words["queries"][:, run.places] @ run.vectors
+    scores = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)) @ run.near.T
+    yield "static", scores
+    yield "dense", run.dense
+    bm25, splade = _z(run.bm25["queries"]), _z(run.scores(run.smoothed, bow=True))
+    for weights in ((2, 1, 2), (2, 1, 1), (1, 1, 1)):
+        parts = zip(weights, (bm25, splade, _z(scores)), strict=True)
+        yield f"BM25, SPLADE smooth, static, {weights}", sum(weight * part for weight, part in parts)
+
+
+def three(run: Tried) -> Variants:
+    """BM25 + SPLADE + dense, of other parts."""
+    parts = real(run)
+    for recipe in RECIPES:
+        yield str(recipe), recipe.scores(parts, _z)
+
+
+class Recipe:
+    """w * z(BM25) + z(SPLADE) + 2 * z(dense), BM25 with near words or without, SPLADE and dense mixed with near
+    documents or not; or w * z(joint) + 2 * z(dense)."""
+
+    def __init__(self, weight: float, near: bool = False, smooth: str = "", joint: bool = False):
+        self.weight, self.near, self.smooth, self.joint = weight, near, smooth, joint
+
+    def __str__(self) -> str:
+        parts = ["joint"] if self.joint else ["BM25", "SPLADE"]
+        parts[0] += " with near words" * self.near
+        return f"{self.weight:g} : {' + '.join([*parts, 'dense'])}{f', {self.smooth} smooth' * bool(self.smooth)}"
+
+    def scores(self, parts: dict[str, Scores], z: Callable[[Scores], Scores]) -> Scores:
+        words = parts["bm25"] + NEAR * parts["near"] * self.near
+        splade = parts["splade, smooth" if (self.near and self.joint) or "SPLADE" in self.smooth else "splade"]
+        dense = 2 * z(parts["dense, smooth" if "dense" in self.smooth else "dense"])
+        if self.joint:
+            return self.weight * z(parts["alpha"] * words + splade) + dense
+        return self.weight * z(words) + z(splade) + dense
+
+
+RECIPES = [
+    Recipe(weight, near, smooth) for weight in (2, 1, 0.5) for near in (False, True) for smooth in ("", "SPLADE")
+]
+RECIPES += [Recipe(weight, smooth="dense") for weight in (2, 1, 0.5)]
+RECIPES += [Recipe(weight, near, joint=True) for weight in (1, 2, 3) for near in (False, True)]
+
+
+def real(run: Tried) -> dict[str, Scores]:
+    """The scores that recipes are made of, for the queries of the run."""
+    smoothed = run.near + 2 / 3 * (run.mean_of_near @ run.near)  # 0.6 : 0.4
+    return {
+        "bm25": run.bm25["queries"],
+        "near": (run.words["queries"] @ run.near_words.T).toarray(),
+        "splade": run.scores(run.documents),
+        "splade, smooth": run.scores(run.smoothed),
+        "dense": run.dense,
+        "dense, smooth": run.dense_queries @ smoothed.T,
+        "alpha": np.float32(run.alpha(False)),
+    }
+
+
+def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
+    """The same for pseudo queries, whose sources have lost the queries' words."""
+    splade, dense = (run.run.encoder(SINGLE[name]).config for name in ("splade", "dense"))
+    material = Material(run.run.experiment.collection, splade, dense, run.run.vectors, 0, JUDGES_SEED, "auto")
+    served = Served.judges(material, material.held_out)
+    vectors, of_splade, idf = served.dense(None), served.old_splade, diags_array(material.idf)
+    smoothed = mix(of_splade.rows, np.arange(of_splade.rows.shape[0]), vectors.near, 0.4)
+    shares = _shares(vectors.near.numbers, vectors.near.products**4, len(vectors.rows))
+    asked = of_splade.queries["splade"]
+    _, alpha = served.scores(of_splade, "splade", smoothed)
+    return {
+        "bm25": served._word_scores,
+        "near": served._scores(served._word_queries, vectors.words),
+        "splade": served._scores(asked, of_splade.rows @ idf),
+        "splade, smooth": served._scores(asked, smoothed @ idf),
+        "dense": served._scores(vectors.queries, vectors.rows),
+        "dense, smooth": served._scores(vectors.queries, vectors.rows + 2 / 3 * (shares @ vectors.rows)),
+        "alpha": np.float32(alpha),
+    }, served
+
+
+def recipes(runs: list[Tried]) -> list[list[str]]:
+    """nDCG@10 of the queries, and in brackets that of the judges, of every recipe."""
+    rows = [["", *(run.name for run in runs)], *([str(recipe)] for recipe in RECIPES)]
+    for run in runs:
+        parts, (judged, served) = real(run), judges(run)
+        for recipe, row in zip(RECIPES, rows[1:], strict=True):
+            found = _by_source(served.found(recipe.scores(judged, _standardize)), served.sources).mean()
+            row.append(f"{np.mean([*run.ndcg(recipe.scores(parts, _z)).values()]):.4f} ({found:.4f})")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_folders", nargs="+", type=Path, help="run folders")
+    parser.add_argument("--of", required=True, choices=[*TRIES, "recipes"], help="what was tried")
+    parser.add_argument("--queries", type=int, default=1000, help="queries of each, at most")
+    args = parser.parse_args()
+    runs = [Tried(folder, args.queries) for folder in args.run_folders]
+    print(markdown(recipes(runs) if args.of == "recipes" else table(runs, TRIES[args.of])))
+
+
+TRIES = {"index": index, "queries": queries, "static": static, "three": three}
+
+if __name__ == "__main__":
+    main()
