@@ -79,7 +79,7 @@ def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
 @pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.usefixtures("java")
 def test_near_words_are_those_of_the_stage(served: Served, adapted: bool, tmp_path: Path) -> None:
-    """Of words that both know: they analyze texts each in their own way."""
+    """Of the words that both know: each analyzes texts in its own way."""
     config, width, projection = load_encoder("minilm"), served.old_dense[0].shape[1], None
     if adapted:
         projection = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
@@ -94,9 +94,8 @@ def test_near_words_are_those_of_the_stage(served: Served, adapted: bool, tmp_pa
     near, expected = served.dense(projection).words[:12], shard.vectors
     ours = near[:, [served.bm25.words[word] for word in both]].toarray()
     theirs = expected[:, [columns[word] for word in both]].toarray()
-    assert len(both) > 100 and np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.98, np.corrcoef(
-        ours.ravel(), theirs.ravel()
-    )
+    assert len(both) > 80 and np.count_nonzero(theirs) > 5
+    np.testing.assert_allclose(ours, theirs, atol=0.02)
 
 
 def test_of_a_large_collection_a_sample_with_all_sources_is_searched(
