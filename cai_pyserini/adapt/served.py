@@ -23,11 +23,11 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, moments
 from cai_pyserini.adapt.pseudo_queries import PUNCTUATION
-from cai_pyserini.collection.spans import random_span
+from cai_pyserini.collection.spans import Contexts, random_span
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, encode_queries
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.expand.word_vectors import LENGTH
+from cai_pyserini.expand.word_vectors import Evidence, evidence, learn
 from cai_pyserini.impact.bm25 import NEAR
 from cai_pyserini.models.dense import project
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH
@@ -37,6 +37,7 @@ from cai_pyserini.vectors.shards import Matrix
 
 DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large collection
 SPANS = 500  # spans that alpha is estimated with
+CONTEXTS = 10_000  # spans that vectors of words are learned from
 NEIGHBOURS = 40
 CUTOFF = 10  # the cutoff of nDCG
 
@@ -125,9 +126,9 @@ class Served:
         return np.asarray(encode_queries(encoder, self.queries)), rows
 
     @cached_property
-    def _lexicon(self) -> tuple[np.ndarray, np.ndarray]:
-        """The words of two documents or more: their columns, and the dense vectors of their most frequent forms before
-        adaptation."""
+    def _lexicon(self) -> tuple[np.ndarray, Evidence]:
+        """The words of two documents or more: their columns, and what their dense vectors are learned from, by the
+        encoder before adaptation."""
         forms = Counter(
             form  # each once a text, in an order that does not depend on hashes
             for text in self._contents
@@ -139,18 +140,23 @@ class Served:
             word = stem(form)
             if documents > 1 and len(form) > 1 and form.isalpha() and word in self.bm25.words:
                 lexicon.setdefault(word, form)
-        vectors = self.material.encoders[-1].load("documents").encode(list(lexicon.values()), LENGTH)
-        return np.array([self.bm25.words[word] for word in lexicon], np.int32), np.asarray(vectors)
+        columns = np.array([self.bm25.words[word] for word in lexicon], np.int32)
+        contexts = Contexts(CONTEXTS)
+        for text in self._contents:
+            contexts.add(text)
+        counts = self.bm25.queries(contexts.items)[:, columns]
+        return columns, evidence(contexts.items, counts, [*lexicon.values()], self.material.encoders[-1])
 
     def dense(self, projection: np.ndarray | None) -> Dense:
         """The vectors of the dense encoder with a projection (width, width)."""
-        columns, forms = self._lexicon
-        vectors = *self.old_dense, forms
-        queries, rows, words = vectors if projection is None else (project(each, projection) for each in vectors)
+        columns, (contexts, *encoded) = self._lexicon
+        vectors = (each if projection is None else project(each, projection) for each in (*self.old_dense, *encoded))
+        queries, rows, targets, alone = vectors
         count = len(self.documents)
         index = build_index(lambda label: [rows[:count]], rows.shape[1], count)
         own = np.concatenate([np.arange(count), self.sources])
         near = nearest(index, rows, own, min(NEIGHBOURS, count - 1))
+        words = learn(contexts, targets, alone)
         found = Near.among(words, [rows[:count]]).words(rows, self.words.getnnz(axis=1) > 0)
         weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.words.shape)
         return Dense(queries, rows, near, weights)

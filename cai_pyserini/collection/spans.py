@@ -3,13 +3,16 @@
 Passages and spans are measured in words, which are what is between spaces; in languages that write none, characters.
 """
 
+import hashlib
 import random
+import struct
 
 from cai_pyserini.core.config import ENGLISH, Language
 
 SHORTEST, LONGEST = 5, 12  # the least and largest number of words in a random span
 UNSPACED = frozenset({"ja", "th", "zh"})  # languages that write no spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document is no query
+TRIES = 8  # how many contexts of a text are tried
 
 
 def passage_starts(words: int, size: int, step: int) -> list[int]:
@@ -56,16 +59,42 @@ class Reservoir[T]:
 
     def add(self, item: T) -> None:
         """Take the item, perhaps in another's place, or leave it."""
-        if (place := self.place()) is not None:
-            self.put(place, item)
-
-    def place(self) -> int | None:
-        """Where to `put` the next item, which need not be made if this is None: then it is left out."""
         self.seen += 1
-        if len(self.items) < self.size:
-            return len(self.items)
-        place = self._draw.randrange(self.seen)
-        return place if place < self.size else None
+        place = len(self.items) if len(self.items) < self.size else self._draw.randrange(self.seen)
+        if place < self.size:
+            self.items[place : place + 1] = [item]
 
-    def put(self, place: int, item: T) -> None:
-        self.items[place : place + 1] = [item]
+
+class Contexts:
+    """A sample of at most `size` random spans of texts, which hardly changes when a few of the texts do.
+
+    Every text has TRIES keys, 64 bits each, which are its hash, and a span for each; the spans with the smallest keys
+    are in the sample, in this order. So a text that is added takes at most TRIES places, and one that is removed leaves
+    at most as many to others. Equal texts count once.
+    """
+
+    def __init__(self, size: int, language: Language = ENGLISH):
+        self._size = size
+        self._language = language
+        self._spans: dict[int, str] = {}
+        self._end = 1 << 64  # larger keys are not in the sample
+
+    def add(self, text: str) -> None:
+        keys = hashlib.blake2b(text.encode(), digest_size=8 * TRIES).digest()
+        for key in struct.unpack(f"<{TRIES}Q", keys):
+            if key <= self._end and (span := random_span(text, random.Random(key), self._language)):
+                self._spans[key] = span
+        if len(self._spans) >= 2 * self._size:
+            self._cut()
+
+    @property
+    def items(self) -> list[str]:
+        self._cut()
+        return list(self._spans.values())
+
+    def _cut(self) -> None:
+        """Leave the spans with the smallest keys."""
+        kept = sorted(self._spans)[: self._size]
+        self._spans = {key: self._spans[key] for key in kept}
+        if len(kept) == self._size:
+            self._end = kept[-1]

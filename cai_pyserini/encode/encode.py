@@ -93,7 +93,7 @@ def encode(
                 for number in elsewhere(folder, made_from, missing()):
                     bar.update(sizes[number])
             else:
-                cache = _open_cache(encoder, role, made_from)
+                cache = _open_cache(encoder, role)
                 known = _open_earlier(earlier, made_from) if earlier else None
                 for number, part in missing():
                     path = shard_path(folder, number)
@@ -124,32 +124,69 @@ def encode_shard(
     start = time.perf_counter()
     unfinished = path.with_suffix(".unfinished.npz")
     contents = [text.contents for text in texts]
-    keys = text_keys(contents)
-    rows = [bytes(key) for key in keys]
-    first = dict(zip(reversed(rows), reversed(range(len(rows))), strict=True))  # key -> its first position
-    known, parts, encoding = list[bytes](), list[Matrix](), 0.0
-    for store in (earlier, cache):
-        if store and len(known) < len(first):
-            found = store.get(list(first.keys() - known))
-            known += found.keys
-            parts += [] if found.vectors is None else [found.vectors]
-            encoding += found.seconds
-    missing = sorted(first[key] for key in first.keys() - known)
-    done(len(texts) - len(missing))
+    known = _Known(contents, cache, earlier)
+    done(len(texts) - len(known.missing))
     batches, seconds = 0, time.perf_counter() - start
-    if missing:
-        encoded = _encode(encoder, role, [texts[i] for i in missing], unfinished, digest, batch_size, done)
-        if cache:
-            cache.put([rows[i] for i in missing], encoded.vectors, encoded.seconds)
-        parts.append(encoded.vectors)
-        batches, seconds, encoding = encoded.batches, seconds + encoded.seconds, encoding + encoded.seconds
-    places = {key: place for place, key in enumerate([*known, *(rows[i] for i in missing)])}
-    vectors = stacked(parts)[[places[key] for key in rows]]
+    if known.missing:
+        encoded = _encode(encoder, role, [texts[i] for i in known.missing], unfinished, digest, batch_size, done)
+        known.add(encoded.vectors, encoded.seconds)
+        batches, seconds = encoded.batches, seconds + encoded.seconds
+    vectors = known.vectors()
     if role == "queries":
         vectors = as_queries(encoder, vectors, contents, encoder.max_length(role))
-    counts = batches, len(texts) - len(missing), encoding
-    write_shard(path, Shard([text.id for text in texts], vectors, keys), digest, seconds, *counts)
+    counts = batches, len(texts) - len(known.missing), known.seconds
+    write_shard(path, Shard([text.id for text in texts], vectors, known.keys), digest, seconds, *counts)
     unfinished.unlink(missing_ok=True)
+
+
+def encode_texts(encoder: Encoder, texts: Sequence[str], length: int, done: Done) -> Matrix:
+    """Vectors of the first `length` tokens of texts, at least one, as of documents. Of equal texts only one is encoded,
+    and none that is in the cache."""
+    cache, parts = _open_cache(encoder.reading(length), "documents"), list[Matrix]()
+    for part in batched(texts, SHARD):
+        known = _Known(part, cache)
+        done(len(part) - len(known.missing))
+        if known.missing:
+            start = time.perf_counter()
+            vectors = encoder.load("documents").encode([part[i] for i in known.missing], length, done=done)
+            known.add(vectors, time.perf_counter() - start)
+        parts.append(known.vectors())
+    return stacked(parts)
+
+
+class _Known:
+    """Vectors of texts, of equal texts one: those that are found at first, and those that are added.
+
+    `keys` are those of all texts, `missing` the positions of the texts without a vector at first, and `seconds` is what
+    encoding has taken.
+    """
+
+    def __init__(self, contents: Sequence[str], cache: VectorCache | None, earlier: EarlierVectors | None = None):
+        self.keys, self.seconds = text_keys(contents), 0.0
+        self._rows, self._cache = [bytes(key) for key in self.keys], cache
+        self._known, self._parts = list[bytes](), list[Matrix]()
+        first = dict(zip(reversed(self._rows), reversed(range(len(self._rows))), strict=True))
+        for store in (earlier, cache):
+            if store and len(self._known) < len(first):
+                found = store.get(list(first.keys() - self._known))
+                self._known += found.keys
+                self._parts += [] if found.vectors is None else [found.vectors]
+                self.seconds += found.seconds
+        self.missing = sorted(first[key] for key in first.keys() - self._known)
+
+    def add(self, vectors: Matrix, seconds: float) -> None:
+        """Add the vectors of the missing texts, also to the cache."""
+        keys = [self._rows[i] for i in self.missing]
+        if self._cache:
+            self._cache.put(keys, vectors, seconds)
+        self._known += keys
+        self._parts.append(vectors)
+        self.seconds += seconds
+
+    def vectors(self) -> Matrix:
+        """The vectors of all texts, in their order."""
+        places = {key: place for place, key in enumerate(self._known)}
+        return stacked(self._parts)[[places[key] for key in self._rows]]
 
 
 class _Encoded(NamedTuple):
@@ -199,12 +236,13 @@ def _of_any_texts(made_from: artifact.Recipe) -> artifact.Recipe:
     return made_from | {"inputs": {"encoder": made_from["inputs"]["encoder"]}}
 
 
-def _open_cache(encoder: Encoder, role: Role, made_from: artifact.Recipe) -> VectorCache | None:
+def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
     """The cache of vectors that are made in this way; None if there is to be none."""
     if (folder := cache_folder()) is None:
         return None
+    made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, role=role)
     width = len(encoder.tokenizer) if encoder.config.kind == "splade" else None
-    return VectorCache(folder, artifact.digest(_of_any_texts(made_from)), f"{encoder.config.name} ({role})", width)
+    return VectorCache(folder, artifact.digest(made_from), f"{encoder.config.name} ({role})", width)
 
 
 def _open_earlier(folder: Path, made_from: artifact.Recipe) -> EarlierVectors | None:

@@ -1,6 +1,7 @@
 """An encoder with its configuration, whose model is loaded when it is first needed."""
 
 import logging
+from copy import copy
 from functools import cache, cached_property
 from pathlib import Path
 from threading import RLock
@@ -94,6 +95,12 @@ class Encoder:
     def folder(self, role: Role) -> Path:
         """The folder of the model for the texts of a role. Raises CaiError for queries without a model."""
         return self._model_side(role).folder
+
+    def reading(self, length: int) -> "Encoder":
+        """This encoder, with its models, for the first `length` tokens of a document alone."""
+        other = copy(self)
+        other.config = self.config.replace(max_document_length=length, overlap=None)
+        return other
 
     @property
     def has_query_model(self) -> bool:

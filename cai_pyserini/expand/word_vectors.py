@@ -12,13 +12,15 @@ vector alone; words that say little get short vectors.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.encode.encode import encode_texts
 from cai_pyserini.encode.encoder import Encoder
 
 RIDGE = 1.0
@@ -29,24 +31,38 @@ STEPS = 100  # of the solver, at most
 COLUMNS = 512  # solved at a time
 
 
+class Evidence(NamedTuple):
+    """X, E and A of the formula."""
+
+    contexts: csr_matrix
+    targets: np.ndarray
+    alone: np.ndarray
+
+
 def word_vectors(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> np.ndarray:
     """The vectors (lexicon, width), float32, of a lexicon, word -> form, with the contexts in a folder of the words
     stage."""
-    return learn(*evidence(folder, lexicon, encoder))
+    return learn(*read_evidence(folder, lexicon, encoder))
 
 
-def evidence(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> tuple[csr_matrix, np.ndarray, np.ndarray]:
-    """X, E and A."""
+def read_evidence(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> Evidence:
+    """What the vectors of a lexicon are learned from, with the contexts in a folder of the words stage."""
     contexts = [line for _, line in jsonl.read(folder / "contexts.jsonl", ["text"])]
     places = {word: place for place, word in enumerate(lexicon)}
     found = [[places[word] for word in line["words"] if word in places] for line in contexts]
-    alone = _encode([*lexicon.values()], encoder, LENGTH, "encode words")
-    targets = _encode([line["text"] for line in contexts], encoder, CONTEXT_LENGTH, "encode contexts")
-    lengths = np.array([len(words) for words in found], np.int64)
-    data = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
     indices = np.array([place for words in found for place in words], np.int32)
-    entries = data, indices, np.concatenate([[0], np.cumsum(lengths)])
-    return csr_matrix(entries, shape=(len(contexts), len(lexicon))), targets, alone
+    entries = np.ones(len(indices), np.float32), indices, np.cumsum([0, *map(len, found)])
+    counts = csr_matrix(entries, shape=(len(contexts), len(lexicon)))
+    return evidence([line["text"] for line in contexts], counts, [*lexicon.values()], encoder)
+
+
+def evidence(contexts: list[str], counts: csr_matrix, forms: list[str], encoder: Encoder) -> Evidence:
+    """What vectors of words are learned from: contexts, their counts of words (contexts, words), and a form of each
+    word."""
+    has = counts.sign()
+    scaled = diags_array(1 / np.sqrt(np.maximum(has.getnnz(axis=1), 1)).astype(np.float32)) @ has
+    alone = _encode(forms, encoder, LENGTH, "encode words")
+    return Evidence(scaled, _encode(contexts, encoder, CONTEXT_LENGTH, "encode contexts"), alone)
 
 
 def learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.ndarray:
@@ -71,5 +87,5 @@ def _learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.n
 
 def _encode(texts: list[str], encoder: Encoder, length: int, task: str) -> np.ndarray:
     with progress(iter(texts), len(texts), task) as bar:
-        vectors = np.asarray(encoder.load("documents").encode([*texts, ""], length, done=bar.update), np.float32)
-    return vectors[: len(texts)]  # at least one text is encoded, so that there is a width
+        vectors = encode_texts(encoder, [*texts, ""], length, bar.update)
+    return np.asarray(vectors[: len(texts)], np.float32)  # at least one text is encoded, so that there is a width

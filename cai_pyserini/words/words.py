@@ -3,7 +3,8 @@
 The counts are what BM25 is computed from; k1 and b come later, in the impact stage. The spans stand in for queries
 there: they balance BM25 and SPLADE, so they are random, and need neither titles nor punctuation. The lexicon is for the
 expand stage: words are stems, which a dense encoder does not know, so each is listed with a form that occurs in texts.
-Contexts are more spans, from which that stage learns what words mean to the encoder.
+Contexts are more spans, from which that stage learns what words mean to the encoder; as it encodes them, they stay as
+they are where documents do.
 """
 
 import logging
@@ -21,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.contract import Collection, Document
-from cai_pyserini.collection.spans import UNSPACED, Reservoir, random_span
+from cai_pyserini.collection.spans import UNSPACED, Contexts, Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.terminal import progress
@@ -30,7 +31,7 @@ from cai_pyserini.words.analyzer import Analyzer
 
 SPANS = 500
 SEED = 42
-CONTEXTS, TRIES = 20_000, 8  # contexts, and how many of a document are tried
+CONTEXTS = 20_000
 LEXICON = 50_000  # words
 FORMS = 500_000  # in memory before they are written to the file
 FORM = re.compile(r"[^\W\d_]{2,}")
@@ -56,8 +57,8 @@ def count_words(collection: Collection, output: Path) -> Path:
             )
         analyzer = Analyzer(language)
         columns: dict[str, int] = {}
-        draw, draw_contexts = random.Random(SEED), random.Random(SEED)
-        spans, contexts = Reservoir[str](SPANS, draw), Reservoir[str](CONTEXTS, draw_contexts)
+        draw = random.Random(SEED)
+        spans, contexts = Reservoir[str](SPANS, draw), Contexts(CONTEXTS, language)
         forms = Forms(folder / "forms")
 
         def counted(documents: Sequence[Document]) -> Shard:
@@ -66,10 +67,7 @@ def count_words(collection: Collection, output: Path) -> Path:
                 forms.add(analyzer(contents) if language in FORMLESS else FORM.findall(contents.lower()))
                 if span := random_span(contents, draw, language):
                     spans.add(span)
-                for _ in range(TRIES):
-                    place = contexts.place()
-                    if place is not None and (span := random_span(contents, draw_contexts, language)):
-                        contexts.put(place, span)
+                contexts.add(contents)
             return Shard([document.id for document in documents], _count(documents, analyzer, columns))
 
         parts = batched(progress(collection.documents(), collection.size, "words"), SHARD)
@@ -78,8 +76,8 @@ def count_words(collection: Collection, output: Path) -> Path:
             file.writelines(f"{word}\n" for word in columns)
         with closing(forms):
             jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
-        for name, sample in (("spans", spans), ("contexts", contexts)):
-            lines = ({"text": span, "words": Counter(analyzer(span))} for span in sample.items)
+        for name, sample in (("spans", spans.items), ("contexts", contexts.items)):
+            lines = ({"text": span, "words": Counter(analyzer(span))} for span in sample)
             jsonl.write(folder / f"{name}.jsonl", lines)
         return counts | {"words": len(columns), "encoder": {"kind": "words"}}
 

@@ -4,12 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from scipy.sparse import diags_array, vstack
 
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.encode.encode import encode
+from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.expand.expand import expand
+from cai_pyserini.impact.bm25 import NEAR
 from cai_pyserini.smooth.smooth import mix, smooth
 from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.words.words import count_words
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +46,7 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
     (values,) = served.values(sparse, [dense], 2.0)
     assert values.shape == (3, 6) and len(served.systems) == 3
     weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(served.material.idf)).toarray()
-    words = (served.words + 0.5 * dense.words).toarray()
+    words = (served.words + NEAR * dense.words).toarray()
     splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
     spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
     plain = served.words.toarray()[:12]
@@ -67,6 +74,28 @@ def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
     other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
     assert not np.array_equal(other.near.numbers, old.near.numbers)
     assert (other.words != old.words).nnz
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+@pytest.mark.usefixtures("java")
+def test_near_words_are_those_of_the_stage(served: Served, adapted: bool, tmp_path: Path) -> None:
+    """Of the words that both know: each analyzes texts in its own way."""
+    config, width, projection = load_encoder("minilm"), served.old_dense[0].shape[1], None
+    if adapted:
+        projection = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
+        save_file({"weight": projection}, tmp_path / "projection.safetensors")
+        config = config.replace(projection=str(tmp_path / "projection.safetensors"))
+    encoder, collection = Encoder(config, "cpu"), served.material.documents
+    words = Vectors(count_words(collection, tmp_path / "words"), "words")
+    vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
+    (shard,) = Vectors(expand(words, vectors, encoder, tmp_path / "near"), "expand")
+    columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
+    both = [word for word in served.bm25.words if word in columns]
+    near, expected = served.dense(projection).words[:12], shard.vectors
+    ours = near[:, [served.bm25.words[word] for word in both]].toarray()
+    theirs = expected[:, [columns[word] for word in both]].toarray()
+    assert len(both) > 80 and np.count_nonzero(theirs) > 5
+    np.testing.assert_allclose(ours, theirs, atol=0.02)
 
 
 def test_of_a_large_collection_a_sample_with_all_sources_is_searched(

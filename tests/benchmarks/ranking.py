@@ -170,7 +170,7 @@ def expand(run: Run) -> Variants:
 def words(run: Run) -> Variants:
     """Vectors of words, encoded alone or learned, with near documents: in which units their products are compared, how
     much near words weigh, and what they are learned from."""
-    contexts, targets, alone = learning.evidence(run.folder, run.lexicon, Encoder(load_encoder("minilm")))
+    contexts, targets, alone = learning.read_evidence(run.folder, run.lexicon, Encoder(load_encoder("minilm")))
     idf = diags_array(Bm25(run.folder)._statistics[0][[run.columns[word] for word in run.lexicon]])
     weighted = contexts.sign() @ idf
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())

@@ -2,11 +2,12 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 from cai_pyserini.collection.ids import Ids
-from cai_pyserini.collection.spans import LONGEST, SHORTEST, Reservoir, random_span
+from cai_pyserini.collection.spans import LONGEST, SHORTEST, TRIES, Contexts, Reservoir, random_span
 
 
 def test_ids_are_remembered_after_merging() -> None:
@@ -29,6 +30,34 @@ def test_every_item_is_kept_as_often_as_every_other() -> None:
         assert reservoir.seen == 20 and len(set(reservoir.items)) == 5
         kept.update(reservoir.items)
     assert all(650 < kept[item] < 850 for item in range(20))  # 750 expected, deviation 24
+
+
+def contexts(texts: Iterable[str], size: int = 100) -> list[str]:
+    sample = Contexts(size)
+    for text in texts:
+        sample.add(text)
+    return sample.items
+
+
+@pytest.mark.parametrize("size", [100, 10_000])  # of 4,000 spans
+def test_a_text_that_is_added_or_removed_changes_few_contexts(size: int) -> None:
+    """And their order is that of the keys, not of the texts."""
+    texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
+    whole = contexts(texts, size)
+    assert len(whole) == min(size, 500 * TRIES) and contexts(reversed(texts + texts[:9]), size) == whole
+    for removed in range(0, 500, 50):
+        own = {span for span in whole if span.startswith(f"{removed}-")}
+        left = contexts(texts[:removed] + texts[removed + 1 :], size)
+        others = [span for span in whole if span not in own]
+        assert left[: len(others)] == others and len(left) == min(size, 499 * TRIES)
+        assert len(own) <= TRIES and own == set(contexts([texts[removed]])) & own
+
+
+def test_contexts_are_of_all_texts_alike() -> None:
+    texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
+    found = Counter(span.split("-")[0] for span in contexts(texts, 2000))
+    assert len(found) > 480 and max(found.values()) <= TRIES  # of 500, 2 have none: each has 8 spans, half are chosen
+    assert len(set(contexts(texts, 2000))) > 1900 and contexts(["two words", ""]) == []
 
 
 @pytest.mark.parametrize("count", [3, 4, 14, 15, 35, 36, 37, 500])

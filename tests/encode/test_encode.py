@@ -18,7 +18,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
 from cai_pyserini.encode import encode as stage
 from cai_pyserini.encode.__main__ import main
-from cai_pyserini.encode.encode import encode, project_vectors
+from cai_pyserini.encode.encode import encode, encode_texts, project_vectors
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.models.device import Precision
@@ -404,6 +404,25 @@ def test_no_text_is_encoded_twice(
     third = encode(BeirFolder(broken, "another"), encoder(kind, **windows), tmp_path / "third")
     assert_same(second, third)
     assert sum(encoded) == 1 and Vectors(third).manifest.digest == Vectors(second).manifest.digest
+
+
+@KINDS
+def test_texts_are_encoded_once_for_each_length(
+    kind: str, cache: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch, small_shards: None
+) -> None:
+    """The fault: a text gets the vector of its first words, or its windows are read."""
+    texts = [f"fever and {number} other signs of an infection" for number in range(8)]
+    model, counts = encoder(kind, overlap=2).load("documents"), list[int]()
+    for length, new in ((5, texts), (8, texts), (5, [*texts[:3], texts[1], "fever", ""])):
+        encoded.clear()
+        found = encode_texts(encoder(kind, overlap=2), new, length, counts.append)
+        assert sum(encoded) == (1 if "fever" in new else 8) and sum(counts) == len(new)
+        counts.clear()
+        assert abs(found - model.encode(new, length)).max() < 1e-6
+    monkeypatch.setenv(VARIABLE, "")
+    encoded.clear()
+    encode_texts(encoder(kind), texts + texts[:2], 5, counts.append)
+    assert sum(encoded) == 10  # in two shards
 
 
 def test_queries_are_found_too_and_their_latency_is_that_of_encoding(

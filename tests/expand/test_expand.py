@@ -1,5 +1,6 @@
 """The expand stage: equal to the plain formula, and what it adds is found by one search."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.beir.__main__ import main as run_beir
 from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collection.spans import TRIES
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -19,9 +21,12 @@ from cai_pyserini.expand.__main__ import main
 from cai_pyserini.expand.expand import Near, expand
 from cai_pyserini.expand.word_vectors import RIDGE, learn, word_vectors
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 from tests.conftest import json_lines, stored_vectors
+from tests.encode.test_encode import cache as cache
+from tests.encode.test_encode import encoded as encoded
 from tests.impact.support import vectors_of, words_of
 from tests.vectors.interruption import interrupted_after
 
@@ -149,16 +154,54 @@ def test_vectors_of_other_documents_are_refused(inputs: Path, tmp_path: Path, id
 
 
 @slow
-def test_bm25_has_three_quarters_of_the_weights_so_a_word_finds_a_document_without_it(
-    inputs: Path, tmp_path: Path
+def test_only_new_contexts_and_words_are_encoded(
+    broken: Path, tmp_path: Path, cache: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    near = make(inputs, tmp_path / "near")
-    (own,), (both,) = Bm25(inputs / "words").shards(), Bm25(inputs / "words", expansion=near).shards()
+    """When a document changes; equal contexts of a document are one text."""
+
+    def texts_of(folder: Path) -> set[str]:
+        contexts, forms = (json_lines(folder / "words" / f"{name}.jsonl") for name in ("contexts", "lexicon"))
+        return {f"context {line['text']}" for line in contexts} | {f"word {line['form']}" for line in forms}
+
+    def expanded(folder: Path) -> int:
+        """How many texts are encoded."""
+        collection = BeirFolder(broken, "broken")
+        encode(collection, dense(), folder / "dense")
+        count_words(collection, folder / "words")
+        encoded.clear()
+        make(folder, folder / "near")
+        return sum(encoded)
+
+    assert expanded(tmp_path / "first") == len(texts_of(tmp_path / "first"))
+    documents = json_lines(broken / "corpus.jsonl")
+    documents[3]["text"] += " Cranberries are no cure, whatever their sellers say."
+    (broken / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
+    count = expanded(tmp_path / "second")
+    new = texts_of(tmp_path / "second") - texts_of(tmp_path / "first")
+    assert 0 < count == len(new) <= TRIES + 1
+    monkeypatch.setenv(VARIABLE, "")
+    make(tmp_path / "second", tmp_path / "without")
+    (one,), (other,) = (Vectors(folder, "expand") for folder in (tmp_path / "second" / "near", tmp_path / "without"))
+    assert abs(one.vectors - other.vectors).max() < 1e-5
+
+
+@slow
+def test_bm25_has_three_quarters_of_the_weights_so_a_word_finds_a_document_without_it(
+    broken: Path, tmp_path: Path
+) -> None:
+    texts = "Chest pain is a sign of a heart attack", "Patients take aspirin after a heart attack"
+    with (broken / "corpus.jsonl").open("a") as corpus:
+        corpus.writelines(json.dumps({"_id": text[0], "text": text}) + "\n" for text in texts)
+    collection, folder = BeirFolder(broken, "broken"), tmp_path / "words"
+    encode(collection, dense(), tmp_path / "dense")
+    count_words(collection, folder)
+    near = make(tmp_path, tmp_path / "near")
+    (own,), (both,) = Bm25(folder).shards(), Bm25(folder, expansion=near).shards()
     (added,) = Vectors(near, "expand")
     np.testing.assert_allclose((own.vectors + 0.75 * added.vectors).toarray(), both.vectors.toarray(), rtol=1e-6)
-    column = Bm25(inputs / "words").words.index("dietari")
+    column = Bm25(folder).words.index("heart")
     before, after = ({own.ids[row] for row in each.vectors[:, [column]].nonzero()[0]} for each in (own, both))
-    assert after - before == {"d3"}  # on phytochemicals
+    assert after - before == {"d6"}  # on infarction
     other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
     with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
         list(Bm25(other, expansion=near).shards())

@@ -8,6 +8,7 @@ import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection
+from cai_pyserini.collection.spans import TRIES
 from cai_pyserini.core import artifact
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.vectors.shards import Vectors
@@ -92,6 +93,24 @@ def test_spans_are_random_parts_of_documents(odd: Collection, tmp_path: Path, mo
     monkeypatch.setattr(stage, "SPANS", 5)
     few = json_lines(count_words(odd, tmp_path / "few") / "spans.jsonl")
     assert len(few) == 5 and few != spans[:5]  # also from later documents
+
+
+def test_a_document_that_changes_changes_only_its_contexts(broken: Path, tmp_path: Path) -> None:
+    def contexts() -> list[str]:
+        return [
+            line["text"]
+            for line in json_lines(count_words(BeirFolder(broken, "broken"), tmp_path / "words") / "contexts.jsonl")
+        ]
+
+    before, records = contexts(), (broken / "corpus.jsonl").read_text().splitlines(keepends=True)
+    changed, text = json.loads(records[3]), " ".join(f"{number}x" for number in range(40))
+    records[3] = json.dumps(changed | {"title": "", "text": text}) + "\n"
+    (broken / "corpus.jsonl").write_text("".join(records[::-1]))
+    after = contexts()
+    new = [span for span in after if span in text]
+    old = [span for span in before if span in f"{changed['title']} {changed['text']}"]
+    assert len(new) == len(old) == TRIES
+    assert [span for span in after if span not in new] == [span for span in before if span not in old]
 
 
 def test_the_lexicon_has_frequent_words_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
