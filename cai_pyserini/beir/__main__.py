@@ -1,9 +1,13 @@
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from cai_pyserini.beir.systems import NAMES, all_systems, default_systems, parse_system, with_parts
+from cai_pyserini.beir.systems import NAMES, System, all_systems, default_systems, parse_system, with_parts
 from cai_pyserini.core import flags, terminal
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
 
@@ -14,14 +18,22 @@ class BeirSettings(Settings):
     Without qrels, nothing is evaluated; without queries, indexes are built. docs/how-to/collections.md says which files
     are read. If interrupted, run the same command again to continue. Change a setting, and only the affected steps run
     again.
+
+    Several collections are run one after the other, with the same settings, each in a run folder of its own. A table
+    of the systems over all of them comes at the end, and is written to runs/summary-<encoder>.md, or with --output to
+    <output>/summary-<encoder>.md. An error in one collection ends the run; those before it are done.
     """
 
-    example = "./run_beir.sh scifact --encoder splade-v3 --verify"
-    collection: str = flag("hpo", flags.COLLECTION_TEXT, positional=True)
+    example = "./run_beir.sh scifact --encoder splade-v3 --verify\n  ./run_beir.sh hpo scifact --dense minilm"
+    collections: list[str] = flag(["hpo"], f"{flags.COLLECTION_TEXT}; one or more", positional=True)
     encoder: str = flag(
         "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
     )
-    output: AnyPath | None = flag(None, "run folder, which gets all files (default: runs/<collection>/<encoder>)")
+    output: AnyPath | None = flag(
+        None,
+        "run folder, which gets all files; of several collections, the folder of their run folders, "
+        "<output>/<collection> (default: runs/<collection>/<encoder>)",
+    )
     split: str | None = flags.SPLIT
     strict: bool | None = flags.STRICT
     systems: list[str] = flag(
@@ -75,34 +87,38 @@ def main(argv: Argv = None) -> None:
     settings = parse(BeirSettings, argv, "run_beir.sh")
 
     from cai_pyserini.adapt.settings import AdaptSettings
+    from cai_pyserini.beir import report, summary
     from cai_pyserini.beir.execute import execute
-    from cai_pyserini.beir.experiment import REQUIRES, Experiment
+    from cai_pyserini.beir.experiment import Experiment
     from cai_pyserini.beir.plan import plan, require
-    from cai_pyserini.beir.report import searches, table, verify
-    from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.core import steps
-    from cai_pyserini.core.config import load_encoder, load_index_config
-    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.beir.run_folder import Results, RunFolder
+    from cai_pyserini.core import files, steps
     from cai_pyserini.models.folder import described
 
-    changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
-    config, encoder = load_index_config(settings.collection).replace(**changes), load_encoder(settings.encoder)
+    configs, encoder = _configs(settings), load_encoder(settings.encoder)
     given = [parse_system(name) for name in settings.systems if name != "all"]
     if not given or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(given)):
         encoder = described(encoder)  # others need no checkpoint
-    shared = Experiment.model_fields.keys() & BeirSettings.model_fields.keys() - {"collection", "encoder", "dense"}
-    experiment = Experiment(
-        collection=config,
-        encoder=encoder,
-        dense=described(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None,
-        raw=not settings.no_raw,
-        **settings.model_dump(include={*shared}),
-    )
-    run = RunFolder(settings.output or Path("runs") / config.name / encoder.name, experiment)
-    adaptation = None
-    if settings.adapt:
-        adaptation = AdaptSettings(
-            collection=settings.collection,
+    dense = described(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None
+    systems = _systems(settings, encoder, dense)
+    several = len(configs) > 1
+    shared = Experiment.model_fields.keys() & BeirSettings.model_fields.keys() - {"encoder", "dense"}
+
+    def prepared(argument: str, config: IndexConfig) -> tuple[RunFolder, AdaptSettings | None]:
+        """The run folder of a collection, and how its encoders are adapted."""
+        experiment = Experiment(
+            collection=config,
+            encoder=encoder,
+            dense=dense,
+            raw=not settings.no_raw,
+            **settings.model_dump(include={*shared}),
+        )
+        folder = settings.output or Path("runs") / config.name / encoder.name
+        run = RunFolder(folder / config.name if settings.output and several else folder, experiment)
+        if not settings.adapt:
+            return run, None
+        return run, AdaptSettings(
+            collection=argument,
             base=settings.encoder,
             dense=settings.dense,
             output=run.adapted,
@@ -111,28 +127,84 @@ def main(argv: Argv = None) -> None:
             device="cpu" if settings.device == "cpu" else "auto",
             precision=settings.precision,
         )
+
+    if several or settings.dry_run:
+        for argument, config in configs.items():
+            run, adaptation = prepared(argument, config)
+            with _naming(config, several):
+                require(run, systems, adaptation)
+    found: dict[Path, Results] = {}
+    for argument, config in configs.items():
+        run, adaptation = prepared(argument, config)  # again, so that no encoder of an earlier collection is kept
+        if several:
+            print(f"{config.name}:", flush=True)
+        with _naming(config, several):
+            if settings.dry_run:
+                steps.print_plan(plan(run, systems, adaptation))
+                continue
+            found[run.report] = results = execute(run, systems, adaptation)
+        print(report.table(results))
+        print(f"\n{run.report}")
+        if not results.scored:
+            print(f"\n{report.searches(results, run.folder)}")
+        if several:
+            print(flush=True)
+    if settings.dry_run:
+        return
+    all_results = [*found.values()]
+    if several:
+        path = (settings.output or Path("runs")) / f"summary-{encoder.name}.md"
+        files.write_text(path, summary.markdown(systems, found, path.parent))
+        print(f"{summary.table(systems, all_results)}\n\n{path}")
+    if settings.verify:
+        pairs = zip(all_results, configs.values(), strict=True)
+        print(summary.verify(pairs) if several else report.verify(*next(pairs)))
+
+
+def _configs(settings: BeirSettings) -> dict[str, IndexConfig]:
+    """The collections by their arguments. Raises CaiError for two of the same name, which would share a run folder."""
+    changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
+    found: dict[str, tuple[str, IndexConfig]] = {}
+    for argument in settings.collections:
+        config = load_index_config(argument).replace(**changes)
+        if config.name in found:
+            raise CaiError(
+                f"{found[config.name][0]} and {argument} are both named {config.name}: leave one out, or write a YAML "
+                "file of it with another `name`"
+            )
+        found[config.name] = argument, config
+    if settings.generated and len(found) > 1:
+        raise CaiError("--generated has the queries of one collection: run each collection by itself")
+    return dict(found.values())
+
+
+def _systems(settings: BeirSettings, encoder: EncoderConfig, dense: EncoderConfig | None) -> list[System]:
+    """The systems of --systems, or the default ones."""
+    from cai_pyserini.beir.experiment import REQUIRES
+    from cai_pyserini.encode.encoder import Encoder
+
     missing = {kind: setting for kind, setting in REQUIRES.items() if getattr(settings, setting) is None}
     kinds = REQUIRES.keys() - missing
     names = settings.systems or default_systems(encoder, kinds, settings.adapt)
     if "all" in names:
-        if experiment.dense and Encoder(experiment.dense).is_mean:
+        if dense and Encoder(dense).is_mean:
             kinds |= {"dense-idf"}
         every = all_systems(encoder, kinds, settings.adapt)
         names = [*every, *(name for name in names if name not in {"all", *every})]
         for kind, setting in missing.items():
             print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
-    systems = [parse_system(name) for name in dict.fromkeys(names)]
-    if settings.dry_run:
-        require(run, systems, adaptation)
-        steps.print_plan(plan(run, systems, adaptation))
-        return
-    results = execute(run, systems, adaptation)
-    print(table(results))
-    print(f"\n{run.report}")
-    if not results.scored:
-        print(f"\n{searches(results, run.folder)}")
-    if settings.verify:
-        print(verify(results, config))
+    return [parse_system(name) for name in dict.fromkeys(names)]
+
+
+@contextmanager
+def _naming(config: IndexConfig, several: bool) -> Iterator[None]:
+    """Let errors begin with the name of the collection, if there are several."""
+    try:
+        yield
+    except CaiError as error:
+        if not several:
+            raise
+        raise CaiError(f"{config.name}: {error}") from error
 
 
 if __name__ == "__main__":

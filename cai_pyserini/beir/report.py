@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ def table(results: Results) -> str:
     """The table for a terminal; * marks the best of each column, † a significant difference."""
     if not results.scored:
         rows = [tables.aligned(_unscored_rows(results))] if results.searched else []
-        return "\n".join([*rows, _unscored(results), *results.decision])
+        return "\n".join([*rows, unscored(results), *results.decision])
     best = "; ".join(_best_lines(results))
-    lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *_legend(results, "*")]
+    lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *legend(results, "*")]
     if results.gains:
         lines += ["", tables.aligned(_gain_rows(results)), *_tested(GAINED, results.gains)]
     return "\n".join([*lines, *results.decision])
@@ -48,16 +48,16 @@ def markdown(results: Results) -> str:
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
-        ", ".join(f"{counts[key]:,} {key}" for key in COUNTS if key in counts) + "." + _counts_text(counts),
+        f"{size(results)}.{_counts_text(counts)}",
     ]
     if results.scored:
         sections += [
             tables.markdown(_rows(results, "**{}**", "{}")),
-            "; ".join(_legend(results, "bold")) + ".",
+            "; ".join(legend(results, "bold")) + ".",
             "\n".join(f"- Best {line}" for line in _best_lines(results)),
         ]
     else:
-        sections += [tables.markdown(_unscored_rows(results))] * results.searched + [f"{_unscored(results)}."]
+        sections += [tables.markdown(_unscored_rows(results))] * results.searched + [f"{unscored(results)}."]
     sections += [
         f"In {index}, BM25 has the weight "
         + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
@@ -90,9 +90,8 @@ def markdown(results: Results) -> str:
 
 def _rows(results: Results, best: str, other: str) -> list[list[str]]:
     rows = [["system", *MEASURES, "ms/query", f"{MEASURES[0]} − {BASELINE}", "p"]]
-    tops = {measure: max(round(row[measure], 4) for row in results.systems.values()) for measure in MEASURES}
-    for name, row in results.systems.items():
-        cells = [(best if round(row[m], 4) == tops[m] else other).format(f"{row[m]:.4f}") for m in MEASURES]
+    columns = [marked([row[measure] for row in results.systems.values()], best, other) for measure in MEASURES]
+    for (name, row), *cells in zip(results.systems.items(), *columns, strict=True):
         difference = p = ""
         if compared := results.comparisons.get(name):
             difference, p = _compared(compared)
@@ -100,12 +99,18 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
     return rows if results.comparisons else [row[:-2] for row in rows]
 
 
+def marked(scores: Sequence[float], best: str, other: str) -> list[str]:
+    """A column of scores, in which the best have the format `best`; scores that are shown alike are equally good."""
+    top = max(round(score, 4) for score in scores)
+    return [(best if round(score, 4) == top else other).format(f"{score:.4f}") for score in scores]
+
+
 def _unscored_rows(results: Results) -> list[list[str]]:
     rows = [[name, f"{row['ms_per_query']:.2f}", f"runs/{name}.trec"] for name, row in results.systems.items() if row]
     return [["system", "ms/query", "run"], *rows]
 
 
-def _unscored(results: Results) -> str:
+def unscored(results: Results) -> str:
     """What was made instead of scores."""
     if results.searched:
         return "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/"
@@ -126,14 +131,23 @@ def _gain_rows(results: Results) -> list[list[str]]:
 def _tested(mark: str, comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What † means, and a difference without a p."""
     count = sum(comparison["p"] is not None for comparison in comparisons.values())
-    legend = f"†: {mark} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over {count} systems)"
-    return [legend] * (count > 0) + [NO_P_MEANS] * (count < len(comparisons))
+    line = f"†: {mark} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over {count} systems)"
+    return [line] * (count > 0) + [NO_P_MEANS] * (count < len(comparisons))
 
 
 def _compared(comparison: Mapping[str, Any]) -> tuple[str, str]:
     """A difference, marked if it is significant, and its p."""
     p = comparison["p"]
-    return f"{comparison['difference']:+.4f}{' †'[p is not None and p < SIGNIFICANT]}", p_text(p)
+    return f"{comparison['difference']:+.4f}{dagger(p)}", p_text(p)
+
+
+def dagger(p: float | None) -> str:
+    return " †"[p is not None and p < SIGNIFICANT]
+
+
+def size(results: Results) -> str:
+    """How many documents, queries and judgments the collection has."""
+    return ", ".join(f"{results.counts[key]:,} {key}" for key in COUNTS if key in results.counts)
 
 
 def _counts_text(counts: dict[str, float]) -> str:
@@ -156,15 +170,16 @@ def _best_lines(results: Results) -> list[str]:
     return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
 
 
-def _legend(results: Results, mark: str) -> list[str]:
-    legend = [f"{mark}: best of its column"]
-    legend += _tested(f"differs from {BASELINE}", results.comparisons)
-    legend.append("ms/query: encoding and search, in batches")
+def legend(results: Results, mark: str) -> list[str]:
+    """What the marks and columns of a table mean; `mark` is that of the best score."""
+    lines = [f"{mark}: best of its column"] * results.scored
+    lines += _tested(f"differs from {BASELINE}", results.comparisons)
+    lines += ["ms/query: encoding and search, in batches"] * results.searched
     plain = [name.removeprefix(ADAPTED) for name in results.systems]
     if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
         depth = results.settings["depth"]
-        legend.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
-    return legend
+        lines.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
+    return lines
 
 
 def verify(results: Results, config: IndexConfig) -> str:

@@ -147,7 +147,7 @@ def parse(
         given = vars(parser.parse_args(argv))
         command = given.pop("command")
         kind, parser = kinds[command], parsers[command]
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in given.items() if value not in (None, [])}
     if path := values.get("config"):
         values = _read_partial(kind, Path(path)) | values
     try:
