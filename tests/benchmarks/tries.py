@@ -83,6 +83,15 @@ class Tried(Run):
         shape = len(documents), self.weights.shape[1]
         return csr_matrix((near.data, self.places[near.indices], near.indptr), shape=shape)
 
+    @property
+    def rates(self) -> csr_matrix:
+        return diags_array(1 / np.maximum(self.lengths, 1)) @ self.counts
+
+    def mixed_counts(self, rates: csr_matrix, share: float) -> csr_matrix:
+        """The counts and, for the 150 words of each document that have most, `share` of what they would be with these
+        rates."""
+        return self.counts + largest((diags_array(share * self.lengths) @ rates).tocsr(), np.full(len(self.ids), 150))
+
     def bm25_of(self, counts: csr_matrix, k1: float = 0.9, b: float = 0.4) -> csr_matrix:
         """BM25's weights of counts that are no integers, in documents of the true lengths."""
         saturation = k1 * (1 - b + b * stored_lengths(self.lengths.astype(np.int64)) / self.average)
@@ -111,18 +120,18 @@ def index(run: Tried) -> Variants:
     plain, near = run.weights, NEAR * run.near_words
     yield "joint-splade-doc-idf-smooth", run.indexed(plain + near)
     yield "joint-splade-idf-smooth", run.indexed(plain + near, bow=False)
-    rates = diags_array(1 / np.maximum(run.lengths, 1)) @ run.counts
     spans = diags_array(1 / np.maximum(np.asarray(run.context_words.sum(1)).ravel(), 1)) @ run.context_words
     found = [run.near[start : start + 500] @ run.targets.T for start in range(0, len(run.near), 500)]
     best = np.vstack([np.argpartition(-part, 50, 1)[:, :50] for part in found])
     cosines = np.vstack([np.take_along_axis(part, top, 1) for part, top in zip(found, _parts(best), strict=True)])
     for name, words in (
-        ("near documents", run.mean_of_near @ rates),
+        ("near documents", run.mean_of_near @ run.rates),
         ("near spans", _shares(best, cosines**8, len(run.targets)) @ spans),
     ):
         for share in (0.3, 0.6):
-            more = largest((diags_array(share * run.lengths) @ words).tocsr(), np.full(len(run.ids), 150))
-            yield f"BM25 of counts + {share} × those of {name}", run.indexed(run.bm25_of(run.counts + more) + near)
+            mixed = run.mixed_counts(words, share)
+            yield f"BM25 of counts + {share} × those of {name}", run.indexed(run.bm25_of(mixed) + near)
+            yield f"the same, SPLADE's queries, {share}, {name}", run.indexed(run.bm25_of(mixed) + near, bow=False)
     variances, directions = np.linalg.eigh(np.cov(run.near.T))
     for power in (0.25, 0.5):
         scales = (np.maximum(variances, 1e-6) / variances.mean()) ** (-power / 2)
@@ -151,7 +160,10 @@ def _parts(best: np.ndarray) -> Iterator[np.ndarray]:
 def queries(run: Tried) -> Variants:
     """Weights u of query terms, by gradient descent on the cross entropy of the softmax of BM25 + SPLADE + dense and of
     the index, over the best documents of both for a span, but the one that BM25 finds first: its source."""
-    documents = hstack([run.alpha(True) * (run.weights + NEAR * run.near_words), run.smoothed @ run.idf], format="csr")
+    near, splade = NEAR * run.near_words, run.smoothed @ run.idf
+    documents = hstack([run.alpha(True) * (run.weights + near), splade], format="csr")
+    words = run.bm25_of(run.mixed_counts(run.mean_of_near @ run.rates, 0.6)) + near
+    mixed = hstack([run.alpha(True) * words, splade], format="csr")
     asked = hstack([run.words["queries"], run.bags["queries"]], format="csr")
     yield "without", (asked @ documents.T).toarray()
     for name, regularizer, temperature in (("", 0.005, 1.0), (", sharper", 0.02, 0.5)):
@@ -159,6 +171,8 @@ def queries(run: Tried) -> Variants:
         for power in (1.0, 0.5):
             scaled = (asked @ diags_array(weights**power) @ documents.T).toarray()
             yield f"learned{name}, to the power {power}", scaled
+        scaled = (asked @ diags_array(weights**0.5) @ mixed.T).toarray()
+        yield f"learned{name}, to the power 0.5, BM25 of counts + 0.6 × those of near documents", scaled
 
 
 def _term_weights(run: Tried, documents: csr_matrix, regularizer: float, temperature: float) -> np.ndarray:

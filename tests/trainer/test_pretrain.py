@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoTokenizer, TrainingArguments
 
 from cai_pyserini.collection.hpo import Hpo
 from cai_pyserini.core.artifact import require
@@ -52,6 +53,30 @@ def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint
         assert not collate([data[7]])["labels"].equal(alone["labels"])
     same = training.Epochs([rows[0], rows[0]], partial(pretrain.drawn, 42))
     assert not collate([same[0]])["labels"].equal(collate([same[1]])["labels"])
+
+
+def test_the_loss_and_its_gradients_are_those_of_transformers(corpus: Path, checkpoint: Path, tmp_path: Path) -> None:
+    """Though the logits of tokens without a mask are not computed; a batch without any mask has the loss 0, not NaN."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    rows = list(islice(pretrain.packed(str(checkpoint), [str(corpus)], 0, 32), 4))
+    data = training.Epochs(rows, partial(pretrain.drawn, 42))
+    batch = pretrain.MaskingCollator(tokenizer, mlm_probability=0.15)([data[i] for i in range(4)])
+    model = training.load_model(checkpoint).eval()
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    trainer = pretrain.MaskingTrainer(model, arguments, None, data, data)
+    gradients = []
+    for loss in (trainer.compute_loss(model, dict(batch)), model(**batch).loss):
+        model.zero_grad()
+        loss.backward()
+        gradients.append([loss.item(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    for ours, theirs in zip(*gradients, strict=True):
+        assert (
+            ours == pytest.approx(theirs, abs=1e-6)
+            if isinstance(ours, float)
+            else torch.allclose(ours, theirs, atol=1e-6)
+        )
+    batch["labels"] = torch.full_like(batch["labels"], -100)
+    assert trainer.compute_loss(model, batch) == 0
 
 
 @pytest.mark.slow
