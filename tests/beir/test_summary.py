@@ -99,27 +99,25 @@ def found(folder: Path) -> Results:
 
 
 @slow
-def test_several_collections_in_one_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = [f"{DATA}/tiny.yaml", f"{DATA}/de.yaml", "--systems", "bm25", "splade-doc-idf", "hybrid-splade-doc-idf"]
-    main(arguments)
+def test_several_collections_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    collections, output = [f"{DATA}/tiny.yaml", f"{DATA}/de.yaml"], str(tmp_path)
+    arguments = ["--systems", "bm25", "splade-doc-idf", "hybrid-splade-doc-idf", "--output"]
+    main([*collections, *arguments, output])
     printed = capsys.readouterr().out
-    systems = [parse_system(name) for name in arguments[3:]]
-    results = [found(Path("runs") / name / "splade-tiny") for name in ("tiny", "de")]
-    assert printed.startswith("tiny:\nsystem ") and "\nruns/tiny/splade-tiny/report.md\n\nde:\nsystem " in printed
-    assert printed.endswith(f"\n\n{table(systems, results)}\n\nruns/summary-splade-tiny.md\n")
-    text = Path("runs/summary-splade-tiny.md").read_text()
-    assert "- [de](de/splade-tiny/report.md), split test: " in text and "| hybrid-splade-doc-idf | " in text
+    systems = [parse_system(name) for name in arguments[1:4]]
+    results = [found(tmp_path / name) for name in ("tiny", "de")]
+    assert printed.startswith("tiny:\nsystem ") and f"\n{output}/tiny/report.md\n\nde:\nsystem " in printed
+    assert printed.endswith(f"\n\n{table(systems, results)}\n\n{output}/summary-splade-tiny.md\n")
+    text = (tmp_path / "summary-splade-tiny.md").read_text()
+    assert "- [de](de/report.md), split test: " in text and "| hybrid-splade-doc-idf | " in text
     assert {line.partition(":")[0] for line in table(systems, results).splitlines()} >= {"†", "–"}
 
     # Alone, each has the same scores, and nothing is made again.
     time.sleep(1)  # manifests are dated to the second
-    main([arguments[1], *arguments[2:]])
+    main([collections[1], *arguments, f"{output}/de"])
     assert capsys.readouterr().err == "" and "summary" not in printed.partition("de:")[0]
-    assert found(Path("runs/de/splade-tiny")).systems == results[1].systems
-    main([*arguments, "--dry-run"])
+    assert found(tmp_path / "de").systems == results[1].systems
+    main([*collections, *arguments, output, "--dry-run"])
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "up to date" not in line] == ["tiny:", "de:"]
 
