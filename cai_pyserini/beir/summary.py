@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from cai_pyserini.beir import report
 from cai_pyserini.beir.run_folder import Results
@@ -59,11 +60,11 @@ def _rows(systems: Sequence[System], found: Sequence[Results], best: str, other:
             header.append(results.collection)
             columns.append([f"{cell}{mark}" for cell, mark in zip(cells, marks, strict=True)])
         header.append("mean")
-        columns.append(report.marked([_mean(row) for row in zip(*scores, strict=True)], best, other))
+        columns.append(report.marked([fmean(row) for row in zip(*scores, strict=True)], best, other))
     searched = [results for results in found if results.searched]
     times = [[results.systems[name]["ms_per_query"] for results in searched] for name in names]
     header += ["ms/query", "index MB"]
-    columns.append([f"{_mean(each):.2f}" if each else "–" for each in times])
+    columns.append([f"{fmean(each):.2f}" if each else "–" for each in times])
     columns.append([f"{sum(_index_bytes(system, results) for results in found) / 1e6:.1f}" for system in systems])
     return [header, *map(list, zip(*columns, strict=True))]
 
@@ -72,10 +73,6 @@ def _significance(results: Results, name: str) -> str:
     if not (compared := results.comparisons.get(name)):
         return " "
     return NO_P if compared["p"] is None else report.dagger(compared["p"])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _index_bytes(system: System, results: Results) -> int:

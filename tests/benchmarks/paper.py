@@ -34,8 +34,10 @@ SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf", "joint-splade-idf")
 VARIANTS = {"general": "", "passages": "g", "vocabulary": "v", "pretraining": "p", "AdaLM": "vp", "AdaLM, small": "sp"}
 ROWS = ["general", "vocabulary", "pretraining", "AdaLM"]  # those of Table 3
 MLM = {"max_length": 128, "warmup": 0.1}
-SPLADE = {"batch_size": 32, "learning_rate": 2e-4, "warmup": 0.1, "epochs": 1}
-SPLADE |= {"max_document_length": 96, "sampled_terms": 1000, "flops_warmup": 0.5}
+SPLADE = {
+    "batch_size": 32, "learning_rate": 2e-4, "warmup": 0.1, "epochs": 1,
+    "max_document_length": 96, "sampled_terms": 1000, "flops_warmup": 0.5,
+}  # fmt: skip
 LOSSES = {"in-batch": 0, "margin-mse": 1}  # and the negatives of a query
 RARE = 10  # documents that have a rare word, at most
 CLASSES = ("split", "whole", "rare", "frequent")
@@ -135,7 +137,7 @@ def main() -> None:
     args = parser.parse_args()
     trained = Trained(args)
     for collection in args.collections:
-        rows, by_class = [], []
+        rows, by_class, groups = [], [], None
         for pairs, loss in product(args.pairs, args.loss):
             first = None
             for variant in args.variants:
@@ -144,27 +146,25 @@ def main() -> None:
                 cells = [cell([run[name] for run in first], [run[name] for run in runs]) for name in SYSTEMS]
                 nonzeros = fmean(run["nonzeros"] for run in runs)
                 rows.append([variant, f"{pairs:,}", loss, *cells, f"{nonzeros:.0f}"])
+                groups = groups or harness.fresh(classes, folder=runs[0]["folder"], base=str(trained.base))
                 values = harness.mean_of_seeds([run["splade-idf"] for run in runs])
-                means = [fmean(values[query] for query in runs[0]["classes"][name]) for name in CLASSES]
+                means = [fmean(values[query] for query in groups[name]) for name in CLASSES]
                 by_class.append([variant, f"{pairs:,}", loss, *(f"{mean:.4f}" for mean in means)])
         title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; range of the seeds)"
         harness.show(title, ["", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
-        counts = [f"{name} ({len(runs[0]['classes'][name]):,})" for name in CLASSES]
+        counts = [f"{name} ({len(groups[name]):,})" for name in CLASSES]
         harness.show(f"{collection}: splade-idf by queries", ["", "pairs", "loss", *counts], by_class)
     harness.show("Seconds of each step", ["step", "seconds"], [(k, f"{v:.0f}") for k, v in trained.seconds.items()])
 
 
 def measured(trained: Trained, collection: str, variant: str, pairs: int, loss: str, seed: int) -> harness.Result:
-    """nDCG@10 of every query, by system; the non-zeros per document; and the queries of each class."""
+    """nDCG@10 of every query, by system; the non-zeros per document; and the run folder."""
     model = trained.splade(collection, variant, pairs, loss, seed)
     output = trained.args.output / "runs" / f"{Path(collection).stem}-{model.name}"
     harness.stage("beir", collection, encoder=model, systems=[*SYSTEMS], output=output)
     results = json.loads((output / "results.json").read_text())
     found = harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS)
-    return found | {
-        "nonzeros": results["nonzeros_per_document"],
-        "classes": harness.fresh(classes, folder=str(output), base=str(trained.base)),
-    }
+    return found | {"nonzeros": results["nonzeros_per_document"], "folder": str(output)}
 
 
 def classes(folder: str, base: str) -> harness.Result:

@@ -7,19 +7,12 @@ Times are those of training, without loading and without the measurement of the 
 """
 
 import tempfile
+from functools import partial
 
 import harness
 
 
-def ours(collection: str, encoder: str, steps: int, length: int) -> harness.Result:
-    return {"seconds": trained_in(collection, encoder, steps, length, True)}
-
-
-def stock(collection: str, encoder: str, steps: int, length: int) -> harness.Result:
-    return {"seconds": trained_in(collection, encoder, steps, length, False)}
-
-
-def trained_in(collection: str, encoder: str, steps: int, length: int, is_ours: bool) -> float:
+def trained(collection: str, encoder: str, steps: int, length: int, is_ours: bool) -> harness.Result:
     import transformers
 
     from cai_pyserini.core.config import load_encoder
@@ -37,7 +30,7 @@ def trained_in(collection: str, encoder: str, steps: int, length: int, is_ours: 
         )
         kind = MaskingTrainer if is_ours else transformers.Trainer
         trainer = kind(training.load_model(checkpoint), arguments, collator, rows)
-        return float(trainer.train().metrics["train_runtime"])
+        return {"seconds": trainer.train().metrics["train_runtime"]}
 
 
 def main() -> None:
@@ -46,10 +39,11 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
     args = parser.parse_args()
     how = {"collection": args.collection, "encoder": args.encoder, "steps": args.steps, "length": args.length}
-    peers = {"ours": ours, "transformers.Trainer": stock}
-    results = harness.rounds(
-        args.repeats, {name: lambda of=each: harness.fresh(of, **how) for name, each in peers.items()}
-    )
+    peers = {
+        "ours": partial(harness.fresh, trained, is_ours=True, **how),
+        "transformers.Trainer": partial(harness.fresh, trained, is_ours=False, **how),
+    }
+    results = harness.rounds(args.repeats, peers)
     mine = results["ours"]
     rows = []
     for name, found in results.items():

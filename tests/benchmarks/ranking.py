@@ -8,7 +8,7 @@ t-test against the first row, without correction.
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -96,8 +96,8 @@ class Run:
         return measure(self.qrels, run_of(hits), ["nDCG@10"])["nDCG@10"]
 
 
-def _counts(texts: Sequence[Sequence[str]], columns: dict[str, int]) -> csr_matrix:
-    """Counts of known words (texts, words)."""
+def _counts(texts: Sequence[Iterable[str] | Mapping[str, int]], columns: dict[str, int]) -> csr_matrix:
+    """Counts of known words (texts, words), of the words of texts or of their counts."""
     entries = [(row, columns[w], n) for row, text in enumerate(texts) for w, n in Counter(text).items() if w in columns]
     rows, indices, counts = np.array(entries).T
     return csr_matrix((counts.astype(np.float32), (rows, indices)), shape=(len(texts), len(columns)))

@@ -12,13 +12,13 @@ a paired t-test against the first row, without correction. `recipes` shows the j
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-from ranking import Run, Scores, Variants, _nearest, _spread, _z, table
+from ranking import Run, Scores, Variants, _counts, _nearest, _spread, _z, table
 from scipy.sparse import csr_matrix, diags_array, hstack, vstack
 
 from cai_pyserini.adapt.choice import _by_source
@@ -59,9 +59,7 @@ class Tried(Run):
         self.vectors = learning.learn(contexts, self.targets, alone).astype(np.float32)
         self.places = np.array([self.columns[word] for word in self.lexicon])
         lines = [line for _, line in jsonl.read(self.folder / "contexts.jsonl", ["text"])]
-        entries = [(row, self.columns[w], n) for row, line in enumerate(lines) for w, n in line["words"].items()]
-        rows, columns, data = np.array(entries).T
-        self.context_words = csr_matrix((data.astype(np.float32), (rows, columns)), (len(lines), len(bm25.words)))
+        self.context_words = _counts([line["words"] for line in lines], self.columns)
         splade = self.run.encoder(SINGLE["splade-idf"])
         self.context_bags = encode_queries(splade, [line["text"] for line in lines], "bow")
 
@@ -101,11 +99,17 @@ class Tried(Run):
 
     def indexed(self, words: csr_matrix, factor: float = 1.0, bow: bool = True) -> Scores:
         """The scores of a smooth joint index with these weights of words."""
-        alpha = factor * self.alpha(bow)
-        return alpha * (self.words["queries"] @ words.T).toarray() + self.scores(self.smoothed, bow=bow)
+        return factor * self.alpha[bow] * (self.words["queries"] @ words.T).toarray() + self.smooth_scores[bow]
 
-    def alpha(self, bow: bool) -> float:
-        return _spread(self.scores(self.smoothed, "spans", bow)) / _spread(self.bm25["spans"])
+    @cached_property
+    def smooth_scores(self) -> dict[bool, Scores]:
+        """SPLADE's scores of smoothed documents: with its own queries, and with bag-of-words queries (True)."""
+        return {bow: self.scores(self.smoothed, bow=bow) for bow in (False, True)}
+
+    @cached_property
+    def alpha(self) -> dict[bool, float]:
+        spread = _spread(self.bm25["spans"])
+        return {bow: _spread(self.scores(self.smoothed, "spans", bow)) / spread for bow in (False, True)}
 
 
 def _shares(near: np.ndarray, weights: np.ndarray, columns: int) -> csr_matrix:
@@ -121,12 +125,14 @@ def index(run: Tried) -> Variants:
     yield "joint-splade-doc-idf-smooth", run.indexed(plain + near)
     yield "joint-splade-idf-smooth", run.indexed(plain + near, bow=False)
     spans = diags_array(1 / np.maximum(np.asarray(run.context_words.sum(1)).ravel(), 1)) @ run.context_words
-    found = [run.near[start : start + 500] @ run.targets.T for start in range(0, len(run.near), 500)]
-    best = np.vstack([np.argpartition(-part, 50, 1)[:, :50] for part in found])
-    cosines = np.vstack([np.take_along_axis(part, top, 1) for part, top in zip(found, _parts(best), strict=True)])
+    best, cosines = [], []
+    for start in range(0, len(run.near), 500):
+        products = run.near[start : start + 500] @ run.targets.T
+        best.append(np.argpartition(-products, 50, 1)[:, :50])
+        cosines.append(np.take_along_axis(products, best[-1], 1))
     for name, words in (
         ("near documents", run.mean_of_near @ run.rates),
-        ("near spans", _shares(best, cosines**8, len(run.targets)) @ spans),
+        ("near spans", _shares(np.vstack(best), np.vstack(cosines) ** 8, len(run.targets)) @ spans),
     ):
         for share in (0.3, 0.6):
             mixed = run.mixed_counts(words, share)
@@ -153,17 +159,13 @@ def index(run: Tried) -> Variants:
         yield f"{factor} × alpha", run.indexed(plain + near, factor)
 
 
-def _parts(best: np.ndarray) -> Iterator[np.ndarray]:
-    return (best[start : start + 500] for start in range(0, len(best), 500))
-
-
 def queries(run: Tried) -> Variants:
     """Weights u of query terms, by gradient descent on the cross entropy of the softmax of BM25 + SPLADE + dense and of
     the index, over the best documents of both for a span, but the one that BM25 finds first: its source."""
     near, splade = NEAR * run.near_words, run.smoothed @ run.idf
-    documents = hstack([run.alpha(True) * (run.weights + near), splade], format="csr")
+    documents = hstack([run.alpha[True] * (run.weights + near), splade], format="csr")
     words = run.bm25_of(run.mixed_counts(run.mean_of_near @ run.rates, 0.6)) + near
-    mixed = hstack([run.alpha(True) * words, splade], format="csr")
+    mixed = hstack([run.alpha[True] * words, splade], format="csr")
     asked = hstack([run.words["queries"], run.bags["queries"]], format="csr")
     yield "without", (asked @ documents.T).toarray()
     for name, regularizer, temperature in (("", 0.005, 1.0), (", sharper", 0.02, 0.5)):
@@ -225,7 +227,7 @@ def static(run: Tried) -> Variants:
     scores = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)) @ run.near.T
     yield "static", scores
     yield "dense", run.dense
-    bm25, splade = _z(run.bm25["queries"]), _z(run.scores(run.smoothed, bow=True))
+    bm25, splade = _z(run.bm25["queries"]), _z(run.smooth_scores[True])
     for weights in ((2, 1, 2), (2, 1, 1), (1, 1, 1)):
         parts = zip(weights, (bm25, splade, _z(scores)), strict=True)
         yield f"BM25, SPLADE smooth, static, {weights}", sum(weight * part for weight, part in parts)
@@ -273,10 +275,10 @@ def real(run: Tried) -> dict[str, Scores]:
         "bm25": run.bm25["queries"],
         "near": (run.words["queries"] @ run.near_words.T).toarray(),
         "splade": run.scores(run.documents),
-        "splade, smooth": run.scores(run.smoothed),
+        "splade, smooth": run.smooth_scores[False],
         "dense": run.dense,
         "dense, smooth": run.dense_queries @ smoothed.T,
-        "alpha": np.float32(run.alpha(False)),
+        "alpha": np.float32(run.alpha[False]),
     }
 
 
