@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.impact.bm25 import weights_of, with_near
 from cai_pyserini.vectors.shards import Matrix
 
 WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # the weights of BM25 + SPLADE + dense, as in hybrid-…-zscore
@@ -44,26 +45,22 @@ class Products(NamedTuple):
 class Bm25:
     """BM25 without Java, as vectors: a score is the product of a query's counts and a document's weights.
 
-    `documents` (documents, words) are the weights, `words` the columns.
+    `counts` (documents, words) are those of the documents, `documents` their weights, `words` the columns.
     """
 
     def __init__(self, documents: Sequence[str], language: Language = ENGLISH):
         self._language = language
         tokens = _words(documents, language)
         self.words = {word: column for column, word in enumerate(dict.fromkeys(chain.from_iterable(tokens)))}
-        counts = self._count(tokens)
-        frequencies = np.bincount(counts.indices, minlength=len(self.words))
+        self.counts = self._count(tokens)
+        frequencies = np.bincount(self.counts.indices, minlength=len(self.words))
         self._idf = np.log1p((len(documents) - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
-        self._length = max(float(counts.sum()) / len(documents), 1.0)
-        self.documents = self._weights(counts)
+        self._length = max(float(self.counts.sum()) / len(documents), 1.0)
+        self.documents = self.weights(self.counts)
 
     def queries(self, texts: Sequence[str]) -> csr_matrix:
         """The counts of queries (texts, words)."""
         return self._count(_words(texts, self._language))
-
-    def weights(self, texts: Sequence[str]) -> csr_matrix:
-        """The weights of further documents (texts, words)."""
-        return self._weights(self.queries(texts))
 
     def _count(self, tokens: Sequence[Sequence[str]]) -> csr_matrix:
         counts = [Counter(word for word in words if word in self.words) for words in tokens]
@@ -72,11 +69,10 @@ class Bm25:
         indptr = np.cumsum([0, *map(len, counts)])
         return csr_matrix((np.array(data, np.float32), indices, indptr), shape=(len(tokens), len(self.words)))
 
-    def _weights(self, counts: csr_matrix) -> csr_matrix:
-        lengths = np.asarray(counts.sum(1)).ravel() / self._length
-        saturation = np.repeat(K1 * (1 - B + B * lengths), np.diff(counts.indptr))
-        data = self._idf[counts.indices] * counts.data / (counts.data + saturation)
-        return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+    def weights(self, counts: csr_matrix, rates: csr_matrix | None = None) -> csr_matrix:
+        """The weights of counts (texts, words); `rates` are those of near documents, as in impact.bm25."""
+        lengths = counts.sum(1).A1 / self._length
+        return weights_of(counts if rates is None else with_near(counts, rates), lengths, self._idf, K1, B)
 
 
 def _words(texts: Sequence[str], language: Language) -> list[list[str]]:

@@ -3,7 +3,8 @@
 What is scored are documents of the collection as float vectors, as the stages serve them:
 
 joint   alpha * BM25 + SPLADE with IDF
-smooth  the same, SPLADE mixed with that of near documents, and BM25 with near words, both by the dense encoder
+smooth  the same, SPLADE mixed with that of near documents, and BM25 with their words and with near words, all by the
+        dense encoder
 fusion  w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense)
 
 joint ones also with bag-of-words queries (-doc). A query searches for its source's remainder in place of the source, as
@@ -26,19 +27,18 @@ from cai_pyserini.adapt.pseudo_queries import PUNCTUATION
 from cai_pyserini.collection.spans import Contexts, random_span
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, encode_queries
-from cai_pyserini.expand.expand import Near
+from cai_pyserini.expand.expand import RATES, Near
 from cai_pyserini.expand.word_vectors import Evidence, evidence, learn
-from cai_pyserini.impact.bm25 import NEAR
+from cai_pyserini.impact.bm25 import NEAR_WORDS
 from cai_pyserini.models.dense import project
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH
-from cai_pyserini.smooth.smooth import mix
+from cai_pyserini.vectors.mixing import NEIGHBOURS, mean_of_near, mix
 from cai_pyserini.vectors.neighbours import Neighbours, build_index, nearest
 from cai_pyserini.vectors.shards import Matrix
 
 DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large collection
 SPANS = 500  # spans that alpha is estimated with
 CONTEXTS = 10_000  # spans that vectors of words are learned from
-NEIGHBOURS = 40
 CUTOFF = 10  # the cutoff of nDCG
 
 
@@ -51,12 +51,14 @@ class Sparse(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """Dense vectors of queries and `rows`, the neighbours of the rows, and the weights of words near them."""
+    """Dense vectors of queries and `rows`, the neighbours of the rows, the weights of words near them, and the rates of
+    words in near documents."""
 
     queries: np.ndarray
     rows: np.ndarray
     near: Neighbours
     words: csr_matrix
+    rates: csr_matrix
 
 
 class Served:
@@ -81,7 +83,8 @@ class Served:
         self.spans = [span for text in texts if (span := random_span(text, draw))]
         self.kinds: list[Representation] = ["splade", "bow"] if material.splade.query == "splade" else ["bow"]
         self.bm25 = Bm25(self._contents, material.collection.language)
-        self.words = vstack([self.bm25.documents, self.bm25.weights(remainders)], format="csr")
+        self.counts = vstack([self.bm25.counts, self.bm25.queries(remainders)], format="csr")
+        self.words = self.bm25.weights(self.counts)
         self._word_queries = self.bm25.queries(queries)
         self._word_scores = self._scores(self._word_queries, self.words)
         self._word_spread = _spread(self.bm25.queries(self.spans) @ self.bm25.documents.T)
@@ -157,9 +160,12 @@ class Served:
         own = np.concatenate([np.arange(count), self.sources])
         near = nearest(index, rows, own, min(NEIGHBOURS, count - 1))
         words = learn(contexts, targets, alone)
-        found = Near.among(words, [rows[:count]]).words(rows, self.words.getnnz(axis=1) > 0)
-        weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.words.shape)
-        return Dense(queries, rows, near, weights)
+        found = Near.among(words, [rows[:count]]).words(rows)
+        weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.counts.shape)
+        lengths = self.counts.sum(1).A1
+        weights = csr_matrix(diags_array(np.sign(lengths)) @ weights)  # texts without words have none near them
+        rates = csr_matrix(diags_array(1 / np.maximum(lengths, 1)) @ self.counts)
+        return Dense(queries, rows, near, weights, mean_of_near(rates, near, RATES))
 
     def values(self, sparse: Sparse, dense: Sequence[Dense], weight: float) -> Iterator[np.ndarray]:
         """nDCG@10 (systems, queries) with each of these dense vectors; without any, of the systems that need none.
@@ -169,7 +175,8 @@ class Served:
             yield np.array([self.found(alpha * self._word_scores + scores) for scores, alpha in plain])
         for vectors in dense:
             smooth = mix(sparse.rows, np.arange(sparse.rows.shape[0]), vectors.near, SMOOTH["dense"])
-            words = self._scores(self._word_queries, self.words + NEAR * vectors.words)
+            counted = self.bm25.weights(self.counts, vectors.rates)
+            words = self._scores(self._word_queries, counted + NEAR_WORDS * vectors.words)
             systems = [self.fused(weight, plain[0][0], vectors.queries, vectors.rows)]
             for kind in self.kinds:
                 scores, alpha = self.scores(sparse, kind, smooth)

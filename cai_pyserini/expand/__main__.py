@@ -6,9 +6,9 @@ from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 
 class ExpandSettings(Settings):
-    """Expand documents by words that a dense encoder finds near them, such as synonyms of what they say.
+    """Expand documents by words that a dense encoder finds near them, such as synonyms, and by words of near documents.
 
-    The impact stage adds them to the words of a joint index. If interrupted, run the same command again: it continues
+    The impact stage adds both to the words of a joint index. If interrupted, run the same command again: it continues
     with the first missing shard.
     """
 
@@ -32,9 +32,9 @@ def main(argv: Argv = None) -> None:
     encoder = Encoder(load_encoder(settings.encoder).replace(kind="dense"), settings.device)
     expand(Vectors(settings.words, "words"), Vectors(settings.vectors), encoder, settings.output)
     stats = artifact.require(settings.output, "expand").stats
+    count = stats["nonzeros"] / stats["vectors"]
     print(
-        f"{settings.output}: {stats['nonzeros'] / stats['vectors']:.1f} words per document, from a lexicon of "
-        f"{stats['lexicon']:,}"
+        f"{settings.output}: {count:.1f} weights and rates per document, with a lexicon of {stats['lexicon']:,} words"
     )
 
 

@@ -1,37 +1,50 @@
-"""Expand documents by words that a dense encoder finds near them, whether or not they contain them.
+"""Expand documents by words that they may not contain: words near them, and words of near documents.
+
+What is near, a dense encoder tells. *Words near a document* get weights that are added to those of BM25:
 
     z(w, d) = (w · d - mean of w · d' over all documents d') / deviation
     weight(w, d) = max(0, z(w, d) - 1)    of the 100 words with the largest z for d
 
 w and d are dense vectors of a word (see word_vectors) and of a document; `deviation` is the root mean square of the
 numerator over all words and documents. A word's products are compared with their mean, since some words are near
-everything, but not with their own deviation: those of a word that says more deviate more. So a Lucene index gets what
-the dense encoder knows, above all synonyms, and is searched without a model.
+everything, but not with their own deviation: those of a word that says more deviate more.
+
+*Words of near documents* have rates, from which counts are made that are added to the document's own:
+
+    rate(w, d) = mean of tf(w, d') / length(d') over the near documents d'    of the 50 words with the largest mean
+
+The mean is that of the smooth stage (see mixing). So a Lucene index gets what the dense encoder knows, above all
+synonyms, and is searched without a model.
 """
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand.word_vectors import word_vectors
+from cai_pyserini.vectors import mixing
+from cai_pyserini.vectors.mixing import Documents
 from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
 WORDS = 100  # words added per document
 LEAST = 1.0  # the least z; a weight is the excess over it
+RATES = 50  # words of near documents per document
 BATCH = 256  # documents compared at a time
 TINY = 1e-9
 
 
 def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Path:
-    """Write weights (documents, words) to a folder of shards, with the columns of `words`, the counts of the words
-    stage. `encoder` is that of the vectors. If interrupted, the same call continues with the first missing shard.
+    """Write weights and rates, side by side (documents, 2 * words), to a folder of shards; both have the columns of
+    `words`, the counts of the words stage. `encoder` is that of the vectors. If interrupted, the same call continues
+    with the first missing shard.
 
     Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words.
     """
@@ -48,22 +61,42 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         columns = {word: column for column, word in enumerate(all_words) if word in lexicon}
         columns_of_lexicon = np.array([columns[word] for word in lexicon], np.int32)
         vectors = word_vectors(words.folder, lexicon, encoder)
+        width, digest = len(all_words), artifact.digest(recipe)
+
+        def documents(label: str) -> Iterable[Documents]:
+            return progress(_read_documents(words, dense, width), dense.shards, label, "shard")
+
         shards = progress(dense, dense.shards, "moments", "shard")
-        near = Near.among(vectors, (shard.vectors for shard in shards))
-        pairs = progress(paired(words, dense), dense.shards, "expand", "shard")
+        near_words = Near.among(vectors, (shard.vectors for shard in shards))
+        work = mixing.work_folder(folder, digest)
+        near = mixing.Neighbourhood(work, documents, width, dense.width)
 
-        def expanded(pair: tuple[Any, Any]) -> Shard:
-            counts, vectors = pair
-            found = near.words(vectors.vectors, counts.vectors.getnnz(axis=1) > 0)
+        def expanded(each: Documents) -> Shard:
+            found = near_words.words(each.positions)
             entries = found.data, columns_of_lexicon[found.indices], found.indptr
-            weights = csr_matrix(entries, shape=(len(vectors.ids), len(all_words)))
+            weights = csr_matrix(entries, shape=(len(each.rows), width))
             weights.sort_indices()
-            return Shard(vectors.ids, weights)
+            rates = mixing.mean_of_near(near.rows, near.of(each), RATES)
+            return Shard(each.ids, each.spread(hstack([weights, rates], format="csr")))
 
-        counts = write_shards(folder, artifact.digest(recipe), pairs, expanded)
+        counts = write_shards(folder, digest, documents("expand"), expanded)
+        shutil.rmtree(work)
         return counts | {"lexicon": len(lexicon), "encoder": {"kind": "words"}, "words": words.manifest.digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=NAMES)
+
+
+def _read_documents(words: Vectors, dense: Vectors, width: int) -> Iterator[Documents]:
+    """The documents, shard by shard: the rates of their words, and their dense vectors. Raises CaiError for dense
+    vectors of other documents."""
+    first = 0
+    for counted, encoded in paired(words, dense):
+        counts: csr_matrix = counted.vectors  # of the words so far
+        rows = np.flatnonzero(counts.getnnz(axis=1))
+        counts = csr_matrix((counts.data, counts.indices, counts.indptr), shape=(len(counted.ids), width))[rows]
+        rates = csr_matrix(diags_array(1 / counts.sum(1).A1) @ counts)
+        yield Documents(counted.ids, rows, np.arange(first, first + len(rows)), rates, encoded.vectors[rows])
+        first += len(rows)
 
 
 class Near:
@@ -86,19 +119,18 @@ class Near:
         deviation = float(np.sqrt(max(variances.sum() / max(len(vectors), 1), TINY)))
         return cls(vectors, (vectors @ mean).astype(np.float32), deviation)
 
-    def words(self, documents: np.ndarray, has_words: np.ndarray) -> csr_matrix:
-        """The weights of the words (documents, lexicon) that are near each of these documents (documents, width); none
-        for documents without words of their own."""
+    def words(self, documents: np.ndarray) -> csr_matrix:
+        """The weights of the words (documents, lexicon) that are near each of these documents (documents, width)."""
         import torch  # not at the top, since it takes seconds; its topk is faster than NumPy's partition
 
         vectors, means = torch.from_numpy(self._vectors), torch.from_numpy(self._means)
         rows, indices, data = [], [], []
-        for start in range(0, len(documents), BATCH):
+        for start in range(0, max(len(documents), 1), BATCH):
             batch = torch.from_numpy(documents[start : start + BATCH])
             z = (batch @ vectors.T - means) / self._deviation
             best = torch.topk(z, min(WORDS, z.shape[1]))
             weights = best.values.numpy() - np.float32(LEAST)
-            row, place = np.nonzero((weights > 0) & has_words[start : start + BATCH, None])
+            row, place = np.nonzero(weights > 0)
             rows.append(start + row)
             indices.append(best.indices.numpy()[row, place])
             data.append(weights[row, place])

@@ -5,7 +5,9 @@
 N is the number of documents that have words. `length` is the number of words, rounded down as in Lucene, which stores
 lengths above 40 with four significant bits.
 
-Words that the expand stage found near a document add three quarters of their weight there.
+An expansion adds to tf the rate of the word in near documents, times 0.6 * length, as if a part of the document said
+what these say; `length` stays that of the document's own words. Words that are near the document add three quarters of
+their weight from the expand stage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, diags_array
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import ENGLISH, Language
@@ -22,7 +24,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-NEAR = 0.75  # factor on the weights of near words, whose spread is about that of BM25's
+NEAR_WORDS = 0.75  # factor on the weights of near words, whose spread is about that of BM25's
+NEAR_DOCUMENTS = 0.6  # words of near documents that a document has for each word of its own
 EXACT = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
 
 
@@ -49,7 +52,8 @@ class Bm25:
 
     @cached_property
     def near(self) -> Vectors | None:
-        """The weights of words near documents. Raises CaiError if they were made from other counts."""
+        """The weights of words near documents, and the rates of words in near documents, (documents, 2 * words). Raises
+        CaiError if they were made from other counts."""
         near = Vectors(self.expansion, "expand") if self.expansion else None
         if near and near.manifest.stats["words"] != self.counts.manifest.digest:
             raise CaiError(f"{self.expansion} was not made from {self.folder}: expand these words")
@@ -82,17 +86,32 @@ class Bm25:
         return map(self.shard, range(self.counts.shards))
 
     def shard(self, number: int) -> Shard:
-        near, counts = self.near, self.counts.shard(number)
-        weights = self.weights(counts.vectors)
-        return Shard(counts.ids, weights + NEAR * near.shard(number).vectors if near else weights)
+        counts = self.counts.shard(number)
+        if self.near is None:
+            return Shard(counts.ids, self.weights(counts.vectors))
+        near, width = self.near.shard(number).vectors, len(self.words)
+        return Shard(counts.ids, self.weights(counts.vectors, near[:, width:]) + NEAR_WORDS * near[:, :width])
 
-    def weights(self, counts: csr_matrix) -> csr_matrix:
-        """The BM25 weights of counts (documents, words), float32."""
+    def weights(self, counts: csr_matrix, rates: csr_matrix | None = None) -> csr_matrix:
+        """The BM25 weights of counts (documents, words), float32; `rates` are those of near documents."""
         idf, average = self._statistics
-        lengths = stored_lengths(np.asarray(counts.sum(1)).ravel())
-        saturation = self.k1 * (1 - self.b + self.b * lengths / max(average, 1.0))
-        data = idf[counts.indices] * counts.data / (counts.data + np.repeat(saturation, np.diff(counts.indptr)))
-        return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), (counts.shape[0], len(idf)))
+        lengths = np.asarray(counts.sum(1)).ravel()
+        counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(idf)))
+        if rates is not None:
+            counts = with_near(counts, rates)
+        return weights_of(counts, stored_lengths(lengths) / max(average, 1.0), idf, self.k1, self.b)
+
+
+def with_near(counts: csr_matrix, rates: csr_matrix) -> csr_matrix:
+    """Counts (documents, words), with those of the words of near documents, which have these rates."""
+    return csr_matrix(counts + diags_array(NEAR_DOCUMENTS * counts.sum(1).A1) @ rates)
+
+
+def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, k1: float, b: float) -> csr_matrix:
+    """BM25's weights of counts (documents, words), float32; lengths (documents,) are in units of their average."""
+    saturation = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr))
+    data = idf[counts.indices] * counts.data / (counts.data + saturation)
+    return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
 
 
 def stored_lengths(lengths: np.ndarray) -> np.ndarray:

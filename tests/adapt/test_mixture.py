@@ -48,7 +48,7 @@ def test_bm25_is_that_of_bm25s() -> None:
     peer.index(words[0])
     np.testing.assert_allclose(scores[0], peer.get_scores(words[1][0]), rtol=1e-5)
     assert scores[0].argmax() == 2 and not scores[1:].any()  # a stop word alone, and one that no document has
-    np.testing.assert_array_equal(bm25.weights(documents).toarray(), bm25.documents.toarray())
+    np.testing.assert_array_equal(bm25.weights(bm25.queries(documents)).toarray(), bm25.documents.toarray())
 
 
 @pytest.mark.parametrize(

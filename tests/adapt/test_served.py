@@ -13,8 +13,8 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand.expand import expand
-from cai_pyserini.impact.bm25 import NEAR
-from cai_pyserini.smooth.smooth import mix, smooth
+from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 
@@ -46,7 +46,11 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
     (values,) = served.values(sparse, [dense], 2.0)
     assert values.shape == (3, 6) and len(served.systems) == 3
     weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(served.material.idf)).toarray()
-    words = (served.words + NEAR * dense.words).toarray()
+    rates, counts = dense.rates.toarray(), served.counts.toarray()
+    lengths = counts.sum(1, keepdims=True)
+    counts += 0.6 * lengths * rates
+    weights = served.bm25._idf * counts / (counts + 0.9 * (0.6 + 0.4 * lengths / lengths[:12].mean()))
+    words = weights + 0.75 * dense.words.toarray()
     splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
     spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
     plain = served.words.toarray()[:12]
@@ -78,7 +82,9 @@ def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
 
 @pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.usefixtures("java")
-def test_near_words_are_those_of_the_stage(served: Served, adapted: bool, tmp_path: Path) -> None:
+def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
+    served: Served, adapted: bool, tmp_path: Path
+) -> None:
     """Of the words that both know: each analyzes texts in its own way."""
     config, width, projection = load_encoder("minilm"), served.old_dense[0].shape[1], None
     if adapted:
@@ -91,11 +97,11 @@ def test_near_words_are_those_of_the_stage(served: Served, adapted: bool, tmp_pa
     (shard,) = Vectors(expand(words, vectors, encoder, tmp_path / "near"), "expand")
     columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
     both = [word for word in served.bm25.words if word in columns]
-    near, expected = served.dense(projection).words[:12], shard.vectors
-    ours = near[:, [served.bm25.words[word] for word in both]].toarray()
-    theirs = expected[:, [columns[word] for word in both]].toarray()
-    assert len(both) > 80 and np.count_nonzero(theirs) > 5
-    np.testing.assert_allclose(ours, theirs, atol=0.02)
+    dense, own = served.dense(projection), [served.bm25.words[word] for word in both]
+    for ours, first in ((dense.words, 0), (dense.rates, len(columns))):
+        theirs = shard.vectors[:, [first + columns[word] for word in both]].toarray()
+        assert len(both) > 80 and np.count_nonzero(theirs) > 5
+        np.testing.assert_allclose(ours[:12, own].toarray(), theirs, atol=0.02)
 
 
 def test_of_a_large_collection_a_sample_with_all_sources_is_searched(

@@ -31,7 +31,7 @@ from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand import word_vectors as learning
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.impact.bm25 import NEAR, Bm25
+from cai_pyserini.impact.bm25 import NEAR_WORDS, Bm25
 from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.analyzer import Analyzer
@@ -160,7 +160,7 @@ def expand(run: Run) -> Variants:
         scores = _scores(run, near, words, least)
         for weight in (0.25, 0.5, 0.75):
             yield f"{words} words, z > {least}, weight {weight}", run.joint(run.documents, more=weight * scores)
-    default = NEAR * _scores(run, near)
+    default = NEAR_WORDS * _scores(run, near)
     yield "default, bag-of-words queries", run.joint(run.documents, bow=True, more=default)
     others = _z(run.scores(run.documents)) + 2 * _z(run.dense)
     yield "BM25 + SPLADE + dense, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
@@ -195,7 +195,7 @@ def words(run: Run) -> Variants:
         own = each / np.sqrt(np.einsum("wi,ij,wj->w", each, np.cov(run.near.T), each, optimize=True))[:, None]
         for units, scaled in (("", each), (", in units of its own deviation", own))[: 1 + both]:
             scores = _scores(run, _near(run, scaled))
-            for weight in (NEAR, 0.5)[: 1 + both]:
+            for weight in (NEAR_WORDS, 0.5)[: 1 + both]:
                 variant = f"{name}{units}, weight {weight}"
                 yield variant, run.joint(run.smoothed, more=weight * scores)
                 yield f"{variant}, bag-of-words queries", run.joint(run.smoothed, bow=True, more=weight * scores)
@@ -209,7 +209,7 @@ def _scores(run: Run, near: Near, words: int = 100, least: float = 1) -> Scores:
     """The scores of queries by the words near documents."""
     stage.WORDS, stage.LEAST = words, least
     places = np.array([run.columns[word] for word in run.lexicon])
-    weights = near.words(run.near, np.ones(len(run.ids), bool))
+    weights = near.words(run.near)
     return (run.words["queries"][:, places] @ weights.T).toarray()
 
 

@@ -34,7 +34,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.expand import word_vectors as learning
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.impact.bm25 import NEAR, Bm25, stored_lengths
+from cai_pyserini.impact.bm25 import NEAR_WORDS, Bm25, stored_lengths
 from cai_pyserini.smooth.smooth import mix
 
 SPANS, HELD = 6000, 600  # spans that teach weights of terms, and how many of these only measure the loss
@@ -75,9 +75,7 @@ class Tried(Run):
 
     def expanded(self, vectors: np.ndarray, documents: np.ndarray) -> csr_matrix:
         """The weights of words with these vectors near documents with these."""
-        near = Near.among(vectors.astype(np.float32), [documents]).words(
-            documents.astype(np.float32), np.ones(len(documents), bool)
-        )
+        near = Near.among(vectors.astype(np.float32), [documents]).words(documents.astype(np.float32))
         shape = len(documents), self.weights.shape[1]
         return csr_matrix((near.data, self.places[near.indices], near.indptr), shape=shape)
 
@@ -121,7 +119,7 @@ def _shares(near: np.ndarray, weights: np.ndarray, columns: int) -> csr_matrix:
 
 def index(run: Tried) -> Variants:
     """One index, bag-of-words queries."""
-    plain, near = run.weights, NEAR * run.near_words
+    plain, near = run.weights, NEAR_WORDS * run.near_words
     yield "joint-splade-doc-idf-smooth", run.indexed(plain + near)
     yield "joint-splade-idf-smooth", run.indexed(plain + near, bow=False)
     spans = diags_array(1 / np.maximum(np.asarray(run.context_words.sum(1)).ravel(), 1)) @ run.context_words
@@ -143,15 +141,18 @@ def index(run: Tried) -> Variants:
         scales = (np.maximum(variances, 1e-6) / variances.mean()) ** (-power / 2)
         whiten = (directions * scales) @ directions.T
         whitened = run.expanded(run.vectors @ whiten, run.near @ whiten)
-        yield f"near words in a space whitened by {power}", run.indexed(plain + NEAR * whitened)
+        yield f"near words in a space whitened by {power}", run.indexed(plain + NEAR_WORDS * whitened)
     mixed = run.near + 0.5 * (run.mean_of_near @ run.near)
     mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
-    yield "near words of documents mixed with near ones", run.indexed(plain + NEAR * run.expanded(run.vectors, mixed))
+    yield (
+        "near words of documents mixed with near ones",
+        run.indexed(plain + NEAR_WORDS * run.expanded(run.vectors, mixed)),
+    )
     contexts = np.asarray((run.context_words[:, run.places] > 0).sum(0)).ravel()
     trusted = run.vectors * (contexts / (contexts + 3))[:, None]
     yield (
         "vectors of words times n / (n + 3), of n contexts",
-        run.indexed(plain + NEAR * run.expanded(trusted, run.near)),
+        run.indexed(plain + NEAR_WORDS * run.expanded(trusted, run.near)),
     )
     for k1, b in ((1.2, 0.75), (0.9, 0.7), (0.6, 0.4)):
         yield f"k1 {k1}, b {b}", run.indexed(run.bm25_of(run.counts, k1, b) + near)
@@ -162,7 +163,7 @@ def index(run: Tried) -> Variants:
 def queries(run: Tried) -> Variants:
     """Weights u of query terms, by gradient descent on the cross entropy of the softmax of BM25 + SPLADE + dense and of
     the index, over the best documents of both for a span, but the one that BM25 finds first: its source."""
-    near, splade = NEAR * run.near_words, run.smoothed @ run.idf
+    near, splade = NEAR_WORDS * run.near_words, run.smoothed @ run.idf
     documents = hstack([run.alpha[True] * (run.weights + near), splade], format="csr")
     words = run.bm25_of(run.mixed_counts(run.mean_of_near @ run.rates, 0.6)) + near
     mixed = hstack([run.alpha[True] * words, splade], format="csr")
@@ -222,7 +223,7 @@ def _term_weights(run: Tried, documents: csr_matrix, regularizer: float, tempera
 
 def static(run: Tried) -> Variants:
     """Dense vectors of queries from those of their words."""
-    yield "joint-splade-doc-idf-smooth", run.indexed(run.weights + NEAR * run.near_words)
+    yield "joint-splade-doc-idf-smooth", run.indexed(run.weights + NEAR_WORDS * run.near_words)
     sums = run.words["queries"][:, run.places] @ run.vectors
     scores = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)) @ run.near.T
     yield "static", scores
@@ -253,7 +254,7 @@ class Recipe:
         return f"{self.weight:g} : {' + '.join([*parts, 'dense'])}{f', {self.smooth} smooth' * bool(self.smooth)}"
 
     def scores(self, parts: dict[str, Scores], z: Callable[[Scores], Scores]) -> Scores:
-        words = parts["bm25"] + NEAR * parts["near"] * self.near
+        words = parts["bm25"] + NEAR_WORDS * parts["near"] * self.near
         splade = parts["splade, smooth" if (self.near and self.joint) or "SPLADE" in self.smooth else "splade"]
         dense = 2 * z(parts["dense, smooth" if "dense" in self.smooth else "dense"])
         if self.joint:

@@ -44,18 +44,25 @@ def plain(words: np.ndarray, documents: np.ndarray, count: int) -> np.ndarray:
     return weights
 
 
+def plain_rates(counts: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """The rates of words in near documents, of the 50 words with the largest, document by document."""
+    cosines = documents @ documents.T
+    np.fill_diagonal(cosines, 0)
+    shares = np.maximum(cosines, 0) ** 4
+    rates = shares / shares.sum(1, keepdims=True) @ (counts / counts.sum(1, keepdims=True))
+    for row in rates:
+        row[np.argsort(-row, kind="stable")[50:]] = 0
+    return rates
+
+
 def test_weights_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "WORDS", 5)
     monkeypatch.setattr(stage, "BATCH", 4)
     draw = np.random.default_rng(0)
     words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
     near = Near.among(words, [documents[:13], documents[13:]])
-    expected = plain(words, documents, 5)
-    has_words = np.ones(26, bool)
-    np.testing.assert_allclose(near.words(documents, has_words).toarray(), expected, atol=1e-4)
-    has_words[[0, 25]] = False
-    expected[[0, 25]] = 0
-    np.testing.assert_allclose(near.words(documents, has_words).toarray(), expected, atol=1e-4)
+    np.testing.assert_allclose(near.words(documents).toarray(), plain(words, documents, 5), atol=1e-4)
+    assert near.words(documents[:0]).shape == (0, 12)
 
 
 def test_learned_vectors_are_those_of_the_formula() -> None:
@@ -93,14 +100,18 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     paths = ["--words", str(inputs / "words"), "--vectors", str(inputs / "dense"), "--output", str(output)]
     main([*paths, "--encoder", "minilm", "--device", "cpu"])
     lexicon = json_lines(inputs / "words" / "lexicon.jsonl")
-    assert f"words per document, from a lexicon of {len(lexicon)}\n" in capsys.readouterr().out
+    assert f"weights and rates per document, with a lexicon of {len(lexicon)} words\n" in capsys.readouterr().out
     (shard,) = Vectors(output, "expand")
     (vectors,) = Vectors(inputs / "dense")
     encoded = word_vectors(inputs / "words", {line["word"]: line["form"] for line in lexicon}, dense())
     names = (inputs / "words" / "words.txt").read_text().splitlines()
     expected = np.zeros((12, len(names)))
     expected[:, [names.index(line["word"]) for line in lexicon]] = plain(encoded, vectors.vectors, 100)
-    np.testing.assert_allclose(shard.vectors.toarray(), expected, atol=0.02)
+    (counted,) = Vectors(inputs / "words", "words")
+    rates = plain_rates(counted.vectors.toarray(), vectors.vectors)
+    assert len(rates) == 12 and (rates.sum(1) > 0.9).all() and (rates.sum(1) < 1).any()  # some have more words
+    np.testing.assert_allclose(shard.vectors.toarray(), np.hstack([expected, rates]), atol=0.02)
+    np.testing.assert_allclose(shard.vectors[:, len(names) :].toarray(), rates, atol=1e-6)
     assert shard.ids == vectors.ids and shard.vectors.has_sorted_indices
 
 
@@ -113,7 +124,9 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
     assert json_lines(words / "contexts.jsonl") == []
     assert json_lines(words / "lexicon.jsonl") == [{"word": "red", "form": "red"}]
     assert word_vectors(words, {"red": "red"}, dense()).shape == (1, 384)
-    assert len(Vectors(make(tmp_path, tmp_path / "near"), "expand")) == 2
+    (shard,) = Vectors(make(tmp_path, tmp_path / "near"), "expand")
+    rates = shard.vectors[:, 3:].toarray()  # of red, fox and sea
+    np.testing.assert_allclose(rates, [[0.5, 0, 0.5], [0.5, 0.5, 0]])
 
 
 @slow
@@ -186,7 +199,17 @@ def test_only_new_contexts_and_words_are_encoded(
 
 
 @slow
-def test_bm25_has_three_quarters_of_the_weights_so_a_word_finds_a_document_without_it(
+def test_a_document_without_words_has_none_near_it_and_one_alone_has_no_near_documents(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "red fox"}\n{"_id": "2", "text": ""}\n')
+    collection = BeirFolder(tmp_path, "alone")
+    encode(collection, dense(), tmp_path / "dense")
+    count_words(collection, tmp_path / "words")
+    (shard,) = Vectors(make(tmp_path, tmp_path / "near"), "expand")
+    assert shard.ids == ["1", "2"] and shard.vectors.nnz == 0
+
+
+@slow
+def test_bm25_has_words_of_near_documents_and_near_words_so_a_word_finds_a_document_without_it(
     broken: Path, tmp_path: Path
 ) -> None:
     texts = "Chest pain is a sign of a heart attack", "Patients take aspirin after a heart attack"
@@ -197,11 +220,17 @@ def test_bm25_has_three_quarters_of_the_weights_so_a_word_finds_a_document_witho
     count_words(collection, folder)
     near = make(tmp_path, tmp_path / "near")
     (own,), (both,) = Bm25(folder).shards(), Bm25(folder, expansion=near).shards()
-    (added,) = Vectors(near, "expand")
-    np.testing.assert_allclose((own.vectors + 0.75 * added.vectors).toarray(), both.vectors.toarray(), rtol=1e-6)
-    column = Bm25(folder).words.index("heart")
-    before, after = ({own.ids[row] for row in each.vectors[:, [column]].nonzero()[0]} for each in (own, both))
-    assert after - before == {"d6"}  # on infarction
+    ((added,), (counted,)) = Vectors(near, "expand"), Vectors(folder, "words")
+    names, counts = Bm25(folder).words, counted.vectors.toarray()
+    near_words, rates = added.vectors[:, : len(names)].toarray(), added.vectors[:, len(names) :].toarray()
+    lengths = counts.sum(1, keepdims=True)  # short: Lucene stores them as they are
+    counts += 0.6 * lengths * rates
+    saturation = 0.9 * (1 - 0.4 + 0.4 * lengths / lengths[lengths > 0].mean())
+    expected = Bm25(folder)._statistics[0] * counts / (counts + saturation) + 0.75 * near_words
+    np.testing.assert_allclose(both.vectors.toarray(), expected, rtol=1e-5)
+    heart = near_words[:, names.index("heart")] > 0, own.vectors[:, [names.index("heart")]].toarray().ravel() > 0
+    assert {own.ids[row] for row in np.flatnonzero(heart[0] & ~heart[1])} == {"d6"}  # on infarction
+    assert both.vectors.nnz > own.vectors.nnz + np.count_nonzero(near_words)
     other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
     with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
         list(Bm25(other, expansion=near).shards())

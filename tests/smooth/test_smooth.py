@@ -18,6 +18,7 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.smooth import smooth as stage
 from cai_pyserini.smooth.__main__ import main
 from cai_pyserini.smooth.smooth import smooth
+from cai_pyserini.vectors import mixing
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.neighbours import Neighbours, points
 from cai_pyserini.vectors.shards import Vectors
@@ -184,7 +185,7 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
         Vectors(tmp_path / "resumed")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
     assert len(times) == 2
-    monkeypatch.delattr(stage, "build_index")  # that of the first attempt is used
+    monkeypatch.delattr(mixing, "build_index")  # that of the first attempt is used
     resumed = Vectors(smooth(splade, tmp_path / "resumed", dense))
     assert {path: path.stat().st_mtime_ns for path in times} == times
     np.testing.assert_array_equal(matrix_of(resumed), matrix_of(whole))
