@@ -9,10 +9,10 @@ compare sources.
 A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
 weights) wins that is not significantly worse than the best; without any, nothing is changed.
 
-The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) is chosen likewise: the one nearest
-to the default that is not significantly worse than the best. What people type has more words in common with documents
-in one collection than in another. How many, nobody knows without labels; but where documents find each other by other
-words, so do queries.
+The weight w of BM25, with words of near documents, in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) is
+chosen likewise: the one nearest to the default that is not significantly worse than the best. What people type has more
+words in common with documents in one collection than in another. How many, nobody knows without labels; but where
+documents find each other by other words, so do queries.
 """
 
 import json
@@ -105,7 +105,9 @@ def balance(material: Material, output: Path) -> Path:
 def weight_of_bm25(served: Served) -> tuple[float, str]:
     """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence."""
     splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
-    mixed = {weight: served.fused(weight, splade, *served.old_dense) for weight in BM25_WEIGHTS}
+    queries, rows = served.old_dense
+    bm25 = served.with_near(served.near(rows))
+    mixed = {weight: served.fused(weight, bm25, splade, queries, rows) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
     tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
     return _smallest(means), f"{_evidence(served.sources)}, by weight: {tried}"

@@ -5,7 +5,7 @@ What is scored are documents of the collection as float vectors, as the stages s
 joint   alpha * BM25 + SPLADE with IDF
 smooth  the same, SPLADE mixed with that of near documents, and BM25 with their words and with near words, all by the
         dense encoder
-fusion  w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense)
+fusion  w * z(BM25 with words of near documents) + z(SPLADE with IDF) + 2 * z(dense)
 
 joint ones also with bag-of-words queries (-doc). A query searches for its source's remainder in place of the source, as
 if the document had other words than the query.
@@ -51,14 +51,14 @@ class Sparse(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """Dense vectors of queries and `rows`, the neighbours of the rows, the weights of words near them, and the rates of
-    words in near documents."""
+    """Dense vectors of queries and `rows`, the neighbours of the rows, the weights of words near them, and those of
+    BM25 with words of near documents."""
 
     queries: np.ndarray
     rows: np.ndarray
     near: Neighbours
     words: csr_matrix
-    rates: csr_matrix
+    bm25: csr_matrix
 
 
 class Served:
@@ -104,7 +104,7 @@ class Served:
         names = ["splade-doc" if kind == "bow" else "splade" for kind in self.kinds]
         if self.material.dense is None:
             return [f"joint-{name}-idf" for name in names]
-        return [f"hybrid-{names[0]}-idf-dense-zscore", *(f"joint-{name}-idf-smooth" for name in names)]
+        return [f"fused-bm25-smooth-{names[0]}-idf-dense-zscore", *(f"joint-{name}-idf-smooth" for name in names)]
 
     def splade(self, encoder: Encoder) -> Sparse:
         material = self.material
@@ -155,17 +155,24 @@ class Served:
         columns, (contexts, *encoded) = self._lexicon
         vectors = (each if projection is None else project(each, projection) for each in (*self.old_dense, *encoded))
         queries, rows, targets, alone = vectors
+        words = learn(contexts, targets, alone)
+        count, frequencies = len(self.documents), self.bm25.counts.getnnz(axis=0)[columns]
+        found = Near.among(words, frequencies, [rows[:count]], count).words(rows)
+        weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.counts.shape)
+        weights = csr_matrix(diags_array(np.sign(self.counts.sum(1).A1)) @ weights)  # texts without words have none
+        return Dense(queries, rows, near := self.near(rows), weights, self.with_near(near))
+
+    def near(self, rows: np.ndarray) -> Neighbours:
+        """The documents near rows with these dense vectors; a remainder is not near its source."""
         count = len(self.documents)
         index = build_index(lambda label: [rows[:count]], rows.shape[1], count)
         own = np.concatenate([np.arange(count), self.sources])
-        near = nearest(index, rows, own, min(NEIGHBOURS, count - 1))
-        words = learn(contexts, targets, alone)
-        found = Near.among(words, [rows[:count]]).words(rows)
-        weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.counts.shape)
-        lengths = self.counts.sum(1).A1
-        weights = csr_matrix(diags_array(np.sign(lengths)) @ weights)  # texts without words have none near them
-        rates = csr_matrix(diags_array(1 / np.maximum(lengths, 1)) @ self.counts)
-        return Dense(queries, rows, near, weights, mean_of_near(rates, near, RATES))
+        return nearest(index, rows, own, min(NEIGHBOURS, count - 1))
+
+    def with_near(self, near: Neighbours) -> csr_matrix:
+        """BM25's weights with the words of near documents."""
+        rates = csr_matrix(diags_array(1 / np.maximum(self.counts.sum(1).A1, 1)) @ self.counts)
+        return self.bm25.weights(self.counts, mean_of_near(rates, near, RATES))
 
     def values(self, sparse: Sparse, dense: Sequence[Dense], weight: float) -> Iterator[np.ndarray]:
         """nDCG@10 (systems, queries) with each of these dense vectors; without any, of the systems that need none.
@@ -175,17 +182,18 @@ class Served:
             yield np.array([self.found(alpha * self._word_scores + scores) for scores, alpha in plain])
         for vectors in dense:
             smooth = mix(sparse.rows, np.arange(sparse.rows.shape[0]), vectors.near, SMOOTH["dense"])
-            counted = self.bm25.weights(self.counts, vectors.rates)
-            words = self._scores(self._word_queries, counted + NEAR_WORDS * vectors.words)
-            systems = [self.fused(weight, plain[0][0], vectors.queries, vectors.rows)]
+            words = self._scores(self._word_queries, vectors.bm25 + NEAR_WORDS * vectors.words)
+            systems = [self.fused(weight, vectors.bm25, plain[0][0], vectors.queries, vectors.rows)]
             for kind in self.kinds:
                 scores, alpha = self.scores(sparse, kind, smooth)
                 systems.append(alpha * words + scores)
             yield np.array([self.found(scores) for scores in systems])
 
-    def fused(self, weight: float, splade: np.ndarray, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Scores of the fusion, with this weight of BM25, SPLADE's scores, and dense vectors."""
-        words, dense = self._word_scores, self._scores(queries, rows)
+    def fused(
+        self, weight: float, bm25: csr_matrix, splade: np.ndarray, queries: np.ndarray, rows: np.ndarray
+    ) -> np.ndarray:
+        """Scores of the fusion, with this weight of BM25, BM25's weights in rows, SPLADE's scores, dense vectors."""
+        words, dense = self._scores(self._word_queries, bm25), self._scores(queries, rows)
         return (
             weight * _standardize(words)
             + WEIGHTS["splade"] * _standardize(splade)

@@ -92,7 +92,7 @@ class Plan:
 
     def documents(self, system: System) -> Path:
         output = self.run.vectors_of(system)
-        if system.smooth:
+        if system.smooth and system.kind == "splade":
             return self._smooth_documents(system, output)
         dense = self.experiment.dense
         if system.name == f"{ADAPTED}dense" and dense and dense.overlap is None:
@@ -155,8 +155,10 @@ class Plan:
 
         def call() -> Path:
             collection, encoder = self.experiment.collection, run.encoder(system)
-            bm25 = Bm25(words, collection.k1, collection.b, self.experiment.alpha, near) if words else None
             config = encoder.config.replace(idf=str(idf) if idf else None)
+            bm25 = Bm25(words, collection.k1, collection.b, self.experiment.alpha, near) if words else None
+            if bm25 and system.kind == "bm25":
+                bm25, config = replace(bm25, alpha=1.0, documents_only=True), config.replace(keep_terms=0)
             return write_impacts(Vectors(vectors), config, output, bm25, encoder, self.experiment.threads)
 
         return self._add(f"impacts {system.index}", output, call, vectors, idf, words, near)
@@ -164,7 +166,7 @@ class Plan:
     def index(self, system: System) -> Path:
         run, experiment, output = self.run, self.experiment, self.run.index(system)
         name = f"index {system.index}"
-        if system.kind == "splade":
+        if system.has_impacts:
             impacts = self.impacts(system)
 
             def of_impacts() -> Path:
@@ -337,7 +339,8 @@ def require(
     elif adaptation:
         raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
     for system in needed:
-        if (setting := REQUIRES.get(system.kind)) and getattr(experiment, setting) is None:
+        kind = "dense" if system.kind == "bm25" and system.smooth else system.kind
+        if (setting := REQUIRES.get(kind)) and getattr(experiment, setting) is None:
             raise CaiError(f"{system.name} needs --{setting.replace('_', '-')}; --help says more")
         if system.kind == "splade":
             if experiment.encoder.kind == "dense":

@@ -120,14 +120,16 @@ class RunFolder:
         return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
 
     def expansion(self, system: System) -> Path:
-        """Words near the documents, for smooth joint indexes; adapted ones have those by the adapted dense encoder."""
+        """Words near documents, and of near documents, for smooth joint indexes; adapted ones have those that the
+        adapted dense encoder finds."""
         return self.folder / f"{ADAPTED * system.adapted}expansion"
 
     def vectors_of(self, system: System, role: Role = "documents") -> Path:
         """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder
         depend on the IDF."""
         split = self.experiment.collection.split
-        name = f"documents{'-smooth' * system.smooth}" if role == "documents" else f"queries-{split}"
+        is_smooth = system.smooth and system.kind == "splade"
+        name = f"documents{'-smooth' * is_smooth}" if role == "documents" else f"queries-{split}"
         prefix = f"{system.index}-" if system.kind == "dense" else ADAPTED * system.adapted
         return self.vectors / f"{prefix}{name}"
 

@@ -2,16 +2,18 @@
 
 bm25, doct5query                                   BM25; for doct5query, on documents with generated queries appended
 splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
+bm25-smooth                                        BM25 with words of near documents, in an index of impacts
 joint-<one of SPLADE>                              SPLADE and BM25 in one index, which one search sums up
 <one of SPLADE, or joint>-smooth                   document vectors mixed with those of near documents; joint ones, with
-                                                   a dense encoder, also have words near the documents
+                                                   a dense encoder, also have words near the documents, and
+                                                   words of near documents
 dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
 cross-encoder                                      the best documents of bm25, reranked
 hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
 hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
 fused-<two or more>[-<fusion>]                     as hybrid, without bm25 unless it is named
 hybrid-<…>[-<fusion>]-exact                        every system scores all documents that are fused
-adapted-<any with SPLADE or dense>                 with encoders adapted to the collection
+adapted-<any with SPLADE, dense or -smooth>        with encoders adapted to the collection
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -35,7 +37,7 @@ class System:
     kind: Kind
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
-    joint: bool = False  # BM25 is in the index, too
+    joint: bool = False  # BM25 is in the index of impacts, too, or alone
     smooth: bool = False  # documents are mixed with near documents, and have near words
     adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # the systems whose runs it combines
@@ -59,16 +61,22 @@ class System:
     @property
     def adaptable(self) -> bool:
         """Whether it has encoders that can be adapted."""
-        return any(system.kind in ("splade", "dense") for system in self.walk())
+        return any(system.kind in ("splade", "dense") or system.smooth for system in self.walk())
 
     @property
     def searches_text(self) -> bool:
         """Whether it searches a BM25 index with text."""
-        return self.kind in ("bm25", "doct5query")
+        return self.kind in ("bm25", "doct5query") and not self.joint
+
+    @property
+    def has_impacts(self) -> bool:
+        """Whether its index is one of impacts."""
+        return self.kind == "splade" or self.joint
 
     @property
     def index(self) -> str:
-        name = f"{'joint-' * self.joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
+        joint = "joint-" * (self.joint and self.kind == "splade")
+        name = f"{joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
         return f"{ADAPTED * self.adapted}{name}"
 
     def walk(self) -> Iterator["System"]:
@@ -83,6 +91,7 @@ SINGLE = {
     system.name: system
     for system in (
         BM25,
+        System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True),
         System("doct5query", "doct5query"),
         System("cross-encoder", "cross-encoder", parts=(BM25,)),
         *(
@@ -99,8 +108,9 @@ SINGLE = {
         *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
     )
 }
+THREE = ("hybrid", "fused-bm25-smooth")  # and SPLADE and dense
 NAMES = (
-    "bm25, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
+    "bm25, bm25-smooth, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )
@@ -164,14 +174,15 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
     """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, also
-    smooth joint ones, dense, and BM25 + SPLADE + dense. With `adapt`, also the adapted ones."""
+    smooth joint ones, dense, and BM25 with words of near documents + SPLADE + dense. With `adapt`, also the adapted
+    ones."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
     systems += [f"joint-{name}" for name in best]
     if "dense" in kinds:
         systems += [f"joint-{name}-smooth" for name in best]
-        systems += ["dense", "hybrid-dense-minmax", *(f"hybrid-{name}-dense-zscore" for name in best)]
+        systems += ["dense", "hybrid-dense-minmax", *(f"fused-bm25-smooth-{name}-dense-zscore" for name in best)]
     return systems + _adapted_names(systems) * adapt
 
 
@@ -185,8 +196,18 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
-    three = [f"hybrid-{name}-{other}-zscore" for name in sparse for other in dense]
-    systems = ["bm25", *others, *variants, *dense, *hybrids, *[f"hybrid-{name}-product" for name in dense], *three]
+    three = [f"{first}-{name}-{other}-zscore" for first in THREE for name in sparse for other in dense]
+    smooth = ["bm25-smooth"] * ("dense" in kinds)
+    systems = [
+        "bm25",
+        *smooth,
+        *others,
+        *variants,
+        *dense,
+        *hybrids,
+        *[f"hybrid-{name}-product" for name in dense],
+        *three,
+    ]
     return systems + _adapted_names(systems) * adapt
 
 

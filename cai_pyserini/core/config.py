@@ -56,7 +56,8 @@ class Joint(Settings):
     bits: int = Field(default=JOINT_BITS, ge=1, le=16)  # of BM25's impacts
     k1: float
     b: float
-    expanded: bool = False  # with words near the documents
+    expanded: bool = False  # with words of near documents, and words near the documents
+    documents_only: bool = Field(default=False, exclude_if=lambda only: not only)  # expanded with the former only
     language: Language = Field(default=ENGLISH, exclude_if=lambda language: language == ENGLISH)  # of the words
 
     @property
@@ -95,7 +96,7 @@ class EncoderConfig(Settings):
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
     bits: int = shapes("impacts", 10, ge=1, le=16)  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = shapes("impacts", None, ge=1e-6)  # weight of the largest impact; None: the largest weight
-    keep_terms: int | None = shapes("impacts", None, ge=1)  # static pruning: the largest impacts of a document
+    keep_terms: int | None = shapes("impacts", None, ge=0)  # static pruning: the largest impacts of a document
     keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that have this share of their sum
     query_scale: int = shapes("impacts", 100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
     keep_query_terms: int | None = shapes("queries", None, ge=1)  # the largest weights of a query; not counts

@@ -3,11 +3,12 @@
 What is near, a dense encoder tells. *Words near a document* get weights that are added to those of BM25:
 
     z(w, d) = (w · d - mean of w · d' over all documents d') / deviation
-    weight(w, d) = max(0, z(w, d) - 1)    of the 100 words with the largest z for d
+    weight(w, d) = z(w, d)    where z(w, d) * sqrt(df(w)) is largest and z above 0, of 200 words per document on average
 
 w and d are dense vectors of a word (see word_vectors) and of a document; `deviation` is the root mean square of the
 numerator over all words and documents. A word's products are compared with their mean, since some words are near
-everything, but not with their own deviation: those of a word that says more deviate more.
+everything, but not with their own deviation: those of a word that says more deviate more. Words in more documents have
+smaller weights kept, since they are more likely to be asked for.
 
 *Words of near documents* have rates, from which counts are made that are added to the document's own:
 
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array, hstack
+from scipy.sparse import csr_matrix, diags_array, hstack, vstack
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
@@ -34,8 +35,8 @@ from cai_pyserini.vectors import mixing
 from cai_pyserini.vectors.mixing import Documents
 from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
-WORDS = 100  # words added per document
-LEAST = 1.0  # the least z; a weight is the excess over it
+WORDS = 200  # words near a document, on average
+SAMPLE = 500  # documents that tell what the largest weights are
 RATES = 50  # words of near documents per document
 BATCH = 256  # documents compared at a time
 TINY = 1e-9
@@ -66,8 +67,12 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         def documents(label: str) -> Iterable[Documents]:
             return progress(_read_documents(words, dense, width), dense.shards, label, "shard")
 
-        shards = progress(dense, dense.shards, "moments", "shard")
-        near_words = Near.among(vectors, (shard.vectors for shard in shards))
+        frequencies = np.zeros(width, np.int64)
+        matrix: csr_matrix
+        for _, matrix, _ in words:
+            frequencies += np.bincount(matrix.indices, minlength=width)
+        parts = (shard.vectors for shard in progress(dense, dense.shards, "moments", "shard"))
+        near_words = Near.among(vectors, frequencies[columns_of_lexicon], parts, len(dense))
         work = mixing.work_folder(folder, digest)
         near = mixing.Neighbourhood(work, documents, width, dense.width)
 
@@ -100,39 +105,43 @@ def _read_documents(words: Vectors, dense: Vectors, width: int) -> Iterator[Docu
 
 
 class Near:
-    """The dense vectors of a lexicon (words, width), the mean of each word's products with all documents (words,), and
-    the deviation of all products from these means."""
+    """The dense vectors of a lexicon (words, width), the mean of each word's products with all documents (words,), the
+    deviation of all products from these means, and the least z of each word for which a document gets it (words,)."""
 
     def __init__(self, vectors: np.ndarray, means: np.ndarray, deviation: float):
         self._vectors, self._means, self._deviation = vectors, means, deviation
+        self._least = np.zeros(len(vectors), np.float32)
 
     @classmethod
-    def among(cls, vectors: np.ndarray, documents: Iterable[np.ndarray]) -> Self:
-        """Compare words with these vectors (words, width) with documents in parts (documents, width)."""
+    def among(cls, vectors: np.ndarray, frequencies: np.ndarray, documents: Iterable[np.ndarray], size: int) -> Self:
+        """Compare words with these vectors (words, width) and document frequencies (words,) with `size` documents, in
+        parts (documents, width)."""
         count, sums, products = 0, np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1],) * 2)
+        sample = [np.zeros((0, vectors.shape[1]), np.float32)]
+        step = -(-size // SAMPLE)
         for part in documents:
+            sample.append(part[-count % step :: step])
             count += len(part)
             sums += part.sum(0)
             products += part.T.astype(np.float64) @ part
         mean = sums / count
         variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
         deviation = float(np.sqrt(max(variances.sum() / max(len(vectors), 1), TINY)))
-        return cls(vectors, (vectors @ mean).astype(np.float32), deviation)
+        near = cls(vectors, (vectors @ mean).astype(np.float32), deviation)
+        root = np.sqrt(frequencies).astype(np.float32)
+        worth = (near._z(np.vstack(sample)) * root).ravel()
+        kept = WORDS * sum(map(len, sample))
+        if kept < len(worth):
+            near._least = max(np.partition(worth, -kept)[-kept], np.float32(0)) / root
+        return near
 
     def words(self, documents: np.ndarray) -> csr_matrix:
         """The weights of the words (documents, lexicon) that are near each of these documents (documents, width)."""
-        import torch  # not at the top, since it takes seconds; its topk is faster than NumPy's partition
-
-        vectors, means = torch.from_numpy(self._vectors), torch.from_numpy(self._means)
-        rows, indices, data = [], [], []
+        parts = []
         for start in range(0, max(len(documents), 1), BATCH):
-            batch = torch.from_numpy(documents[start : start + BATCH])
-            z = (batch @ vectors.T - means) / self._deviation
-            best = torch.topk(z, min(WORDS, z.shape[1]))
-            weights = best.values.numpy() - np.float32(LEAST)
-            row, place = np.nonzero(weights > 0)
-            rows.append(start + row)
-            indices.append(best.indices.numpy()[row, place])
-            data.append(weights[row, place])
-        entries = np.concatenate(data), (np.concatenate(rows), np.concatenate(indices))
-        return csr_matrix(entries, shape=(len(documents), len(self._vectors)))
+            z = self._z(documents[start : start + BATCH])
+            parts.append(csr_matrix(np.where(z > self._least, z, 0)))
+        return vstack(parts, format="csr")
+
+    def _z(self, documents: np.ndarray) -> np.ndarray:
+        return (documents @ self._vectors.T - self._means) / np.float32(self._deviation)

@@ -28,12 +28,17 @@ class ImpactSettings(Settings):
         gt=0,
     )
     expansion: AnyPath | None = flag(
-        None, "with --words: folder written by the expand stage; adds words near the documents"
+        None,
+        "with --words: folder written by the expand stage; adds words near the documents, and words of near documents",
     )
+    documents_only: bool = flag(False, "with --expansion: add words of near documents only")
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
-        None, "keep only this many of SPLADE's impacts per document, the largest (default: the encoder's)", ge=1
+        None,
+        "keep only this many of SPLADE's impacts per document, the largest; 0: none, with --words for an index of BM25 "
+        "alone (default: the encoder's)",
+        ge=0,
     )
     keep_mass: float | None = flag(
         None,
@@ -63,7 +68,10 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.vectors.shards import Vectors
 
     changes = settings.model_dump(include=CHANGES, exclude_none=True)
-    bm25 = Bm25(settings.words, settings.k1, settings.b, settings.alpha, settings.expansion) if settings.words else None
+    bm25 = None
+    if settings.words:
+        how = settings.k1, settings.b, settings.alpha, settings.expansion, settings.documents_only
+        bm25 = Bm25(settings.words, *how)
     config = described(load_encoder(settings.encoder)).replace(**changes)
     if settings.idf and settings.idf_power is None and config.idf_power == 0:
         raise CaiError(f"--idf {settings.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")

@@ -6,8 +6,8 @@ N is the number of documents that have words. `length` is the number of words, r
 lengths above 40 with four significant bits.
 
 An expansion adds to tf the rate of the word in near documents, times 0.6 * length, as if a part of the document said
-what these say; `length` stays that of the document's own words. Words that are near the document add three quarters of
-their weight from the expand stage.
+what these say; `length` stays that of the document's own words. Words that are near the document add 0.6 of their
+weight from the expand stage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-NEAR_WORDS = 0.75  # factor on the weights of near words, whose spread is about that of BM25's
+NEAR_WORDS = 0.6  # factor on the weights of near words, whose spread is about that of BM25's
 NEAR_DOCUMENTS = 0.6  # words of near documents that a document has for each word of its own
 EXACT = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
 
@@ -33,7 +33,8 @@ EXACT = 24  # lengths below it are stored as they are, the others minus it, in L
 class Bm25:
     """The words of a collection, in a folder written by the words stage, with the parameters of BM25.
 
-    `alpha` is the weight of BM25 in a joint index; None: estimated. `expansion` is a folder of the expand stage.
+    `alpha` is the weight of BM25 in a joint index; None: estimated. `expansion` is a folder of the expand stage, of
+    which only words of near documents are added with `documents_only`.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Bm25:
     b: float = 0.4
     alpha: float | None = None
     expansion: Path | None = None
+    documents_only: bool = False
 
     @cached_property
     def counts(self) -> Vectors:
@@ -90,7 +92,8 @@ class Bm25:
         if self.near is None:
             return Shard(counts.ids, self.weights(counts.vectors))
         near, width = self.near.shard(number).vectors, len(self.words)
-        return Shard(counts.ids, self.weights(counts.vectors, near[:, width:]) + NEAR_WORDS * near[:, :width])
+        weights = self.weights(counts.vectors, near[:, width:])
+        return Shard(counts.ids, weights if self.documents_only else weights + NEAR_WORDS * near[:, :width])
 
     def weights(self, counts: csr_matrix, rates: csr_matrix | None = None) -> csr_matrix:
         """The BM25 weights of counts (documents, words), float32; `rates` are those of near documents."""

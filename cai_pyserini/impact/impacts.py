@@ -167,7 +167,10 @@ def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -
 def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
     """The words of the joint index whose encoder is `config`, with its parameters of BM25; None if it is not joint."""
     joint = config.joint
-    return Bm25(words, joint.k1, joint.b, expansion=expansion if joint.expanded else None) if joint else None
+    if joint is None:
+        return None
+    near = expansion if joint.expanded else None
+    return Bm25(words, joint.k1, joint.b, expansion=near, documents_only=joint.documents_only)
 
 
 def write_impacts(
@@ -187,13 +190,17 @@ def write_impacts(
     if vectors.kind == "dense":
         raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
     require_encoded_with(vectors, config)
+    if config.keep_terms == 0 and bm25 is None:
+        raise CaiError("keep_terms: 0 leaves nothing of SPLADE: give --words, whose BM25 is indexed alone then")
     inputs = {
         "vectors": vectors.manifest.digest,
         "idf": idf_digest(config.idf_folder),
         "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
     }
-    words: dict[str, Any] = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha} if bm25 else {}
+    words: dict[str, Any] = {}
+    if bm25:
+        words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha, "documents_only": bm25.documents_only}
     if bm25 and bm25.alpha is None:
         words["queries"] = (encoder or Encoder(config)).of_queries  # which alpha is estimated with
     recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
@@ -207,9 +214,9 @@ def write_impacts(
         if bm25:
             alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
             largest = _largest((shard.vectors for shard in bm25.shards()), bm25.folder)
-            expanded, language = bm25.near is not None, bm25.language
-            joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, expanded=expanded, language=language)
-            used = used.replace(joint=joint)
+            joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, language=bm25.language)
+            near = {"expanded": bm25.near is not None, "documents_only": bm25.documents_only}
+            used = used.replace(joint=joint.replace(**near))
         impacts = replace(impacts, config=used)
         count = processes_for(vectors.shards, LEAST_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]

@@ -100,7 +100,11 @@ def test_gains_are_measured_again(with_dense: Material, tmp_path: Path) -> None:
     """The faults: the encoders before are compared with themselves; the projection is left out."""
     splade, dense = with_dense.encoders
     same = gains_of(with_dense, splade, dense)
-    assert list(same) == ["hybrid-splade-idf-dense-zscore", "joint-splade-idf-smooth", "joint-splade-doc-idf-smooth"]
+    assert list(same) == [
+        "fused-bm25-smooth-splade-idf-dense-zscore",
+        "joint-splade-idf-smooth",
+        "joint-splade-doc-idf-smooth",
+    ]
     assert {gain for gain, _ in same.values()} == {0.0}
     width = with_dense.raw[1].shape[1]
     weight = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)

@@ -34,6 +34,7 @@ SPLADE_DOC_IDF = System("splade-doc-idf", "splade", bow=True, idf=True)
 DENSE = System("dense", "dense")
 DENSE_IDF = System("dense-idf", "dense", idf=True)
 DOCT5QUERY = System("doct5query", "doct5query")
+BM25_SMOOTH = System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True)
 CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
 
 
@@ -56,6 +57,7 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False)
     "expected",
     [
         BM25,
+        BM25_SMOOTH,
         DOCT5QUERY,
         CROSS_ENCODER,
         SPLADE,
@@ -84,6 +86,9 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False)
         hybrid("hybrid-splade-idf-smooth-dense", SMOOTH, DENSE),
         fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
         fused("fused-splade-idf-dense-exact", SPLADE_IDF, DENSE, exact=True),
+        fused("fused-bm25-smooth-splade-idf-dense-zscore", BM25_SMOOTH, SPLADE_IDF, DENSE, fusion="zscore"),
+        fused("fused-bm25-bm25-smooth", BM25, BM25_SMOOTH),
+        replace(BM25_SMOOTH, name="adapted-bm25-smooth", adapted=True),
         fused("fused-bm25-joint-splade-doc-idf-smooth", BM25, JOINT_ALL),
         ADAPTED_SPLADE,
         ADAPTED_DENSE,
@@ -133,7 +138,7 @@ def test_other_names_are_refused(name: str) -> None:
     ],
 )
 def test_names_of_parts_that_do_not_go_together_are_refused(name: str, message: str) -> None:
-    expected = f"^(no system '{name}'|{name}): {message}" if message else "systems are bm25, doct5query"
+    expected = f"^(no system '{name}'|{name}): {message}" if message else "systems are bm25, bm25-smooth, doct5query"
     with pytest.raises(CaiError, match=expected):
         parse_system(name)
 
@@ -190,6 +195,7 @@ def test_parts_come_first_and_once() -> None:
     "name, models, balanced",
     [
         ("bm25", set(), False),
+        ("bm25-smooth", set(), False),
         ("joint-splade-doc-idf-smooth", set(), False),
         ("hybrid-splade-doc-minmax", set(), False),
         ("joint-splade-idf", {"splade"}, False),
@@ -197,6 +203,7 @@ def test_parts_come_first_and_once() -> None:
         ("hybrid-splade-doc-dense-zscore", {"dense"}, True),
         ("hybrid-splade-doc-smooth-dense-idf-zscore-exact", {"dense"}, True),
         ("adapted-hybrid-splade-idf-dense-zscore", {"splade", "dense"}, True),
+        ("fused-bm25-smooth-splade-doc-idf-dense-zscore", {"dense"}, True),
         ("hybrid-dense-splade-idf-zscore", {"splade", "dense"}, False),
         ("hybrid-splade-idf-dense-minmax", {"splade", "dense"}, False),
         ("fused-joint-splade-idf-dense-zscore", {"splade", "dense"}, False),
@@ -231,7 +238,7 @@ def test_default_systems_are_those_the_encoder_is_made_for() -> None:
     assert default_systems(CONFIG, {"dense"}) == [
         *DEFAULTS,
         *("joint-splade-idf-smooth", "joint-splade-doc-idf-smooth", "dense", "hybrid-dense-minmax"),
-        *("hybrid-splade-idf-dense-zscore", "hybrid-splade-doc-idf-dense-zscore"),
+        *("fused-bm25-smooth-splade-idf-dense-zscore", "fused-bm25-smooth-splade-doc-idf-dense-zscore"),
     ]
     assert sparse_systems(without_idf.replace(query="bow")) == ["splade-doc"]
 
@@ -245,7 +252,7 @@ def test_with_adaptation_the_systems_before_and_after() -> None:
     ]
     assert {
         *("adapted-dense", "adapted-hybrid-dense-minmax", "adapted-joint-splade-doc-idf-smooth"),
-        "adapted-hybrid-splade-idf-dense-zscore",
+        "adapted-fused-bm25-smooth-splade-idf-dense-zscore",
     } < set(default_systems(CONFIG, {"dense"}, adapt=True))
 
 

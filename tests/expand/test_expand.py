@@ -33,15 +33,14 @@ from tests.vectors.interruption import interrupted_after
 slow = pytest.mark.slow
 
 
-def plain(words: np.ndarray, documents: np.ndarray, count: int) -> np.ndarray:
-    """The formula, word by word and document by document."""
+def plain(words: np.ndarray, documents: np.ndarray, frequencies: np.ndarray, count: int, step: int = 1) -> np.ndarray:
+    """The formula, word by word and document by document; `count` words for each of every step-th document."""
     products = words @ documents.T
     deviation = np.sqrt((products.std(1) ** 2).mean())
     z = np.array([(of_word - of_word.mean()) / deviation for of_word in products]).T
-    weights = np.maximum(z - 1, 0)
-    for row, of_document in enumerate(z):
-        weights[row, np.argsort(-of_document)[count:]] = 0
-    return weights
+    worth = z * np.sqrt(frequencies)
+    sample = np.sort(worth[::step].ravel())
+    return np.where(worth > max(sample[-min(count * len(worth[::step]), len(sample))], 0), z, 0)
 
 
 def plain_rates(counts: np.ndarray, documents: np.ndarray) -> np.ndarray:
@@ -56,13 +55,29 @@ def plain_rates(counts: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def test_weights_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest weights are those in a sample, first of every document."""
     monkeypatch.setattr(stage, "WORDS", 5)
     monkeypatch.setattr(stage, "BATCH", 4)
     draw = np.random.default_rng(0)
     words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
-    near = Near.among(words, [documents[:13], documents[13:]])
-    np.testing.assert_allclose(near.words(documents).toarray(), plain(words, documents, 5), atol=1e-4)
-    assert near.words(documents[:0]).shape == (0, 12)
+    frequencies = draw.integers(2, 26, 12)
+    near = Near.among(words, frequencies, [documents[:13], documents[13:]], 26)
+    expected = plain(words, documents, frequencies, 5)
+    np.testing.assert_allclose(near.words(documents).toarray(), expected, atol=1e-4)
+    assert np.count_nonzero(expected) == 26 * 5 - 1 and near.words(documents[:0]).shape == (0, 12)
+    monkeypatch.setattr(stage, "SAMPLE", 9)
+    sampled = Near.among(words, frequencies, [documents[:13], documents[13:]], 26)
+    of_sample = plain(words, documents, frequencies, 5, step=3)
+    assert (of_sample != expected).any()
+    np.testing.assert_allclose(sampled.words(documents).toarray(), of_sample, atol=1e-4)
+
+
+def test_of_few_words_all_that_are_nearer_than_usual_are_kept() -> None:
+    draw = np.random.default_rng(0)
+    words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
+    found = Near.among(words, np.ones(12), [documents], 26).words(documents)
+    np.testing.assert_allclose(found.toarray(), plain(words, documents, np.ones(12), 12), atol=1e-4)
+    assert 0.3 < found.nnz / found.toarray().size < 0.7
 
 
 def test_learned_vectors_are_those_of_the_formula() -> None:
@@ -106,8 +121,10 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     encoded = word_vectors(inputs / "words", {line["word"]: line["form"] for line in lexicon}, dense())
     names = (inputs / "words" / "words.txt").read_text().splitlines()
     expected = np.zeros((12, len(names)))
-    expected[:, [names.index(line["word"]) for line in lexicon]] = plain(encoded, vectors.vectors, 100)
     (counted,) = Vectors(inputs / "words", "words")
+    columns = [names.index(line["word"]) for line in lexicon]
+    frequencies = counted.vectors.getnnz(axis=0)[columns]
+    expected[:, columns] = plain(encoded, vectors.vectors, frequencies, len(columns))
     rates = plain_rates(counted.vectors.toarray(), vectors.vectors)
     assert len(rates) == 12 and (rates.sum(1) > 0.9).all() and (rates.sum(1) < 1).any()  # some have more words
     np.testing.assert_allclose(shard.vectors.toarray(), np.hstack([expected, rates]), atol=0.02)
@@ -226,10 +243,11 @@ def test_bm25_has_words_of_near_documents_and_near_words_so_a_word_finds_a_docum
     lengths = counts.sum(1, keepdims=True)  # short: Lucene stores them as they are
     counts += 0.6 * lengths * rates
     saturation = 0.9 * (1 - 0.4 + 0.4 * lengths / lengths[lengths > 0].mean())
-    expected = Bm25(folder)._statistics[0] * counts / (counts + saturation) + 0.75 * near_words
+    expected = Bm25(folder)._statistics[0] * counts / (counts + saturation) + 0.6 * near_words
     np.testing.assert_allclose(both.vectors.toarray(), expected, rtol=1e-5)
-    heart = near_words[:, names.index("heart")] > 0, own.vectors[:, [names.index("heart")]].toarray().ravel() > 0
-    assert {own.ids[row] for row in np.flatnonzero(heart[0] & ~heart[1])} == {"d6"}  # on infarction
+    column = names.index("heart")
+    without = np.where(own.vectors[:, [column]].toarray().ravel() > 0, 0, near_words[:, column])
+    assert own.ids[without.argmax()] == "d6"  # on infarction
     assert both.vectors.nnz > own.vectors.nnz + np.count_nonzero(near_words)
     other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
     with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
