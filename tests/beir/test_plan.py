@@ -158,6 +158,7 @@ def test_a_dry_run_says_what_must_run_and_why(
         ({}, False, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs --adapt; --help"),
         ({"dense": None}, True, ["adapted-dense"], "adapted-dense needs --dense"),
         ({"dense": None}, False, ["bm25", "hybrid-splade-dense-idf-minmax"], "dense-idf needs --dense"),
+        ({"dense": None}, False, ["bm25-smooth"], "bm25-smooth needs --dense"),
         ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs --cross-encoder"),
         ({}, False, ["bm25", "doct5query"], "doct5query needs --generated"),
         ({}, True, ["splade", "bm25"], "--adapt has no effect on these systems: name an adapted one, such as"),

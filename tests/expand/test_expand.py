@@ -1,6 +1,7 @@
 """The expand stage: equal to the plain formula, and what it adds is found by one search."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -255,20 +256,29 @@ def test_bm25_has_words_of_near_documents_and_near_words_so_a_word_finds_a_docum
 
 
 @slow
-def test_near_words_are_in_smooth_joint_indexes(tiny: Path, tmp_path: Path) -> None:
-    output, names = tmp_path / "run", ["joint-splade-doc-idf", "joint-splade-doc-idf-smooth"]
-    fused = "fused-joint-splade-doc-idf-smooth-dense-exact"
+def test_near_words_are_in_smooth_joint_indexes_and_words_of_near_documents_in_bm25_smooth_too(
+    tiny: Path, tmp_path: Path
+) -> None:
+    output, names = tmp_path / "run", ["joint-splade-doc-idf", "joint-splade-doc-idf-smooth", "bm25-smooth"]
+    fused = "fused-joint-splade-doc-idf-smooth-bm25-smooth-dense-exact"
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names, fused])
     plain, near = (Bm25(output / "words", expansion=folder) for folder in (None, output / "expansion"))
-    for name, bm25 in ((names[0], plain), (names[1], near)):
+    documents = replace(near, documents_only=True)
+    for name, bm25 in zip(names, (plain, near, documents), strict=True):
         index = name.replace("-doc", "")
         found = {id: words_of(vector) for id, vector in vectors_of(output / "impacts" / index).items()}
         largest = max(float(shard.vectors.max()) for shard in bm25.shards())
         for shard in bm25.shards():
             for id, row in zip(shard.ids, np.rint(shard.vectors.toarray() / largest * 127), strict=True):
                 assert found[id] == {bm25.words[column]: row[column] for column in np.flatnonzero(row)}
-        assert load_encoder(str(output / "indexes" / index)).joint.expanded == (bm25 is near)  # type: ignore[union-attr]
-    paths = f"{names[1]}.trec", f"rescored/{names[1]}-with-dense.trec"
-    smooth, rescored = (scores_by_query(read_run(output / "runs" / path)) for path in paths)
-    for query, hits in smooth.items():
-        assert {id: rescored[query][id] for id in hits if id in rescored[query]} == pytest.approx(hits, rel=1e-4)
+        joint = load_encoder(str(output / "indexes" / index)).joint
+        assert joint and (joint.expanded, joint.documents_only) == (bm25 is not plain, bm25 is documents)
+    (own,), (both,) = plain.shards(), documents.shards()
+    assert both.vectors.nnz > own.vectors.nnz and ((both.vectors - own.vectors).data > 0).all()
+    for name, others in ((names[1], "bm25-smooth-dense"), (names[2], f"{names[1]}-dense")):
+        paths = f"{name}.trec", f"rescored/{name}-with-{others}.trec"
+        found, rescored = (scores_by_query(read_run(output / "runs" / path)) for path in paths)
+        for query, hits in found.items():
+            assert {id: rescored[query][id] for id in hits if id in rescored[query]} == pytest.approx(hits, rel=1e-4)
+    encoded = vectors_of(output / "impacts" / "bm25-smooth")
+    assert all(term.startswith("bm25:") for vector in encoded.values() for term in vector)
