@@ -9,8 +9,8 @@ compare sources.
 A candidate is eligible if every system gains significantly. Of the eligible ones, the smallest change (the sum of the
 weights) wins that is not significantly worse than the best; without any, nothing is changed.
 
-The weight w of BM25, with words of near documents, in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) is
-chosen likewise: the one nearest to the default that is not significantly worse than the best. What people type has more
+The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth parts is chosen likewise:
+the one nearest to the default that is not significantly worse than the best. What people type has more
 words in common with documents in one collection than in another. How many, nobody knows without labels; but where
 documents find each other by other words, so do queries.
 """
@@ -25,7 +25,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
-from cai_pyserini.adapt.served import Served
+from cai_pyserini.adapt.served import Served, smoothed
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import unless_english
 from cai_pyserini.encode.encoder import Encoder
@@ -104,9 +104,10 @@ def balance(material: Material, output: Path) -> Path:
 
 def weight_of_bm25(served: Served) -> tuple[float, str]:
     """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence."""
-    splade, _ = served.scores(served.old_splade, next(iter(served.old_splade.queries)), served.old_splade.rows)
     queries, rows = served.old_dense
-    bm25 = served.with_near(served.near(rows))
+    near, sparse = served.near(rows), served.old_splade
+    splade, _ = served.scores(sparse, served.kinds[0], smoothed(sparse.rows, near))
+    bm25 = served.with_near(near)
     mixed = {weight: served.fused(weight, bm25, splade, queries, rows) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
     tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())

@@ -5,7 +5,7 @@ What is scored are documents of the collection as float vectors, as the stages s
 joint   alpha * BM25 + SPLADE with IDF
 smooth  the same, SPLADE mixed with that of near documents, and BM25 with their words and with near words, all by the
         dense encoder
-fusion  w * z(BM25 with words of near documents) + z(SPLADE with IDF) + 2 * z(dense)
+fusion  w * z(BM25 with words of near documents) + z(SPLADE with IDF, mixed likewise) + 2 * z(dense)
 
 joint ones also with bag-of-words queries (-doc). A query searches for its source's remainder in place of the source, as
 if the document had other words than the query.
@@ -104,7 +104,10 @@ class Served:
         names = ["splade-doc" if kind == "bow" else "splade" for kind in self.kinds]
         if self.material.dense is None:
             return [f"joint-{name}-idf" for name in names]
-        return [f"fused-bm25-smooth-{names[0]}-idf-dense-zscore", *(f"joint-{name}-idf-smooth" for name in names)]
+        return [
+            f"fused-bm25-smooth-{names[0]}-idf-smooth-dense-zscore",
+            *(f"joint-{name}-idf-smooth" for name in names),
+        ]
 
     def splade(self, encoder: Encoder) -> Sparse:
         material = self.material
@@ -177,16 +180,15 @@ class Served:
     def values(self, sparse: Sparse, dense: Sequence[Dense], weight: float) -> Iterator[np.ndarray]:
         """nDCG@10 (systems, queries) with each of these dense vectors; without any, of the systems that need none.
         `weight` is that of BM25 in the fusion."""
-        plain = [self.scores(sparse, kind, sparse.rows) for kind in self.kinds]
         if not dense:
+            plain = [self.scores(sparse, kind, sparse.rows) for kind in self.kinds]
             yield np.array([self.found(alpha * self._word_scores + scores) for scores, alpha in plain])
         for vectors in dense:
-            smooth = mix(sparse.rows, np.arange(sparse.rows.shape[0]), vectors.near, SMOOTH["dense"])
+            rows = smoothed(sparse.rows, vectors.near)
+            smooth = [self.scores(sparse, kind, rows) for kind in self.kinds]
             words = self._scores(self._word_queries, vectors.bm25 + NEAR_WORDS * vectors.words)
-            systems = [self.fused(weight, vectors.bm25, plain[0][0], vectors.queries, vectors.rows)]
-            for kind in self.kinds:
-                scores, alpha = self.scores(sparse, kind, smooth)
-                systems.append(alpha * words + scores)
+            systems = [self.fused(weight, vectors.bm25, smooth[0][0], vectors.queries, vectors.rows)]
+            systems += [alpha * words + scores for scores, alpha in smooth]
             yield np.array([self.found(scores) for scores in systems])
 
     def fused(
@@ -219,6 +221,11 @@ class Served:
         others[np.arange(len(scores)), self.sources] = -np.inf
         ranks = (others >= scores[:, -1:]).sum(1)
         return np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0)
+
+
+def smoothed(rows: csr_matrix, near: Neighbours) -> csr_matrix:
+    """Raw vectors of SPLADE, mixed with those of near documents."""
+    return mix(rows, np.arange(rows.shape[0]), near, SMOOTH["dense"])
 
 
 def _standardize(scores: np.ndarray) -> np.ndarray:

@@ -108,7 +108,7 @@ SINGLE = {
         *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
     )
 }
-THREE = ("hybrid", "fused-bm25-smooth")  # and SPLADE and dense
+THREE = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # BM25 + SPLADE + dense
 NAMES = (
     "bm25, bm25-smooth, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
@@ -174,15 +174,14 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
     """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, also
-    smooth joint ones, dense, and BM25 with words of near documents + SPLADE + dense. With `adapt`, also the adapted
-    ones."""
+    smooth joint ones, dense, and BM25 + SPLADE + dense of smooth parts. With `adapt`, also the adapted ones."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
     systems += [f"joint-{name}" for name in best]
     if "dense" in kinds:
         systems += [f"joint-{name}-smooth" for name in best]
-        systems += ["dense", "hybrid-dense-minmax", *(f"fused-bm25-smooth-{name}-dense-zscore" for name in best)]
+        systems += ["dense", "hybrid-dense-minmax", *(THREE[1].format(name, "dense") for name in best)]
     return systems + _adapted_names(systems) * adapt
 
 
@@ -196,7 +195,7 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
-    three = [f"{first}-{name}-{other}-zscore" for first in THREE for name in sparse for other in dense]
+    three = [names.format(name, other) for names in THREE for name in sparse for other in dense]
     smooth = ["bm25-smooth"] * ("dense" in kinds)
     systems = [
         "bm25",

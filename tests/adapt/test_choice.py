@@ -101,7 +101,7 @@ def test_gains_are_measured_again(with_dense: Material, tmp_path: Path) -> None:
     splade, dense = with_dense.encoders
     same = gains_of(with_dense, splade, dense)
     assert list(same) == [
-        "fused-bm25-smooth-splade-idf-dense-zscore",
+        "fused-bm25-smooth-splade-idf-smooth-dense-zscore",
         "joint-splade-idf-smooth",
         "joint-splade-doc-idf-smooth",
     ]

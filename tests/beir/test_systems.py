@@ -238,7 +238,7 @@ def test_default_systems_are_those_the_encoder_is_made_for() -> None:
     assert default_systems(CONFIG, {"dense"}) == [
         *DEFAULTS,
         *("joint-splade-idf-smooth", "joint-splade-doc-idf-smooth", "dense", "hybrid-dense-minmax"),
-        *("fused-bm25-smooth-splade-idf-dense-zscore", "fused-bm25-smooth-splade-doc-idf-dense-zscore"),
+        *("fused-bm25-smooth-splade-idf-smooth-dense-zscore", "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore"),
     ]
     assert sparse_systems(without_idf.replace(query="bow")) == ["splade-doc"]
 
@@ -252,7 +252,7 @@ def test_with_adaptation_the_systems_before_and_after() -> None:
     ]
     assert {
         *("adapted-dense", "adapted-hybrid-dense-minmax", "adapted-joint-splade-doc-idf-smooth"),
-        "adapted-fused-bm25-smooth-splade-idf-dense-zscore",
+        "adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore",
     } < set(default_systems(CONFIG, {"dense"}, adapt=True))
 
 
