@@ -18,7 +18,15 @@ DIGEST = re.compile("[0-9a-f]{16,}")
 Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
 # Raise the version of a stage when it makes something else of the same inputs and settings; others have version 1.
-VERSIONS = {"adapt: balance": 2, "expand": 4, "fusion rerank": 2, "trainer generate": 2, "trainer score": 2, "words": 3}
+VERSIONS = {
+    "adapt": 2,
+    "adapt: balance": 2,
+    "expand": 4,
+    "fusion rerank": 2,
+    "trainer generate": 2,
+    "trainer score": 2,
+    "words": 3,
+}
 JAVA = ("words", "index")  # stages whose results depend on Pyserini's jar, and whose digests others have in theirs
 
 
