@@ -1,6 +1,13 @@
 """What the defaults of joint indexes, smoothing, expansion and BM25 + SPLADE + dense were chosen from: nDCG@10 of
 variants of each, of exact scores of float vectors.
 
+joint    the weight of BM25 in a joint index
+smooth   near documents whose SPLADE vectors are mixed with a document's
+counts   words of near documents that are counted in BM25
+expand   words near documents: which, and their weight
+words    the vectors of these words
+three    BM25 + SPLADE + dense: weights, and smooth parts
+
 Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored, a fixed
 sample; matrices of all scores are in memory, for collections of up to some 20,000 documents. p is that of a paired
 t-test against the first row, without correction.
@@ -10,7 +17,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -28,12 +35,12 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.evaluate.significance import compare, p_text
-from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand import word_vectors as learning
 from cai_pyserini.expand.expand import Near
-from cai_pyserini.impact.bm25 import NEAR_WORDS, Bm25
+from cai_pyserini.impact.bm25 import NEAR_WORDS, Bm25, stored_lengths, weights_of
 from cai_pyserini.models.idf import idf_weights
-from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.mixing import NEIGHBOURS, POWER
+from cai_pyserini.vectors.shards import Shard, Vectors
 from cai_pyserini.words.analyzer import Analyzer
 
 DEPTH = 100
@@ -63,16 +70,24 @@ class Run:
         encoder = load_encoder(str(run.index(splade)))
         self.idf = diags_array(idf_weights(encoder, run.documents(splade).vocabulary))
         bm25, analyze = Bm25(run.words), Analyzer()
-        words = vstack([shard.vectors for shard in bm25.shards()], format="csr").T.tocsr()
+        self.weights = _stacked(bm25.shards())
+        expansion = run.expansion(SINGLE["joint-splade-idf-smooth"])
+        self.counted = _stacked(Bm25(run.words, expansion=expansion, documents_only=True).shards())
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
         self.splade = {kind: encode_queries(run.encoder(splade), texts) for kind, texts in asked.items()}
         self.bags = {kind: encode_queries(run.encoder(splade), texts, "bow") for kind, texts in asked.items()}
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
-        self.bm25 = {kind: (counts @ words).toarray() for kind, counts in self.words.items()}
-        self.columns, self.dense_vectors = columns, run.documents(dense)
+        self.bm25 = {kind: (counts @ self.weights.T).toarray() for kind, counts in self.words.items()}
+        self.columns = columns
         lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
         self.folder, self.lexicon = run.words, {line["word"]: line["form"] for line in lexicon}
+        self.places = np.array([columns[word] for word in self.lexicon])
+        counts = [shard.vectors for shard in bm25.counts]
+        self.counts = vstack([csr_matrix((c.data, c.indices, c.indptr), (c.shape[0], len(columns))) for c in counts])
+        self.lengths = np.asarray(self.counts.sum(1)).ravel()
+        self.frequencies = self.counts.getnnz(axis=0)[self.places]
+        self.word_idf, self.average = bm25._statistics
         stored = Vectors(run.vectors_of(dense, "queries"))
         self.dense_queries = np.vstack([shard.vectors for shard in stored])[rows]
         self.dense = self.dense_queries @ self.near.T
@@ -81,10 +96,67 @@ class Run:
         """SPLADE's, of raw documents, which are weighted with IDF."""
         return ((self.bags if bow else self.splade)[kind] @ (documents @ self.idf).T.tocsr()).toarray()
 
-    def joint(self, documents: csr_matrix, factor: float = 1.0, bow: bool = False, more: Scores | float = 0) -> Scores:
-        """alpha * (BM25 + more) + SPLADE, with `factor` times the alpha that spans give."""
+    def joint(self, documents: csr_matrix, factor: float = 1.0, bow: bool = False) -> Scores:
+        """alpha * BM25 + SPLADE, with `factor` times the alpha that spans give."""
         alpha = factor * _spread(self.scores(documents, "spans", bow)) / _spread(self.bm25["spans"])
-        return alpha * (self.bm25["queries"] + more) + self.scores(documents, bow=bow)
+        return alpha * self.bm25["queries"] + self.scores(documents, bow=bow)
+
+    def indexed(self, words: csr_matrix | Scores, factor: float = 1.0, bow: bool = True) -> Scores:
+        """The scores of a smooth joint index with these weights of words (documents, words), or with these scores of
+        them (queries, documents)."""
+        scores = words if isinstance(words, np.ndarray) else (self.words["queries"] @ words.T).toarray()
+        return factor * self.alpha[bow] * scores + self.smooth_scores[bow]
+
+    @cached_property
+    def smooth_scores(self) -> dict[bool, Scores]:
+        """SPLADE's scores of smoothed documents: with its own queries, and with bag-of-words queries (True)."""
+        return {bow: self.scores(self.smoothed, bow=bow) for bow in (False, True)}
+
+    @cached_property
+    def alpha(self) -> dict[bool, float]:
+        spread = _spread(self.bm25["spans"])
+        return {bow: _spread(self.scores(self.smoothed, "spans", bow)) / spread for bow in (False, True)}
+
+    @cached_property
+    def vectors(self) -> np.ndarray:
+        """The learned vectors of the lexicon (words, width)."""
+        return learning.word_vectors(self.folder, self.lexicon, Encoder(load_encoder("minilm")))
+
+    @cached_property
+    def near_words(self) -> csr_matrix:
+        """The weights of words near documents."""
+        return self.words_near(self.vectors, self.near)
+
+    def words_near(self, vectors: np.ndarray, documents: np.ndarray) -> csr_matrix:
+        """The weights of words with these vectors near documents with these."""
+        documents = documents.astype(np.float32)
+        near = Near.among(vectors.astype(np.float32), self.frequencies, [documents], len(documents))
+        return self.placed(near.words(documents))
+
+    def placed(self, weights: csr_matrix) -> csr_matrix:
+        """Weights of the lexicon (documents, lexicon), among those of all words."""
+        shape = weights.shape[0], len(self.columns)
+        return csr_matrix((weights.data, self.places[weights.indices], weights.indptr), shape=shape)
+
+    @property
+    def rates(self) -> csr_matrix:
+        return diags_array(1 / np.maximum(self.lengths, 1)) @ self.counts
+
+    @cached_property
+    def mean_of_near(self) -> csr_matrix:
+        """The shares of near documents, (documents, documents), as in the smooth stage."""
+        near, cosines = _nearest(self.near)
+        return _shares(near[:, :NEIGHBOURS], cosines[:, :NEIGHBOURS] ** POWER, len(near))
+
+    def mixed_counts(self, rates: csr_matrix, share: float, words: int) -> csr_matrix:
+        """The counts and, for the `words` of each document that have most, `share` of what they would be with these
+        rates."""
+        return self.counts + largest((diags_array(share * self.lengths) @ rates).tocsr(), words)
+
+    def bm25_of(self, counts: csr_matrix, k1: float = 0.9, b: float = 0.4) -> csr_matrix:
+        """BM25's weights of counts, in documents of the true lengths."""
+        lengths = stored_lengths(self.lengths.astype(np.int64)) / self.average
+        return weights_of(csr_matrix(counts), lengths, self.word_idf, k1, b)
 
     def ndcg(self, scores: Scores) -> dict[str, float]:
         """nDCG@10 of every query."""
@@ -94,6 +166,17 @@ class Run:
             for query, row, top in zip(self.queries, scores, best, strict=True)
         }
         return measure(self.qrels, run_of(hits), ["nDCG@10"])["nDCG@10"]
+
+
+def _stacked(shards: Iterable[Shard]) -> csr_matrix:
+    return vstack([shard.vectors for shard in shards], format="csr")
+
+
+def _shares(near: np.ndarray, weights: np.ndarray, columns: int) -> csr_matrix:
+    weights = np.clip(weights, 0, None)
+    weights /= np.maximum(weights.sum(1, keepdims=True), 1e-9)
+    rows = np.repeat(np.arange(len(near)), near.shape[1])
+    return csr_matrix((weights.ravel(), (rows, near.ravel())), shape=(len(near), columns))
 
 
 def _counts(texts: Sequence[Iterable[str] | Mapping[str, int]], columns: dict[str, int]) -> csr_matrix:
@@ -142,36 +225,67 @@ def smooth(run: Run) -> Variants:
         near, cosines = _nearest(vectors)
         for power, count in ((0, 10), (0, 20), (4, 20), (8, 20), (4, 40), (4, 60)):
             shares = np.clip(cosines[:, :count], 0, None) ** power
-            shares /= np.maximum(shares.sum(1, keepdims=True), 1e-9)
-            rows = np.repeat(np.arange(len(near)), count)
-            mean_of = csr_matrix((shares.ravel(), (rows, near[:, :count].ravel())), shape=(len(near),) * 2)
-            neighbours = mean_of @ run.documents
+            neighbours = _shares(near[:, :count], shares, len(near)) @ run.documents
             for weight in (0.1, 0.2, 0.3, 0.4, 0.5):
                 mixed = ((1 - weight) * run.documents + weight * neighbours).tocsr()
                 yield f"{kind}, {count}, cosine^{power}, {weight}", run.joint(largest(mixed, budget))
 
 
+def _both(run: Run, name: str, words: csr_matrix | Scores) -> Variants:
+    """A smooth joint index with bag-of-words queries, and with SPLADE's."""
+    yield name, run.indexed(words)
+    yield f"{name}, SPLADE's queries", run.indexed(words, bow=False)
+
+
+def counts(run: Run) -> Variants:
+    """Words of near documents in BM25: the share of a document's length that they have, and how many words."""
+    near = NEAR_WORDS * run.near_words
+    yield from _both(run, "own words", run.weights + near)
+    for share, words in ((0.6, 25), (0.6, 50), (0.6, 100), (0.6, 150), (0.3, 50), (1.0, 50)):
+        mixed = run.bm25_of(run.mixed_counts(run.mean_of_near @ run.rates, share, words))
+        yield from _both(run, f"and {words} words of near documents, {share}", mixed + near)
+
+
 def expand(run: Run) -> Variants:
-    """Words near documents: how many, the least z, and their weight beside BM25."""
-    yield "joint", run.joint(run.documents)
-    yield "joint, bag-of-words queries", run.joint(run.documents, bow=True)
-    near = _near(run, learning.word_vectors(run.folder, run.lexicon, Encoder(load_encoder("minilm"))))
-    for words, least in ((100, 1), (50, 1), (200, 1), (100, 0), (100, 2)):
-        scores = _scores(run, near, words, least)
-        for weight in (0.25, 0.5, 0.75):
-            yield f"{words} words, z > {least}, weight {weight}", run.joint(run.documents, more=weight * scores)
-    default = NEAR_WORDS * _scores(run, near)
-    yield "default, bag-of-words queries", run.joint(run.documents, bow=True, more=default)
-    others = _z(run.scores(run.documents)) + 2 * _z(run.dense)
-    yield "BM25 + SPLADE + dense, 2 : 1 : 2", 2 * _z(run.bm25["queries"]) + others
-    yield "default in BM25 + SPLADE + dense", 2 * _z(run.bm25["queries"] + default) + others
+    """Words near documents: how many, which, and their weight beside BM25."""
+    mean = run.near.mean(0)
+    variances = np.einsum("wi,ij,wj->w", run.vectors, np.cov(run.near.T, bias=True), run.vectors, optimize=True)
+    z = ((run.near - mean) @ run.vectors.T / np.sqrt(variances.mean())).astype(np.float32)
+    counted = (run.words["queries"] @ run.counted.T).toarray()
+
+    def scores(weights: csr_matrix | np.ndarray, weight: float) -> Scores:
+        asked = run.words["queries"][:, run.places]
+        return counted + weight * np.asarray(
+            asked @ weights.T if isinstance(weights, np.ndarray) else (asked @ weights.T).toarray()
+        )
+
+    def of_documents(words: int, least: float) -> csr_matrix:
+        excess = np.maximum(z - least, 0)
+        return largest(csr_matrix(np.where(excess >= np.partition(excess, -words, 1)[:, [-words]], excess, 0)), words)
+
+    def worth(words: int, power: float) -> csr_matrix:
+        value = z * run.frequencies.astype(np.float32) ** power
+        return csr_matrix(np.where(value > max(np.partition(value.ravel(), -words * len(z))[-words * len(z)], 0), z, 0))
+
+    yield from _both(run, "none", counted)
+    old, one = of_documents(100, 1), of_documents(200, 0)
+    yield from _both(run, "100 of each document, z - 1, 0.75", scores(old, 0.75))
+    for weight in (0.5, 0.75):
+        yield from _both(run, f"200 of each document, z, {weight}", scores(one, weight))
+    for words in (100, 200):
+        for power in (0.25, 0.5):
+            kept = worth(words, power)
+            for weight in (0.5, 0.6, 0.75):
+                yield from _both(run, f"{words} on average, by z * df^{power}, {weight}", scores(kept, weight))
+    for weight in (0.5, 0.75):
+        yield from _both(run, f"all, even below 0, {weight}", scores(z, weight))
 
 
 def words(run: Run) -> Variants:
-    """Vectors of words, encoded alone or learned, with near documents: in which units their products are compared, how
-    much near words weigh, and what they are learned from."""
+    """Vectors of words, encoded alone or learned, with near documents: in which units their products are compared, and
+    what they are learned from."""
     contexts, targets, alone = learning.read_evidence(run.folder, run.lexicon, Encoder(load_encoder("minilm")))
-    idf = diags_array(Bm25(run.folder)._statistics[0][[run.columns[word] for word in run.lexicon]])
+    idf = diags_array(run.word_idf[run.places])
     weighted = contexts.sign() @ idf
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
     few = slice(0, len(targets) // 4)
@@ -191,26 +305,11 @@ def words(run: Run) -> Variants:
         "learned, ridge 3": learned(3.0),
     }
     for name, each in vectors.items():
-        both = name in ("learned", "encoded alone")
         own = each / np.sqrt(np.einsum("wi,ij,wj->w", each, np.cov(run.near.T), each, optimize=True))[:, None]
-        for units, scaled in (("", each), (", in units of its own deviation", own))[: 1 + both]:
-            scores = _scores(run, _near(run, scaled))
-            for weight in (NEAR_WORDS, 0.5)[: 1 + both]:
-                variant = f"{name}{units}, weight {weight}"
-                yield variant, run.joint(run.smoothed, more=weight * scores)
-                yield f"{variant}, bag-of-words queries", run.joint(run.smoothed, bow=True, more=weight * scores)
-
-
-def _near(run: Run, vectors: np.ndarray) -> Near:
-    return Near.among(vectors.astype(np.float32), (shard.vectors for shard in run.dense_vectors))
-
-
-def _scores(run: Run, near: Near, words: int = 100, least: float = 1) -> Scores:
-    """The scores of queries by the words near documents."""
-    stage.WORDS, stage.LEAST = words, least
-    places = np.array([run.columns[word] for word in run.lexicon])
-    weights = near.words(run.near)
-    return (run.words["queries"][:, places] @ weights.T).toarray()
+        units = {"": each, ", in units of its own deviation": own}
+        for unit, scaled in units.items() if name in ("learned", "encoded alone") else [("", each)]:
+            near = run.words_near(scaled, run.near)
+            yield from _both(run, f"{name}{unit}", run.counted + NEAR_WORDS * near)
 
 
 def _nearest(vectors: np.ndarray | csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -227,14 +326,22 @@ def _nearest(vectors: np.ndarray | csr_matrix) -> tuple[np.ndarray, np.ndarray]:
 
 
 def three(run: Run) -> Variants:
-    """Weights of the z-scores of BM25, SPLADE with IDF and the dense encoder; and what else could choose them."""
+    """Weights of z-scores of BM25, SPLADE with IDF and the dense encoder, and what else could choose them; BM25 with
+    words of near documents, and smooth SPLADE."""
     systems = [_z(run.bm25["queries"]), _z(run.scores(run.documents)), _z(run.dense)]
+    counted, smooth = _z((run.words["queries"] @ run.counted.T).toarray()), _z(run.smooth_scores[False])
 
     def weighted(weights: Sequence[float]) -> Scores:
         return sum(weight * scores for weight, scores in zip(weights, systems, strict=True))
 
     for weights in ((2, 1, 2), (1, 1, 1), (1, 0, 1), (1, 1, 2), (2, 1, 1), (2, 1, 3), (3, 2, 4), (0, 1, 2)):
         yield " : ".join(map(str, weights)), weighted(weights)
+    for weights in ((2, 1, 2), (1, 1, 2), (0.5, 1, 2)):
+        first, second, third = weights
+        dense = third * systems[2]
+        shown = " : ".join(map(str, weights))
+        yield f"{shown}, words of near documents", first * counted + second * systems[1] + dense
+        yield f"{shown}, words of near documents and smooth SPLADE", first * counted + second * smooth + dense
     yield "by agreement with the others", weighted(_agreement(systems))
     yield "by agreement, times 2 : 1 : 2", weighted(_agreement(systems) * [2, 1, 2])
     yield "min-max of three", _minmax(systems[0]) + _minmax(systems[1]) + _minmax(systems[2])
@@ -278,7 +385,7 @@ def main() -> None:
     print(markdown(table([load(folder) for folder in args.run_folders], VARIANTS[args.of])))
 
 
-VARIANTS = {"joint": joint, "smooth": smooth, "expand": expand, "words": words, "three": three}
+VARIANTS = {"joint": joint, "smooth": smooth, "counts": counts, "expand": expand, "words": words, "three": three}
 
 if __name__ == "__main__":
     main()

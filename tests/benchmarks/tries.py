@@ -4,7 +4,7 @@ index     what else could be in one index that needs no model for a query: words
           in BM25, near words found otherwise, other weights
 queries   a weight for every term of a query, learned from BM25 + SPLADE + dense on spans of documents
 static    queries' dense vectors without a model, as sums of the vectors of words
-three     BM25 + SPLADE + dense of smoothed scores, with near words, or as a joint index and dense
+three     BM25 + SPLADE + dense of smoothed dense vectors, with near words, or as a joint index and dense
 recipes   of the last ones, how well each finds the sources of pseudo queries: could these choose?
 
 Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored; p is that of
@@ -18,24 +18,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from ranking import Run, Scores, Variants, _counts, _nearest, _spread, _z, table
-from scipy.sparse import csr_matrix, diags_array, hstack, vstack
+from ranking import Run, Scores, Variants, _counts, _shares, _z, table
+from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.adapt.choice import _by_source
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.served import Served, _standardize
+from cai_pyserini.adapt.served import Served, _standardize, smoothed
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
-from cai_pyserini.core.rows import largest
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.expand import word_vectors as learning
-from cai_pyserini.expand.expand import Near
-from cai_pyserini.impact.bm25 import NEAR_WORDS, Bm25, stored_lengths
-from cai_pyserini.smooth.smooth import mix
+from cai_pyserini.expand.expand import RATES
+from cai_pyserini.impact.bm25 import NEAR_DOCUMENTS, NEAR_WORDS
+from cai_pyserini.vectors.mixing import POWER
 
 SPANS, HELD = 6000, 600  # spans that teach weights of terms, and how many of these only measure the loss
 TERMS, BEST = 64, 50  # terms of a span, and best documents of the teacher and of the student
@@ -49,124 +48,60 @@ class Tried(Run):
     def __init__(self, folder: Path, limit: int):
         super().__init__(folder, limit)
         self.run, encoder = RunFolder(folder), Encoder(load_encoder("minilm"))
-        bm25 = Bm25(self.folder)
-        self.weights = vstack([shard.vectors for shard in bm25.shards()], format="csr")
-        counts = [shard.vectors for shard in bm25.counts]
-        self.counts = vstack([csr_matrix((c.data, c.indices, c.indptr), (c.shape[0], len(bm25.words))) for c in counts])
-        self.lengths = np.asarray(self.counts.sum(1)).ravel()
-        self.word_idf, self.average = bm25._statistics
-        contexts, self.targets, alone = learning.read_evidence(self.folder, self.lexicon, encoder)
-        self.vectors = learning.learn(contexts, self.targets, alone).astype(np.float32)
-        self.places = np.array([self.columns[word] for word in self.lexicon])
+        self.contexts, self.targets, self.alone = learning.read_evidence(self.folder, self.lexicon, encoder)
         lines = [line for _, line in jsonl.read(self.folder / "contexts.jsonl", ["text"])]
         self.context_words = _counts([line["words"] for line in lines], self.columns)
         splade = self.run.encoder(SINGLE["splade-idf"])
         self.context_bags = encode_queries(splade, [line["text"] for line in lines], "bow")
 
     @cached_property
-    def near_words(self) -> csr_matrix:
-        return self.expanded(self.vectors, self.near)
-
-    @cached_property
-    def mean_of_near(self) -> csr_matrix:
-        """The shares of near documents, (documents, documents), as in the smooth stage."""
-        near, cosines = _nearest(self.near)
-        return _shares(near[:, :40], cosines[:, :40] ** 4, len(near))
-
-    def expanded(self, vectors: np.ndarray, documents: np.ndarray) -> csr_matrix:
-        """The weights of words with these vectors near documents with these."""
-        near = Near.among(vectors.astype(np.float32), [documents]).words(documents.astype(np.float32))
-        shape = len(documents), self.weights.shape[1]
-        return csr_matrix((near.data, self.places[near.indices], near.indptr), shape=shape)
-
-    @property
-    def rates(self) -> csr_matrix:
-        return diags_array(1 / np.maximum(self.lengths, 1)) @ self.counts
-
-    def mixed_counts(self, rates: csr_matrix, share: float) -> csr_matrix:
-        """The counts and, for the 150 words of each document that have most, `share` of what they would be with these
-        rates."""
-        return self.counts + largest((diags_array(share * self.lengths) @ rates).tocsr(), np.full(len(self.ids), 150))
-
-    def bm25_of(self, counts: csr_matrix, k1: float = 0.9, b: float = 0.4) -> csr_matrix:
-        """BM25's weights of counts that are no integers, in documents of the true lengths."""
-        saturation = k1 * (1 - b + b * stored_lengths(self.lengths.astype(np.int64)) / self.average)
-        data = self.word_idf[counts.indices] * counts.data
-        data /= counts.data + np.repeat(saturation, np.diff(counts.indptr))
-        return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), counts.shape)
-
-    def indexed(self, words: csr_matrix, factor: float = 1.0, bow: bool = True) -> Scores:
-        """The scores of a smooth joint index with these weights of words."""
-        return factor * self.alpha[bow] * (self.words["queries"] @ words.T).toarray() + self.smooth_scores[bow]
-
-    @cached_property
-    def smooth_scores(self) -> dict[bool, Scores]:
-        """SPLADE's scores of smoothed documents: with its own queries, and with bag-of-words queries (True)."""
-        return {bow: self.scores(self.smoothed, bow=bow) for bow in (False, True)}
-
-    @cached_property
-    def alpha(self) -> dict[bool, float]:
-        spread = _spread(self.bm25["spans"])
-        return {bow: _spread(self.scores(self.smoothed, "spans", bow)) / spread for bow in (False, True)}
-
-
-def _shares(near: np.ndarray, weights: np.ndarray, columns: int) -> csr_matrix:
-    weights = np.clip(weights, 0, None)
-    weights /= np.maximum(weights.sum(1, keepdims=True), 1e-9)
-    rows = np.repeat(np.arange(len(near)), near.shape[1])
-    return csr_matrix((weights.ravel(), (rows, near.ravel())), shape=(len(near), columns))
+    def vectors(self) -> np.ndarray:
+        return learning.learn(self.contexts, self.targets, self.alone)
 
 
 def index(run: Tried) -> Variants:
     """One index, bag-of-words queries."""
-    plain, near = run.weights, NEAR_WORDS * run.near_words
-    yield "joint-splade-doc-idf-smooth", run.indexed(plain + near)
-    yield "joint-splade-idf-smooth", run.indexed(plain + near, bow=False)
+    counted, near = run.counted, NEAR_WORDS * run.near_words
+    yield "joint-splade-doc-idf-smooth", run.indexed(counted + near)
+    yield "joint-splade-idf-smooth", run.indexed(counted + near, bow=False)
     spans = diags_array(1 / np.maximum(np.asarray(run.context_words.sum(1)).ravel(), 1)) @ run.context_words
     best, cosines = [], []
     for start in range(0, len(run.near), 500):
         products = run.near[start : start + 500] @ run.targets.T
         best.append(np.argpartition(-products, 50, 1)[:, :50])
         cosines.append(np.take_along_axis(products, best[-1], 1))
-    for name, words in (
-        ("near documents", run.mean_of_near @ run.rates),
-        ("near spans", _shares(np.vstack(best), np.vstack(cosines) ** 8, len(run.targets)) @ spans),
-    ):
-        for share in (0.3, 0.6):
-            mixed = run.mixed_counts(words, share)
-            yield f"BM25 of counts + {share} × those of {name}", run.indexed(run.bm25_of(mixed) + near)
-            yield f"the same, SPLADE's queries, {share}, {name}", run.indexed(run.bm25_of(mixed) + near, bow=False)
+    rates = _shares(np.vstack(best), np.vstack(cosines) ** 8, len(run.targets)) @ spans
+    yield "words of near spans in place of documents", run.indexed(run.bm25_of(run.mixed_counts(rates, 0.6, 50)) + near)
     variances, directions = np.linalg.eigh(np.cov(run.near.T))
     for power in (0.25, 0.5):
         scales = (np.maximum(variances, 1e-6) / variances.mean()) ** (-power / 2)
         whiten = (directions * scales) @ directions.T
-        whitened = run.expanded(run.vectors @ whiten, run.near @ whiten)
-        yield f"near words in a space whitened by {power}", run.indexed(plain + NEAR_WORDS * whitened)
+        whitened = run.words_near(run.vectors @ whiten, run.near @ whiten)
+        yield f"near words in a space whitened by {power}", run.indexed(counted + NEAR_WORDS * whitened)
     mixed = run.near + 0.5 * (run.mean_of_near @ run.near)
     mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
     yield (
         "near words of documents mixed with near ones",
-        run.indexed(plain + NEAR_WORDS * run.expanded(run.vectors, mixed)),
+        run.indexed(counted + NEAR_WORDS * run.words_near(run.vectors, mixed)),
     )
     contexts = np.asarray((run.context_words[:, run.places] > 0).sum(0)).ravel()
     trusted = run.vectors * (contexts / (contexts + 3))[:, None]
     yield (
         "vectors of words times n / (n + 3), of n contexts",
-        run.indexed(plain + NEAR_WORDS * run.expanded(trusted, run.near)),
+        run.indexed(counted + NEAR_WORDS * run.words_near(trusted, run.near)),
     )
+    mixed_counts = run.mixed_counts(run.mean_of_near @ run.rates, NEAR_DOCUMENTS, RATES)
     for k1, b in ((1.2, 0.75), (0.9, 0.7), (0.6, 0.4)):
-        yield f"k1 {k1}, b {b}", run.indexed(run.bm25_of(run.counts, k1, b) + near)
+        yield f"k1 {k1}, b {b}", run.indexed(run.bm25_of(mixed_counts, k1, b) + near)
     for factor in (0.7, 1.4):
-        yield f"{factor} × alpha", run.indexed(plain + near, factor)
+        yield f"{factor} × alpha", run.indexed(counted + near, factor)
 
 
 def queries(run: Tried) -> Variants:
     """Weights u of query terms, by gradient descent on the cross entropy of the softmax of BM25 + SPLADE + dense and of
     the index, over the best documents of both for a span, but the one that BM25 finds first: its source."""
-    near, splade = NEAR_WORDS * run.near_words, run.smoothed @ run.idf
-    documents = hstack([run.alpha[True] * (run.weights + near), splade], format="csr")
-    words = run.bm25_of(run.mixed_counts(run.mean_of_near @ run.rates, 0.6)) + near
-    mixed = hstack([run.alpha[True] * words, splade], format="csr")
+    words = run.alpha[True] * (run.counted + NEAR_WORDS * run.near_words)
+    documents = hstack([words, run.smoothed @ run.idf], format="csr")
     asked = hstack([run.words["queries"], run.bags["queries"]], format="csr")
     yield "without", (asked @ documents.T).toarray()
     for name, regularizer, temperature in (("", 0.005, 1.0), (", sharper", 0.02, 0.5)):
@@ -174,8 +109,6 @@ def queries(run: Tried) -> Variants:
         for power in (1.0, 0.5):
             scaled = (asked @ diags_array(weights**power) @ documents.T).toarray()
             yield f"learned{name}, to the power {power}", scaled
-        scaled = (asked @ diags_array(weights**0.5) @ mixed.T).toarray()
-        yield f"learned{name}, to the power 0.5, BM25 of counts + 0.6 × those of near documents", scaled
 
 
 def _term_weights(run: Tried, documents: csr_matrix, regularizer: float, temperature: float) -> np.ndarray:
@@ -223,7 +156,7 @@ def _term_weights(run: Tried, documents: csr_matrix, regularizer: float, tempera
 
 def static(run: Tried) -> Variants:
     """Dense vectors of queries from those of their words."""
-    yield "joint-splade-doc-idf-smooth", run.indexed(run.weights + NEAR_WORDS * run.near_words)
+    yield "joint-splade-doc-idf-smooth", run.indexed(run.counted + NEAR_WORDS * run.near_words)
     sums = run.words["queries"][:, run.places] @ run.vectors
     scores = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)) @ run.near.T
     yield "static", scores
@@ -242,43 +175,39 @@ def three(run: Tried) -> Variants:
 
 
 class Recipe:
-    """w * z(BM25) + z(SPLADE) + 2 * z(dense), BM25 with near words or without, SPLADE and dense mixed with near
-    documents or not; or w * z(joint) + 2 * z(dense)."""
+    """w * z(BM25) + z(SPLADE) + 2 * z(dense), BM25 with near words or without, dense vectors mixed with those of near
+    documents or not; or w * z(joint) + 2 * z(dense). BM25 has words of near documents, and SPLADE is smooth."""
 
-    def __init__(self, weight: float, near: bool = False, smooth: str = "", joint: bool = False):
+    def __init__(self, weight: float, near: bool = False, smooth: bool = False, joint: bool = False):
         self.weight, self.near, self.smooth, self.joint = weight, near, smooth, joint
 
     def __str__(self) -> str:
         parts = ["joint"] if self.joint else ["BM25", "SPLADE"]
         parts[0] += " with near words" * self.near
-        return f"{self.weight:g} : {' + '.join([*parts, 'dense'])}{f', {self.smooth} smooth' * bool(self.smooth)}"
+        return f"{self.weight:g} : {' + '.join([*parts, 'dense'])}{' mixed with near documents' * self.smooth}"
 
     def scores(self, parts: dict[str, Scores], z: Callable[[Scores], Scores]) -> Scores:
         words = parts["bm25"] + NEAR_WORDS * parts["near"] * self.near
-        splade = parts["splade, smooth" if (self.near and self.joint) or "SPLADE" in self.smooth else "splade"]
-        dense = 2 * z(parts["dense, smooth" if "dense" in self.smooth else "dense"])
+        dense = 2 * z(parts["dense, smooth" if self.smooth else "dense"])
         if self.joint:
-            return self.weight * z(parts["alpha"] * words + splade) + dense
-        return self.weight * z(words) + z(splade) + dense
+            return self.weight * z(parts["alpha"] * words + parts["splade"]) + dense
+        return self.weight * z(words) + z(parts["splade"]) + dense
 
 
-RECIPES = [
-    Recipe(weight, near, smooth) for weight in (2, 1, 0.5) for near in (False, True) for smooth in ("", "SPLADE")
-]
-RECIPES += [Recipe(weight, smooth="dense") for weight in (2, 1, 0.5)]
+RECIPES = [Recipe(weight, near) for weight in (2, 1, 0.5) for near in (False, True)]
+RECIPES += [Recipe(weight, smooth=True) for weight in (2, 1, 0.5)]
 RECIPES += [Recipe(weight, near, joint=True) for weight in (1, 2, 3) for near in (False, True)]
 
 
 def real(run: Tried) -> dict[str, Scores]:
     """The scores that recipes are made of, for the queries of the run."""
-    smoothed = run.near + 2 / 3 * (run.mean_of_near @ run.near)  # 0.6 : 0.4
+    mixed = run.near + 2 / 3 * (run.mean_of_near @ run.near)  # 0.6 : 0.4
     return {
-        "bm25": run.bm25["queries"],
+        "bm25": (run.words["queries"] @ run.counted.T).toarray(),
         "near": (run.words["queries"] @ run.near_words.T).toarray(),
-        "splade": run.scores(run.documents),
-        "splade, smooth": run.smooth_scores[False],
+        "splade": run.smooth_scores[False],
         "dense": run.dense,
-        "dense, smooth": run.dense_queries @ smoothed.T,
+        "dense, smooth": run.dense_queries @ mixed.T,
         "alpha": np.float32(run.alpha[False]),
     }
 
@@ -289,15 +218,14 @@ def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
     material = Material(run.run.experiment.collection, splade, dense, run.run.vectors, 0, JUDGES_SEED, "auto")
     served = Served.judges(material, material.held_out)
     vectors, of_splade, idf = served.dense(None), served.old_splade, diags_array(material.idf)
-    smoothed = mix(of_splade.rows, np.arange(of_splade.rows.shape[0]), vectors.near, 0.4)
-    shares = _shares(vectors.near.numbers, vectors.near.products**4, len(vectors.rows))
+    rows = smoothed(of_splade.rows, vectors.near)
+    shares = _shares(vectors.near.numbers, vectors.near.products**POWER, len(vectors.rows))
     asked = of_splade.queries["splade"]
-    _, alpha = served.scores(of_splade, "splade", smoothed)
+    _, alpha = served.scores(of_splade, "splade", rows)
     return {
-        "bm25": served._word_scores,
+        "bm25": served._scores(served._word_queries, vectors.bm25),
         "near": served._scores(served._word_queries, vectors.words),
-        "splade": served._scores(asked, of_splade.rows @ idf),
-        "splade, smooth": served._scores(asked, smoothed @ idf),
+        "splade": served._scores(asked, rows @ idf),
         "dense": served._scores(vectors.queries, vectors.rows),
         "dense, smooth": served._scores(vectors.queries, vectors.rows + 2 / 3 * (shares @ vectors.rows)),
         "alpha": np.float32(alpha),
