@@ -21,7 +21,7 @@ Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 VERSIONS = {
     "adapt": 2,
     "adapt: balance": 2,
-    "expand": 4,
+    "expand": 5,
     "fusion rerank": 2,
     "trainer generate": 2,
     "trainer score": 2,

@@ -3,12 +3,12 @@
 What is near, a dense encoder tells. *Words near a document* get weights that are added to those of BM25:
 
     z(w, d) = (w · d - mean of w · d' over all documents d') / deviation
-    weight(w, d) = z(w, d)    where z(w, d) * sqrt(df(w)) is largest and z above 0, of 200 words per document on average
+    weight(w, d) = z(w, d)    where z(w, d) * df(w)^(1/4) is largest and above 0, of 100 words per document on average
 
 w and d are dense vectors of a word (see word_vectors) and of a document; `deviation` is the root mean square of the
 numerator over all words and documents. A word's products are compared with their mean, since some words are near
-everything, but not with their own deviation: those of a word that says more deviate more. Words in more documents have
-smaller weights kept, since they are more likely to be asked for.
+everything, but not with their own deviation: those of a word that says more deviate more. Of words in more documents,
+smaller weights are kept, since they are more likely to be asked for.
 
 *Words of near documents* have rates, from which counts are made that are added to the document's own:
 
@@ -35,7 +35,7 @@ from cai_pyserini.vectors import mixing
 from cai_pyserini.vectors.mixing import Documents
 from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
-WORDS = 200  # words near a document, on average
+WORDS = 100  # words near a document, on average
 SAMPLE = 500  # documents that tell what the largest weights are
 RATES = 50  # words of near documents per document
 BATCH = 256  # documents compared at a time
@@ -128,7 +128,7 @@ class Near:
         variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
         deviation = float(np.sqrt(max(variances.sum() / max(len(vectors), 1), TINY)))
         near = cls(vectors, (vectors @ mean).astype(np.float32), deviation)
-        root = np.sqrt(frequencies).astype(np.float32)
+        root = np.float_power(frequencies, 0.25).astype(np.float32)
         worth = (near._z(np.vstack(sample)) * root).ravel()
         kept = WORDS * sum(map(len, sample))
         if kept < len(worth):

@@ -39,7 +39,7 @@ def plain(words: np.ndarray, documents: np.ndarray, frequencies: np.ndarray, cou
     products = words @ documents.T
     deviation = np.sqrt((products.std(1) ** 2).mean())
     z = np.array([(of_word - of_word.mean()) / deviation for of_word in products]).T
-    worth = z * np.sqrt(frequencies)
+    worth = z * frequencies**0.25
     sample = np.sort(worth[::step].ravel())
     return np.where(worth > max(sample[-min(count * len(worth[::step]), len(sample))], 0), z, 0)
 
