@@ -9,11 +9,12 @@ the pairs: what it changes is not due to the collection. A collection's IDF and 
 --pairs takes several sizes, for a curve. --loss in-batch trains on the pairs as labels; margin-mse on margins of the
 encoder --teacher, between the passage of a query and one of the 50 passages nearest to it.
 
-Does it help where the paper says? A second table has nDCG@10 of splade-idf for classes of queries: those with a word
-that the vocabulary of the base splits, and all others; those with a word of at most RARE documents, and all others.
+Does it help where the paper says? A second table has nDCG@10 of splade-idf for classes of queries, as the first: those
+with a word that the vocabulary of the base splits, and all others; those with a word of at most RARE documents, and all
+others.
 
 nDCG@10 is a mean of --repeats seeds, which draw the order of examples, masks and dropout; p is that of a paired t-test
-over queries, of these means against the row "general" of the same size and loss, without correction. What is made stays
+over queries, of these means against the first row of the same size and loss, without correction. What is made stays
 in --output; interrupted, the same command continues.
 
     python tests/benchmarks/general_pairs.py --output data/general.jsonl --check hpo data/cacm data/scifact
@@ -23,7 +24,7 @@ in --output; interrupted, the same command continues.
 import argparse
 import json
 from collections.abc import Sequence
-from itertools import islice, product
+from itertools import batched, islice, product, starmap
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -147,9 +148,8 @@ def main() -> None:
                 nonzeros = fmean(run["nonzeros"] for run in runs)
                 rows.append([variant, f"{pairs:,}", loss, *cells, f"{nonzeros:.0f}"])
                 groups = groups or harness.fresh(classes, folder=runs[0]["folder"], base=str(trained.base))
-                values = harness.mean_of_seeds([run["splade-idf"] for run in runs])
-                means = [fmean(values[query] for query in groups[name]) for name in CLASSES]
-                by_class.append([variant, f"{pairs:,}", loss, *(f"{mean:.4f}" for mean in means)])
+                of_class = [[only(run, groups[name]) for run in each] for name in CLASSES for each in (first, runs)]
+                by_class.append([variant, f"{pairs:,}", loss, *starmap(cell, batched(of_class, 2))])
         title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; range of the seeds)"
         harness.show(title, ["", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
         counts = [f"{name} ({len(groups[name]):,})" for name in CLASSES]
@@ -165,6 +165,11 @@ def measured(trained: Trained, collection: str, variant: str, pairs: int, loss: 
     results = json.loads((output / "results.json").read_text())
     found = harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS)
     return found | {"nonzeros": results["nonzeros_per_document"], "folder": str(output)}
+
+
+def only(run: harness.Result, queries: Sequence[str]) -> dict[str, float]:
+    """nDCG@10 of splade-idf of these queries."""
+    return {query: run["splade-idf"][query] for query in queries}
 
 
 def classes(folder: str, base: str) -> harness.Result:
