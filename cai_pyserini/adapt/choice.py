@@ -10,9 +10,9 @@ A candidate is eligible if every system gains significantly. Of the eligible one
 weights) wins that is not significantly worse than the best; without any, nothing is changed.
 
 The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth parts is chosen likewise:
-the one nearest to the default that is not significantly worse than the best. What people type has more
-words in common with documents in one collection than in another. How many, nobody knows without labels; but where
-documents find each other by other words, so do queries.
+the one nearest to the default that is not significantly worse than the best. What people type has more words in common
+with documents in one collection than in another. How many, nobody knows without labels; but where documents find each
+other by other words, so do queries.
 """
 
 import json

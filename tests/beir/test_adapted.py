@@ -95,7 +95,7 @@ def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monk
     monkeypatch.setattr(executing, "execute", record)
     flags = [str(tiny), "--adapt", "--dense", "minilm", "--device", "cpu", "--output", str(tmp_path / "run")]
     flags += ["--precision", "float32"]
-    with pytest.raises(InterruptedError, match="adapted-hybrid-splade-idf-dense-zscore"):
+    with pytest.raises(InterruptedError, match="adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore"):
         main(flags)
     with pytest.raises(InterruptedError):
         main(flags[:1])

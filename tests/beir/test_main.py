@@ -200,7 +200,7 @@ def test_all_systems_are_those_that_there_are_models_for(
     sparse = {
         f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")
     }
-    assert set(found["index_bytes"]) == {"bm25", "dense", "dense-idf"} | sparse
+    assert set(found["index_bytes"]) == {"bm25", "bm25-smooth", "dense", "dense-idf"} | sparse
     assert set(found["comparisons"]) == set(names) - {"bm25"}
     assert found["settings"]["dense"]["name"] == "minilm"
     assert "Dense encoder: minilm." in (copied / "report.md").read_text()
