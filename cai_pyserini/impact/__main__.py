@@ -3,6 +3,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
+NEEDS = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}  # setting -> what it belongs to
 CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of the encoder's settings
 
 
@@ -67,6 +68,9 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.models.folder import described
     from cai_pyserini.vectors.shards import Vectors
 
+    for name, other in NEEDS.items():
+        if getattr(settings, name) and not getattr(settings, other):
+            raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other}")
     changes = settings.model_dump(include=CHANGES, exclude_none=True)
     bm25 = None
     if settings.words:

@@ -193,3 +193,10 @@ def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (written.keep_terms, written.keep_mass, written.bits, written.range) == (5, 0.99, 4, 100)
     with pytest.raises(CaiError, match="keep_terms: 0 leaves nothing of SPLADE: give --words"):
         main([*map(str, [*paths, "--keep-terms", 0])])
+    for flags, other in (
+        (["--documents-only"], "expansion"),
+        (["--expansion", made], "words"),
+        (["--alpha", 2], "words"),
+    ):
+        with pytest.raises(CaiError, match=f"{flags[0]} has no effect without --{other}"):
+            main([*map(str, [*paths, *flags])])
