@@ -56,7 +56,7 @@ class BeirSettings(Settings):
     weights: list[float] = flag(
         [],
         "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, except that the "
-        "documents decide for hybrid-<SPLADE>-<dense>-zscore)",
+        "documents decide for z-scores of BM25, SPLADE and dense)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
     dense_index: flags.DenseMethod = flags.DENSE_METHOD
