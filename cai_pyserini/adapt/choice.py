@@ -25,7 +25,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
-from cai_pyserini.adapt.served import Served, smoothed
+from cai_pyserini.adapt.served import Served, fused, smoothed
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import unless_english
 from cai_pyserini.encode.encoder import Encoder
@@ -107,8 +107,8 @@ def weight_of_bm25(served: Served) -> tuple[float, str]:
     queries, rows = served.old_dense
     near, sparse = served.near(rows), served.old_splade
     splade, _ = served.scores(sparse, served.kinds[0], smoothed(sparse.rows, near))
-    bm25 = served.with_near(near)
-    mixed = {weight: served.fused(weight, bm25, splade, queries, rows) for weight in BM25_WEIGHTS}
+    bm25, dense = served.products(served.word_queries, served.with_near(near)), served.products(queries, rows)
+    mixed = {weight: fused(weight, bm25, splade, dense) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
     tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
     return _smallest(means), f"{_evidence(served.sources)}, by weight: {tried}"

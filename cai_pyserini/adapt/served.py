@@ -85,8 +85,7 @@ class Served:
         self.bm25 = Bm25(self._contents, material.collection.language)
         self.counts = vstack([self.bm25.counts, self.bm25.queries(remainders)], format="csr")
         self.words = self.bm25.weights(self.counts)
-        self._word_queries = self.bm25.queries(queries)
-        self._word_scores = self._scores(self._word_queries, self.words)
+        self.word_queries = self.bm25.queries(queries)
         self._word_spread = _spread(self.bm25.queries(self.spans) @ self.bm25.documents.T)
 
     @classmethod
@@ -97,6 +96,11 @@ class Served:
         documents = np.sort(list(dict.fromkeys([*sources, *others]))[: min(size, DOCUMENTS)])
         queries = [material.pseudo_queries[number].text for number in numbers]
         return cls(material, queries, material.remainders(numbers), documents, np.searchsorted(documents, sources))
+
+    @cached_property
+    def _word_scores(self) -> np.ndarray:
+        """BM25's scores, which only systems without a dense encoder have as they are."""
+        return self.products(self.word_queries, self.words)
 
     @property
     def systems(self) -> list[str]:
@@ -163,7 +167,8 @@ class Served:
         found = Near.among(words, frequencies, [rows[:count]], count).words(rows)
         weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.counts.shape)
         weights = csr_matrix(diags_array(np.sign(self.counts.sum(1).A1)) @ weights)  # texts without words have none
-        return Dense(queries, rows, near := self.near(rows), weights, self.with_near(near))
+        near = self.near(rows)
+        return Dense(queries, rows, near, weights, self.with_near(near))
 
     def near(self, rows: np.ndarray) -> Neighbours:
         """The documents near rows with these dense vectors; a remainder is not near its source."""
@@ -186,29 +191,20 @@ class Served:
         for vectors in dense:
             rows = smoothed(sparse.rows, vectors.near)
             smooth = [self.scores(sparse, kind, rows) for kind in self.kinds]
-            words = self._scores(self._word_queries, vectors.bm25 + NEAR_WORDS * vectors.words)
-            systems = [self.fused(weight, vectors.bm25, smooth[0][0], vectors.queries, vectors.rows)]
+            words = self.products(self.word_queries, vectors.bm25 + NEAR_WORDS * vectors.words)
+            bm25 = self.products(self.word_queries, vectors.bm25)
+            systems = [fused(weight, bm25, smooth[0][0], self.products(vectors.queries, vectors.rows))]
             systems += [alpha * words + scores for scores, alpha in smooth]
             yield np.array([self.found(scores) for scores in systems])
-
-    def fused(
-        self, weight: float, bm25: csr_matrix, splade: np.ndarray, queries: np.ndarray, rows: np.ndarray
-    ) -> np.ndarray:
-        """Scores of the fusion, with this weight of BM25, BM25's weights in rows, SPLADE's scores, dense vectors."""
-        words, dense = self._scores(self._word_queries, bm25), self._scores(queries, rows)
-        return (
-            weight * _standardize(words)
-            + WEIGHTS["splade"] * _standardize(splade)
-            + WEIGHTS["dense"] * _standardize(dense)
-        )
 
     def scores(self, sparse: Sparse, kind: Representation, rows: csr_matrix) -> tuple[np.ndarray, float]:
         """Scores with IDF of raw rows, and alpha."""
         weighted = rows @ diags_array(self.material.idf)
         spans = sparse.spans[kind] @ weighted[: len(self.documents)].T
-        return self._scores(sparse.queries[kind], weighted), _spread(spans) / self._word_spread
+        return self.products(sparse.queries[kind], weighted), _spread(spans) / self._word_spread
 
-    def _scores(self, queries: Matrix, rows: Matrix) -> np.ndarray:
+    def products(self, queries: Matrix, rows: Matrix) -> np.ndarray:
+        """Scores of rows, as products of their vectors and those of queries."""
         count = len(self.documents)
         if isinstance(rows, np.ndarray):
             return np.column_stack([queries @ rows[:count].T, (queries * rows[count:]).sum(1)])
@@ -226,6 +222,13 @@ class Served:
 def smoothed(rows: csr_matrix, near: Neighbours) -> csr_matrix:
     """Raw vectors of SPLADE, mixed with those of near documents."""
     return mix(rows, np.arange(rows.shape[0]), near, SMOOTH["dense"])
+
+
+def fused(weight: float, bm25: np.ndarray, splade: np.ndarray, dense: np.ndarray) -> np.ndarray:
+    """Scores of the fusion, with this weight of BM25, of the scores of its parts."""
+    return (
+        weight * _standardize(bm25) + WEIGHTS["splade"] * _standardize(splade) + WEIGHTS["dense"] * _standardize(dense)
+    )
 
 
 def _standardize(scores: np.ndarray) -> np.ndarray:

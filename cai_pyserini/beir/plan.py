@@ -92,7 +92,7 @@ class Plan:
 
     def documents(self, system: System) -> Path:
         output = self.run.vectors_of(system)
-        if system.smooth and system.kind == "splade":
+        if system.mixes_vectors:
             return self._smooth_documents(system, output)
         dense = self.experiment.dense
         if system.name == f"{ADAPTED}dense" and dense and dense.overlap is None:

@@ -128,8 +128,7 @@ class RunFolder:
         """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder
         depend on the IDF."""
         split = self.experiment.collection.split
-        is_smooth = system.smooth and system.kind == "splade"
-        name = f"documents{'-smooth' * is_smooth}" if role == "documents" else f"queries-{split}"
+        name = f"documents{'-smooth' * system.mixes_vectors}" if role == "documents" else f"queries-{split}"
         prefix = f"{system.index}-" if system.kind == "dense" else ADAPTED * system.adapted
         return self.vectors / f"{prefix}{name}"
 

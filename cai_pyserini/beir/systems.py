@@ -69,6 +69,11 @@ class System:
         return self.kind in ("bm25", "doct5query") and not self.joint
 
     @property
+    def mixes_vectors(self) -> bool:
+        """Whether its SPLADE vectors are mixed with those of near documents."""
+        return self.smooth and self.kind == "splade"
+
+    @property
     def has_impacts(self) -> bool:
         """Whether its index is one of impacts."""
         return self.kind == "splade" or self.joint

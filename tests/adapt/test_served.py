@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 from scipy.sparse import diags_array, vstack
 
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.served import Served
+from cai_pyserini.adapt.served import Served, fused
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
@@ -61,7 +61,8 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
 def test_the_fusion_has_the_weight_that_serves(served: Served) -> None:
     """BM25 at weight 2 would judge the projection whatever weight serves."""
     scores = np.random.default_rng(1).random((6, 13))
-    one, two = (served.fused(weight, served.words, scores, *served.old_dense) for weight in (0.5, 2.0))
+    bm25, dense = served.products(served.word_queries, served.words), served.products(*served.old_dense)
+    one, two = (fused(weight, bm25, scores, dense) for weight in (0.5, 2.0))
     words = served.bm25.queries(served.queries) @ served.bm25.documents.T
     best = words.toarray()
     np.testing.assert_allclose(

@@ -223,11 +223,11 @@ def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
     asked = of_splade.queries["splade"]
     _, alpha = served.scores(of_splade, "splade", rows)
     return {
-        "bm25": served._scores(served._word_queries, vectors.bm25),
-        "near": served._scores(served._word_queries, vectors.words),
-        "splade": served._scores(asked, rows @ idf),
-        "dense": served._scores(vectors.queries, vectors.rows),
-        "dense, smooth": served._scores(vectors.queries, vectors.rows + 2 / 3 * (shares @ vectors.rows)),
+        "bm25": served.products(served.word_queries, vectors.bm25),
+        "near": served.products(served.word_queries, vectors.words),
+        "splade": served.products(asked, rows @ idf),
+        "dense": served.products(vectors.queries, vectors.rows),
+        "dense, smooth": served.products(vectors.queries, vectors.rows + 2 / 3 * (shares @ vectors.rows)),
         "alpha": np.float32(alpha),
     }, served
 

@@ -19,15 +19,8 @@ from cai_pyserini.search.open import OpenRun, open_index, open_systems
 from cai_pyserini.search.retriever import Effort
 
 SYSTEMS = [
-    *(
-        "bm25",
-        "bm25-smooth",
-        "splade-idf",
-        "splade-doc-idf",
-        "joint-splade-idf",
-        "joint-splade-doc-idf-smooth",
-        "dense",
-    ),
+    *("bm25", "bm25-smooth", "splade-idf", "splade-doc-idf", "dense"),
+    *("joint-splade-idf", "joint-splade-doc-idf-smooth"),
     *("hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
     "fused-bm25-smooth-splade-idf-dense-zscore",
 ]

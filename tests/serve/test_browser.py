@@ -26,7 +26,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     """The page; the test fails if it reports an error or asks another server for something."""
     page = browser.new_page()
     errors: list[str] = []
-    page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("console", lambda message: errors.append(message.text))
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: None if request.url.startswith(address) else errors.append(request.url))
     page.goto(address)
