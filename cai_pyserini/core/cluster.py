@@ -4,8 +4,10 @@ Each worker, an actor on one of the machines, sets up once (for example, loads a
 another. If a machine fails, another one repeats its part.
 """
 
+import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 from collections import Counter
@@ -20,6 +22,8 @@ LOCAL = "local"  # the address of a cluster of this machine alone, which ends wi
 OBJECTS = 100 << 20  # bytes of shared memory for Ray on this machine, which puts more on disk
 ATTEMPTS = 5  # workers that may die at a part
 PATIENCE = 10  # seconds to wait for the cluster to answer
+FATAL = signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL
+HANDLER = 512  # bytes, more than a `struct sigaction` has
 
 type Work[P] = Callable[[int, P], object]  # does the part with this number
 
@@ -28,9 +32,29 @@ type Work[P] = Callable[[int, P], object]  # does the part with this number
 def connected(address: str) -> Iterator[None]:
     """Connect to the Ray cluster at `address`: host:port of its head, or LOCAL. Raises CaiError if it does not answer.
 
-    What Ray prints goes to standard error.
+    What Ray prints goes to standard error. Do not call Java meanwhile.
     """
     require_modules(("ray",), "ray")
+    with _same_handlers(), _connected(address), redirect_stdout(sys.stderr):
+        yield
+
+
+@contextmanager
+def _same_handlers() -> Iterator[None]:
+    """Give fatal signals back their handlers, which Ray replaces. Java's are part of how it works: compiled code that
+    meets a null pointer relies on SIGSEGV."""
+    system, kept = ctypes.CDLL(None), {number: ctypes.create_string_buffer(HANDLER) for number in FATAL}
+    for number, handler in kept.items():
+        system.sigaction(number, None, handler)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            system.sigaction(number, handler, None)
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[None]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
@@ -50,8 +74,7 @@ def connected(address: str) -> Iterator[None]:
             "run this command on one of its machines"
         ) from None
     try:
-        with redirect_stdout(sys.stderr):
-            yield
+        yield
     finally:
         ray.shutdown()
 

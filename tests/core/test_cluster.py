@@ -9,8 +9,18 @@ from cai_pyserini.core import cluster
 from cai_pyserini.core.errors import CaiError
 
 
+def handles(number: int) -> bool:
+    """Whether this process has a handler of a signal."""
+    status = Path("/proc/self/status").read_text()
+    return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << number - 1)
+
+
 @pytest.mark.slow
-def test_a_part_that_kills_its_workers_ends_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("java")
+def test_a_part_that_kills_its_workers_ends_the_work_and_java_keeps_its_handlers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that of SIGSEGV, Java crashes this process some time later."""
     pytest.importorskip("ray")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
@@ -28,4 +38,5 @@ def test_a_part_that_kills_its_workers_ends_the_work(tmp_path: Path, monkeypatch
 
     with cluster.connected(cluster.LOCAL), pytest.raises(CaiError, match="5 workers have died at part 1; is their"):
         [*cluster.share(set_up, [(0, "0"), (1, "1")], gpus=False)]
+    assert all(handles(number) for number in cluster.FATAL)
     assert sorted(log.read_text()) == ["0", *"1" * cluster.ATTEMPTS]
