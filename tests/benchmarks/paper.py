@@ -6,7 +6,8 @@ others adapt it to each collection before SPLADE is trained on the same pairs: b
 by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens. "passages" pretrains as long, but on the passages of
 the pairs: what it changes is not due to the collection. A collection's IDF and BM25 come with the systems.
 
---pairs takes several sizes, for a curve. --loss in-batch trains on the pairs as labels; margin-mse on margins of the
+--pairs takes several sizes, for a curve; --train other pairs, such as those of a field (`general_pairs.py --sources
+biomedical`). --loss in-batch trains on the pairs as labels; margin-mse on margins of the
 encoder --teacher, between the passage of a query and one of the 50 passages nearest to it.
 
 Does it help where the paper says? A second table has nDCG@10 of splade-idf for classes of queries, as the first: those
@@ -53,8 +54,9 @@ class Trained:
         self.seconds: dict[str, float] = {}
         self.corpus = corpus = args.output / "passages.jsonl"
         args.output.mkdir(parents=True, exist_ok=True)
-        with args.data.open(encoding="utf-8") as file, corpus.open("w", encoding="utf-8") as passages:
-            passages.writelines(json.dumps({"text": json.loads(line)["positive"]}) + "\n" for line in file)
+        if not corpus.exists():
+            with args.data.open(encoding="utf-8") as file, corpus.open("w", encoding="utf-8") as passages:
+                passages.writelines(json.dumps({"text": json.loads(line)["positive"]}) + "\n" for line in file)
         self.base = self._made("base", "pretrain", corpus=corpus, base=args.encoder, max_steps=args.base_steps,
                                learning_rate=5e-4, **MLM)  # fmt: skip
 
@@ -70,14 +72,18 @@ class Trained:
             how["learning_rate"] = self.args.learning_rate
             base = self._made(f"{name}-{seed}", "pretrain", **how, **MLM)
         how = {"data": self._data(pairs, loss), "loss": loss, "negatives": LOSSES[loss], "base": base, "seed": seed}
-        return self._made(f"{name}-{pairs}-{loss}-{seed}-splade", "splade", **how, **SPLADE)
+        return self._made(f"{name}-{self._source(pairs)}-{loss}-{seed}-splade", "splade", **how, **SPLADE)
+
+    def _source(self, pairs: int) -> str:
+        """What tells trained models and their data from those of other pairs."""
+        return str(pairs) if self.args.train is None else f"{self.args.train.stem}-{pairs}"
 
     def _data(self, pairs: int, loss: str) -> Path:
         """The training file of the first pairs."""
-        path = self.args.output / f"{loss}-{pairs}.jsonl"
+        path = self.args.output / f"{loss}-{self._source(pairs)}.jsonl"
         if not path.exists():
-            harness.fresh(write_pairs, data=str(self.args.data), pairs=pairs, loss=loss, output=str(path),
-                          teacher=self.args.teacher)  # fmt: skip
+            how = {"pairs": pairs, "loss": loss, "teacher": self.args.teacher, "output": str(path)}
+            harness.fresh(write_pairs, data=str(self.args.train or self.args.data), **how)
         return path
 
     def _made(self, name: str, step: str, **how: Any) -> Path:
@@ -126,6 +132,7 @@ def main() -> None:
     parser = harness.parser(__doc__, collection=False)
     parser.add_argument("collections", nargs="+", help="names in index_configs/, YAML files, or BEIR folders")
     parser.add_argument("--data", type=Path, required=True, help="training pairs, a file of general_pairs.py")
+    parser.add_argument("--train", type=Path, help="other pairs to train SPLADE on (default: those of --data)")
     parser.add_argument("--pairs", type=int, nargs="+", default=[10_000], help="pairs that SPLADE is trained on")
     parser.add_argument("--loss", nargs="+", choices=LOSSES, default=["in-batch"])
     parser.add_argument("--teacher", default="minilm", help="the dense encoder whose margins Margin-MSE learns")
