@@ -32,8 +32,8 @@ from cai_pyserini.expand.word_vectors import Evidence, evidence, learn
 from cai_pyserini.impact.bm25 import NEAR_WORDS
 from cai_pyserini.models.dense import project
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH
-from cai_pyserini.vectors.mixing import NEIGHBOURS, mean_of_near, mix
-from cai_pyserini.vectors.neighbours import Neighbours, build_index, nearest
+from cai_pyserini.vectors.mixing import mean_of_near, mix
+from cai_pyserini.vectors.neighbours import NEIGHBOURS, build_index, nearest
 from cai_pyserini.vectors.shards import Matrix
 
 DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large collection
@@ -51,12 +51,12 @@ class Sparse(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """Dense vectors of queries and `rows`, the neighbours of the rows, the weights of words near them, and those of
-    BM25 with words of near documents."""
+    """Dense vectors of queries and `rows`, the inner products of rows and near documents (rows, documents), the weights
+    of words near rows, and those of BM25 with words of near documents."""
 
     queries: np.ndarray
     rows: np.ndarray
-    near: Neighbours
+    near: csr_matrix
     words: csr_matrix
     bm25: csr_matrix
 
@@ -170,14 +170,15 @@ class Served:
         near = self.near(rows)
         return Dense(queries, rows, near, weights, self.with_near(near))
 
-    def near(self, rows: np.ndarray) -> Neighbours:
-        """The documents near rows with these dense vectors; a remainder is not near its source."""
+    def near(self, rows: np.ndarray) -> csr_matrix:
+        """The inner products (rows, documents) of rows with these dense vectors and near documents; a remainder is not
+        near its source."""
         count = len(self.documents)
         index = build_index(lambda label: [rows[:count]], rows.shape[1], count)
         own = np.concatenate([np.arange(count), self.sources])
-        return nearest(index, rows, own, min(NEIGHBOURS, count - 1))
+        return nearest(index, rows, own, min(NEIGHBOURS, count - 1)).matrix(count)
 
-    def with_near(self, near: Neighbours) -> csr_matrix:
+    def with_near(self, near: csr_matrix) -> csr_matrix:
         """BM25's weights with the words of near documents."""
         rates = csr_matrix(diags_array(1 / np.maximum(self.counts.sum(1).A1, 1)) @ self.counts)
         return self.bm25.weights(self.counts, mean_of_near(rates, near, RATES))
@@ -219,9 +220,9 @@ class Served:
         return np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0)
 
 
-def smoothed(rows: csr_matrix, near: Neighbours) -> csr_matrix:
+def smoothed(rows: csr_matrix, near: csr_matrix) -> csr_matrix:
     """Raw vectors of SPLADE, mixed with those of near documents."""
-    return mix(rows, np.arange(rows.shape[0]), near, SMOOTH["dense"])
+    return mix(rows, rows, near, SMOOTH["dense"])
 
 
 def fused(weight: float, bm25: np.ndarray, splade: np.ndarray, dense: np.ndarray) -> np.ndarray:

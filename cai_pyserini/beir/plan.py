@@ -32,6 +32,7 @@ from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.device import resolve_device
+from cai_pyserini.near.near import find_near
 from cai_pyserini.retrieval.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
 from cai_pyserini.retrieval.search import search
 from cai_pyserini.smooth.smooth import smooth
@@ -123,12 +124,16 @@ class Plan:
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
 
     def _smooth_documents(self, system: System, output: Path) -> Path:
-        raw, idf, dense = self.documents(replace(system, smooth=False)), self.idf(system), self._dense_documents(system)
+        raw, near = self.documents(replace(system, smooth=False)), self.near(system)
+        name = f"smooth{' adapted' * system.adapted}"
+        return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
 
-        def call() -> Path:
-            return smooth(Vectors(raw), output, Vectors(dense[0]) if dense else None, idf)
-
-        return self._add(f"smooth{' adapted' * system.adapted}", output, call, raw, idf, *dense)
+    def near(self, system: System) -> Path:
+        """The documents near each, by dense vectors; without a dense encoder, by those of SPLADE with IDF."""
+        dense, output = self._dense_documents(system), self.run.near(system)
+        vectors, idf = (dense[0], None) if dense else (self.documents(replace(system, smooth=False)), self.idf(system))
+        name = f"near{' adapted' * system.adapted}"
+        return self._add(name, output, lambda: find_near(Vectors(vectors), output, idf), vectors, idf)
 
     def words(self) -> Path:
         return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
@@ -138,14 +143,13 @@ class Plan:
         if not (system.joint and system.smooth and self.experiment.dense):
             return None
         dense, words, output = _dense_like(system), self.words(), self.run.expansion(system)
-        vectors = self.documents(dense)
-        return self._add(
-            f"expand{' adapted' * system.adapted}",
-            output,
-            lambda: expand(Vectors(words, "words"), Vectors(vectors), self.run.encoder(dense), output),
-            words,
-            vectors,
-        )
+        vectors, near = self.documents(dense), self.near(system)
+
+        def call() -> Path:
+            found = Vectors(words, "words"), Vectors(vectors), Vectors(near, "near")
+            return expand(*found, self.run.encoder(dense), output)
+
+        return self._add(f"expand{' adapted' * system.adapted}", output, call, words, vectors, near)
 
     def impacts(self, system: System) -> Path:
         run, output = self.run, self.run.impacts(system)

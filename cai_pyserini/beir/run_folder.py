@@ -119,6 +119,10 @@ class RunFolder:
         """The IDF of the tokens of a system's encoder."""
         return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
 
+    def near(self, system: System) -> Path:
+        """The documents near each; for adapted systems, by adapted vectors."""
+        return self.folder / f"{ADAPTED * system.adapted}near"
+
     def expansion(self, system: System) -> Path:
         """Words near documents, and of near documents, for smooth joint indexes; adapted ones have those that the
         adapted dense encoder finds."""

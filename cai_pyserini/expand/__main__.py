@@ -12,9 +12,12 @@ class ExpandSettings(Settings):
     with the first missing shard.
     """
 
-    example = "python -m cai_pyserini.expand --words words --vectors dense-vectors --encoder minilm --output expansion"
+    example = (
+        "python -m cai_pyserini.expand --words words --vectors dense --near near --encoder minilm --output expansion"
+    )
     words: AnyPath = flag(help="folder written by the words stage")
     vectors: AnyPath = flag(help="folder of dense vectors of the same documents, written by the encode stage")
+    near: AnyPath = flag(help="folder of the documents near each, which the near stage finds by these vectors")
     encoder: str = flag(help="dense encoder that the vectors were made with")
     output: AnyPath = OUTPUT_FOLDER
     device: str = DEVICE
@@ -30,7 +33,8 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.vectors.shards import Vectors
 
     encoder = Encoder(load_encoder(settings.encoder).replace(kind="dense"), settings.device)
-    expand(Vectors(settings.words, "words"), Vectors(settings.vectors), encoder, settings.output)
+    near = Vectors(settings.near, "near")
+    expand(Vectors(settings.words, "words"), Vectors(settings.vectors), near, encoder, settings.output)
     stats = artifact.require(settings.output, "expand").stats
     count = stats["nonzeros"] / stats["vectors"]
     print(

@@ -31,8 +31,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand.word_vectors import word_vectors
-from cai_pyserini.vectors import mixing
-from cai_pyserini.vectors.mixing import Documents
+from cai_pyserini.vectors.mixing import mean_of_near, stored_rows, work_folder
 from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
 
 WORDS = 100  # words near a document, on average
@@ -42,20 +41,24 @@ BATCH = 256  # documents compared at a time
 TINY = 1e-9
 
 
-def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Path:
+def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, output: Path) -> Path:
     """Write weights and rates, side by side (documents, 2 * words), to a folder of shards; both have the columns of
-    `words`, the counts of the words stage. `encoder` is that of the vectors. If interrupted, the same call continues
-    with the first missing shard.
+    `words`, the counts of the words stage. `near` has what the near stage found by the dense vectors; `encoder` is
+    theirs. If interrupted, the same call continues with the first missing shard.
 
-    Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words.
+    Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words, and for
+    near documents that other vectors have found.
     """
-    recipe = artifact.recipe("expand", {"words": words.manifest.digest, "vectors": dense.manifest.digest})
+    inputs = {"words": words.manifest.digest, "vectors": dense.manifest.digest, "near": near.manifest.digest}
+    recipe = artifact.recipe("expand", inputs)
 
     def write(folder: Path) -> artifact.Stats:
         if dense.kind != "dense":
             raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
         if dense.encoder["checkpoint"] != encoder.digest:
             raise CaiError(f"{dense.folder} was not encoded with {encoder.config.name}: name its encoder")
+        if near.manifest.recipe["inputs"]["vectors"] != dense.manifest.digest:
+            raise CaiError(f"{near.folder} was not found by {dense.folder}: find near documents by these vectors")
         lines = jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])
         lexicon = {line["word"]: line["form"] for _, line in lines}
         all_words = jsonl.Lines(words.folder / "words.txt")
@@ -64,44 +67,38 @@ def expand(words: Vectors, dense: Vectors, encoder: Encoder, output: Path) -> Pa
         vectors = word_vectors(words.folder, lexicon, encoder)
         width, digest = len(all_words), artifact.digest(recipe)
 
-        def documents(label: str) -> Iterable[Documents]:
-            return progress(_read_documents(words, dense, width), dense.shards, label, "shard")
+        def rates() -> Iterator[csr_matrix]:
+            for counted, _ in progress(paired(words, dense), words.shards, "rates of words", "shard"):
+                counts: csr_matrix = counted.vectors
+                yield diags_array(1 / np.maximum(counts.sum(1).A1, 1)) @ counts
 
+        work = work_folder(folder, digest)
+        rows = stored_rows(work, width, rates)
         frequencies = np.zeros(width, np.int64)
         matrix: csr_matrix
         for _, matrix, _ in words:
             frequencies += np.bincount(matrix.indices, minlength=width)
         parts = (shard.vectors for shard in progress(dense, dense.shards, "moments", "shard"))
         near_words = Near.among(vectors, frequencies[columns_of_lexicon], parts, len(dense))
-        work = mixing.work_folder(folder, digest)
-        near = mixing.Neighbourhood(work, documents, width, dense.width)
 
-        def expanded(each: Documents) -> Shard:
-            found = near_words.words(each.positions)
+        def expanded(part: tuple[tuple[Shard, Shard], Shard]) -> Shard:
+            (counted, encoded), products = part
+            own: csr_matrix = counted.vectors
+            found = near_words.words(encoded.vectors)
             entries = found.data, columns_of_lexicon[found.indices], found.indptr
-            weights = csr_matrix(entries, shape=(len(each.rows), width))
+            weights = csr_matrix(entries, shape=(len(counted.ids), width))
             weights.sort_indices()
-            rates = mixing.mean_of_near(near.rows, near.of(each), RATES)
-            return Shard(each.ids, each.spread(hstack([weights, rates], format="csr")))
+            both = hstack([weights, mean_of_near(rows, products.vectors, RATES)], format="csr")
+            both.data *= np.repeat(np.diff(own.indptr) > 0, np.diff(both.indptr))  # documents with words
+            both.eliminate_zeros()
+            return Shard(counted.ids, both)
 
-        counts = write_shards(folder, digest, documents("expand"), expanded)
+        documents = progress(zip(paired(words, dense), near, strict=True), words.shards, "expand", "shard")
+        counts = write_shards(folder, digest, documents, expanded)
         shutil.rmtree(work)
         return counts | {"lexicon": len(lexicon), "encoder": {"kind": "words"}, "words": words.manifest.digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=NAMES)
-
-
-def _read_documents(words: Vectors, dense: Vectors, width: int) -> Iterator[Documents]:
-    """The documents, shard by shard: the rates of their words, and their dense vectors. Raises CaiError for dense
-    vectors of other documents."""
-    first = 0
-    for counted, encoded in paired(words, dense):
-        counts: csr_matrix = counted.vectors  # of the words so far
-        rows = np.flatnonzero(counts.getnnz(axis=1))
-        counts = csr_matrix((counts.data, counts.indices, counts.indptr), shape=(len(counted.ids), width))[rows]
-        rates = csr_matrix(diags_array(1 / counts.sum(1).A1) @ counts)
-        yield Documents(counted.ids, rows, np.arange(first, first + len(rows)), rates, encoded.vectors[rows])
-        first += len(rows)
 
 
 class Near:

@@ -10,18 +10,16 @@ class SmoothSettings(Settings):
     continues with the first missing shard.
     """
 
-    example = "python -m cai_pyserini.smooth --vectors vectors --idf idf --output smoothed"
+    example = "python -m cai_pyserini.smooth --vectors vectors --near near --output smoothed"
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
+    near: AnyPath = flag(help="folder of near documents of the same documents, written by the near stage")
     output: AnyPath = OUTPUT_FOLDER
-    dense: PathOrUrl | None = flag(
-        None, "folder of dense vectors of the same documents, to find near documents by (default: the SPLADE vectors)"
-    )
-    idf: PathOrUrl | None = flag(
-        None, "folder written by the idf stage, to weight SPLADE vectors where near documents are found by them"
-    )
-    neighbours: int = flag(40, "number of nearest documents", ge=1)
     weight: float | None = flag(
-        None, "weight of the neighbours' mean, from 0 to 1 (default: 0.4 with dense vectors, else 0.1)", ge=0, le=1
+        None,
+        "weight of the mean of near documents, from 0 to 1 (default: 0.4 if they were found by dense vectors, "
+        "else 0.1)",
+        ge=0,
+        le=1,
     )
 
 
@@ -32,13 +30,10 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.smooth.smooth import smooth
     from cai_pyserini.vectors.shards import Vectors
 
-    dense = Vectors(settings.dense) if settings.dense else None
-    smooth(Vectors(settings.vectors), settings.output, dense, settings.idf, settings.neighbours, settings.weight)
+    smooth(Vectors(settings.vectors), Vectors(settings.near, "near"), settings.output, settings.weight)
     stats = artifact.require(settings.output, "smooth").stats
-    print(
-        f"{settings.output}: {stats['vectors']:,} vectors, {stats['nonzeros'] / stats['vectors']:.1f} non-zeros per "
-        f"vector; neighbours by {stats['near_by']} vectors, {stats['search']} search, recall {stats['recall']:.2f}"
-    )
+    nonzeros = stats["nonzeros"] / stats["vectors"]
+    print(f"{settings.output}: {stats['vectors']:,} vectors, {nonzeros:.1f} non-zeros per vector")
 
 
 if __name__ == "__main__":

@@ -3,43 +3,23 @@
     mean_i = mean of v_j over the nearest documents j of i
 
 In it, each is weighted with the fourth power of its inner product with i, a cosine where vectors have length 1.
-Documents without any weight are nobody's neighbours, and have none.
+Documents without any entry do not count.
 """
 
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
-import faiss
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.core import files
 from cai_pyserini.core.rows import largest
-from cai_pyserini.vectors.neighbours import TINY, Neighbours, build_index, nearest, recall
-from cai_pyserini.vectors.shards import Matrix
+from cai_pyserini.vectors.neighbours import TINY
 
-NEIGHBOURS = 40
-POWER = 4  # power of the inner products that weight neighbours in the mean
+POWER = 4  # power of the inner products that weight near documents in the mean
 BATCH = 256  # documents that a thread mixes at a time
-
-
-class Documents(NamedTuple):
-    """The documents of a shard. Those without any weight, such as blank ones, have only an id."""
-
-    ids: list[str]
-    rows: np.ndarray  # places among the ids of documents with weights
-    numbers: np.ndarray  # of the same documents, among all with weights
-    vectors: csr_matrix  # (rows, width), without explicit zeros
-    positions: Matrix  # (rows, dimensions); documents are near where the inner product of these is large
-
-    def spread(self, matrix: csr_matrix) -> csr_matrix:
-        """The rows of a matrix (rows, width) among empty ones, (ids, width)."""
-        lengths = np.zeros(len(self.ids) + 1, np.int64)
-        lengths[self.rows + 1] = np.diff(matrix.indptr)
-        return csr_matrix((matrix.data, matrix.indices, lengths.cumsum()), shape=(len(self.ids), matrix.shape[1]))
 
 
 def work_folder(folder: Path, digest: str) -> Path:
@@ -51,41 +31,6 @@ def work_folder(folder: Path, digest: str) -> Path:
     return work
 
 
-type Collection = Callable[[str], Iterable[Documents]]  # label of a progress bar -> all documents, shard by shard
-
-
-class Neighbourhood:
-    """All documents, and an index that finds near ones, both in files of the folder `work`; what an interrupted attempt
-    has left there is used. `dimensions` are those of positions in the index."""
-
-    def __init__(self, work: Path, documents: Collection, width: int, dimensions: int, neighbours: int = NEIGHBOURS):
-        if not (work / "indptr").exists():  # is written last
-            write_rows(work, (each.vectors for each in documents("near documents: vectors")))
-        self.rows = Rows(work, width)
-        self._documents, self._count = documents, min(neighbours, max(len(self.rows) - 1, 0))
-        path = work / "index"
-        if path.exists():
-            self._index = faiss.read_index(str(path))
-        else:
-            self._index = build_index(self._positions, dimensions, len(self.rows))
-            with files.atomic_write(path) as unfinished:
-                faiss.write_index(self._index, str(unfinished))
-
-    def of(self, documents: Documents) -> Neighbours:
-        """The nearest other documents of the documents of a shard."""
-        return nearest(self._index, documents.positions, documents.numbers, self._count)
-
-    @property
-    def is_exact(self) -> bool:
-        return isinstance(self._index, faiss.IndexFlat)
-
-    def recall(self) -> float:
-        return recall(self._index, self._positions, self._count)
-
-    def _positions(self, label: str) -> Iterable[Matrix]:
-        return (each.positions for each in self._documents(f"near documents: {label}"))
-
-
 class Rows:
     """A CSR matrix (documents, width) in memory-mapped files, of which only the rows asked for are read."""
 
@@ -95,9 +40,6 @@ class Rows:
         self._data = np.asarray(np.memmap(folder / "data", np.float32, "r"))
         self._indices = np.asarray(np.memmap(folder / "indices", np.int32, "r"))
 
-    def __len__(self) -> int:
-        return len(self._indptr) - 1
-
     def __getitem__(self, numbers: np.ndarray) -> csr_matrix:
         starts = self._indptr[numbers]
         lengths = self._indptr[numbers + 1] - starts
@@ -106,59 +48,63 @@ class Rows:
         return csr_matrix((self._data[entries], self._indices[entries], indptr), shape=(len(numbers), self._width))
 
 
-def write_rows(folder: Path, matrices: Iterable[csr_matrix]) -> None:
-    """Write the files of Rows; the matrices follow one another."""
-    lengths = [np.zeros(1, np.int64)]
-    with (folder / "data").open("wb") as data, (folder / "indices").open("wb") as indices:
-        for matrix in matrices:
-            matrix.data.astype(np.float32).tofile(data)
-            matrix.indices.astype(np.int32).tofile(indices)
-            lengths.append(np.diff(matrix.indptr).astype(np.int64))
-        np.zeros(1, np.float32).tofile(data)  # an empty file cannot be mapped
-        np.zeros(1, np.int32).tofile(indices)
-    files.sync(folder / "data", folder / "indices")
-    with files.atomic_write(folder / "indptr") as partial:
-        np.concatenate(lengths).cumsum().tofile(partial)
+def stored_rows(folder: Path, width: int, matrices: Callable[[], Iterable[csr_matrix]]) -> Rows:
+    """The rows of matrices that follow one another, from files in a folder, which are written if they are not there."""
+    if not (folder / "indptr").exists():  # is written last
+        lengths = [np.zeros(1, np.int64)]
+        with (folder / "data").open("wb") as data, (folder / "indices").open("wb") as indices:
+            for matrix in matrices():
+                matrix.data.astype(np.float32).tofile(data)
+                matrix.indices.astype(np.int32).tofile(indices)
+                lengths.append(np.diff(matrix.indptr).astype(np.int64))
+            np.zeros(1, np.float32).tofile(data)  # an empty file cannot be mapped
+            np.zeros(1, np.int32).tofile(indices)
+        files.sync(folder / "data", folder / "indices")
+        with files.atomic_write(folder / "indptr") as partial:
+            np.concatenate(lengths).cumsum().tofile(partial)
+    return Rows(folder, width)
 
 
-def mix(rows: Rows | csr_matrix, numbers: np.ndarray, near: Neighbours, weight: float) -> csr_matrix:
-    """(1 - weight) * v_i + weight * mean_i for the documents with these numbers, (documents, width): as many entries of
-    each as it has in `rows`, the largest."""
-    shares = _shares(near)
-    shares *= weight / np.maximum(shares.sum(1, keepdims=True), TINY)
-    weights = np.hstack([1 - shares.sum(1, keepdims=True), shares]).astype(np.float32)
-    return _in_batches(rows, np.hstack([numbers[:, None], near.numbers]), weights, None)
+def mix(rows: Rows | csr_matrix, own: csr_matrix, near: csr_matrix, weight: float) -> csr_matrix:
+    """(1 - weight) * own_i + weight * mean_i, (documents, width): as many entries of each as `own` has, the largest.
+    `near` are inner products (documents, rows). Documents without near ones stay as they are."""
+    budgets = np.diff(own.indptr)
+
+    def mixed(batch: slice, means: csr_matrix) -> csr_matrix:
+        kept = diags_array(np.where(np.diff(means.indptr), 1 - weight, 1).astype(np.float32))
+        sums = csr_matrix(kept @ own[batch] + weight * means)
+        sums.sort_indices()
+        return largest(sums, budgets[batch])
+
+    return _in_batches(rows, near, mixed)
 
 
-def mean_of_near(rows: Rows | csr_matrix, near: Neighbours, entries: int) -> csr_matrix:
-    """mean_i (documents, width): the largest `entries` entries of each."""
-    shares = _shares(near)
-    shares /= np.maximum(shares.sum(1, keepdims=True), TINY)
-    return _in_batches(rows, near.numbers, shares.astype(np.float32), entries)
+def mean_of_near(rows: Rows | csr_matrix, near: csr_matrix, entries: int) -> csr_matrix:
+    """mean_i (documents, width): the largest `entries` entries of each. `near` are inner products (documents, rows)."""
+    return _in_batches(rows, near, lambda _, means: largest(means, entries))
 
 
-def _shares(near: Neighbours) -> np.ndarray:
-    return np.where(near.numbers >= 0, np.maximum(near.products, 0), 0) ** POWER
+def _in_batches(
+    rows: Rows | csr_matrix, near: csr_matrix, finish: Callable[[slice, csr_matrix], csr_matrix]
+) -> csr_matrix:
+    """What `finish` returns for batches of documents and their means, by threads."""
 
+    def of(batch: slice) -> csr_matrix:
+        finished = finish(batch, _means(rows, near[batch]))
+        finished.eliminate_zeros()
+        return finished
 
-def _in_batches(rows: Rows | csr_matrix, numbers: np.ndarray, weights: np.ndarray, entries: int | None) -> csr_matrix:
-    batches = [slice(start, start + BATCH) for start in range(0, max(len(numbers), 1), BATCH)]
+    batches = [slice(start, start + BATCH) for start in range(0, max(near.shape[0], 1), BATCH)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        sums = pool.map(lambda batch: _sums(rows, numbers[batch], weights[batch], entries), batches)
-        return vstack(list(sums), "csr")
+        return vstack(list(pool.map(of, batches)), "csr")
 
 
-def _sums(rows: Rows | csr_matrix, numbers: np.ndarray, weights: np.ndarray, entries: int | None) -> csr_matrix:
-    """The weighted sums of documents (sums, documents), cut back to so many entries; None: as many as the first of each
-    has."""
-    counted = weights > 0
-    if entries is None:
-        counted[:, 0] = True
-    indptr = np.concatenate([[0], counted.sum(1).cumsum()])
-    vectors = rows[numbers[counted]]
-    mixing = csr_matrix((weights[counted], np.arange(indptr[-1]), indptr), shape=(len(numbers), indptr[-1]))
-    sums = mixing @ vectors
-    sums.sort_indices()  # the product has them in any order
-    kept = largest(sums, np.diff(vectors.indptr)[indptr[:-1]] if entries is None else entries)
-    kept.eliminate_zeros()
-    return kept
+def _means(rows: Rows | csr_matrix, near: csr_matrix) -> csr_matrix:
+    numbers, places = np.unique(near.indices, return_inverse=True)
+    vectors = rows[numbers]
+    weights = near.data**POWER * (np.diff(vectors.indptr) > 0)[places]
+    mixing = csr_matrix((weights, places, near.indptr), shape=(near.shape[0], len(numbers)))
+    means = csr_matrix(diags_array(1 / np.maximum(mixing.sum(1).A1, TINY).astype(np.float32)) @ mixing @ vectors)
+    means.eliminate_zeros()
+    means.sort_indices()
+    return means

@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.rows import stacked
 from cai_pyserini.vectors.shards import Matrix
 
+NEIGHBOURS = 40  # documents that are near one, unless another number is given
 DIMENSIONS = 1024
 EXACT = 50_000
 TRAINING = 40  # documents per cluster, to find the clusters
@@ -71,6 +72,12 @@ class Neighbours(NamedTuple):
     numbers: np.ndarray
     products: np.ndarray
 
+    def matrix(self, size: int) -> csr_matrix:
+        """The products above 0, in the columns of all documents (documents, size)."""
+        rows, places = np.nonzero((self.numbers >= 0) & (self.products > 0))
+        entries = self.products[rows, places], (rows, self.numbers[rows, places])
+        return csr_matrix(entries, shape=(len(self.numbers), size))
+
 
 def nearest(index: faiss.Index, positions: Matrix, numbers: np.ndarray, count: int) -> Neighbours:
     """The `count` nearest other documents of documents with these numbers."""
@@ -80,12 +87,16 @@ def nearest(index: faiss.Index, positions: Matrix, numbers: np.ndarray, count: i
 
 
 def recall(index: faiss.Index, positions: Positions, count: int) -> float:
-    """Which part of the `count` nearest documents is found, for a sample of documents.
+    """Which part of the `count` nearest documents is found, for a sample of documents that have any weight.
 
     Compared with the inner products of unhashed positions.
     """
     numbers = _draw(index.ntotal, SAMPLE)
     sample = _take(positions("sample"), numbers)
+    weighty = np.flatnonzero(np.asarray(abs(sample).sum(1)).ravel())
+    if not weighty.size:
+        return 1.0
+    numbers, sample = numbers[weighty], sample[weighty]
     columns = (sample if isinstance(sample, np.ndarray) else sample.toarray()).T
     best = faiss.ResultHeap(len(numbers), count + 1, keep_max=True)
     start = 0

@@ -14,6 +14,7 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand.expand import expand
 from cai_pyserini.impact.bm25 import NEAR_WORDS
+from cai_pyserini.near.near import find_near
 from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.shards import Vectors
@@ -29,16 +30,16 @@ def served(with_dense: Material) -> Served:
 
 def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path) -> None:
     """And remainders as documents: by the neighbours of their own vectors, without the source."""
-    rows, near = served.old_splade.rows, served.dense(None).near  # which encodes the documents
+    rows, dense = served.old_splade.rows, served.dense(None)  # which encodes the documents
     folder = served.material.folder
-    stage = Vectors(
-        smooth(Vectors(folder / "documents"), tmp_path / "s", Vectors(folder / "dense-documents")), "smooth"
-    )
+    found = Vectors(find_near(Vectors(folder / "dense-documents"), tmp_path / "near"), "near")
+    stage = Vectors(smooth(Vectors(folder / "documents"), found, tmp_path / "s"), "smooth")
     expected = vstack([shard.vectors for shard in stage], format="csr")
-    mixed = mix(rows, np.arange(rows.shape[0]), near, 0.4)
+    mixed = mix(rows, rows, dense.near, 0.4)
     np.testing.assert_allclose(mixed[:12].toarray(), expected.toarray(), atol=1e-5)
     for row, source in enumerate(served.sources, 12):
-        assert set(near.numbers[row]) == set(range(12)) - {source}
+        positive = np.flatnonzero(dense.rows[:12] @ dense.rows[row] > 0)
+        assert set(dense.near[row].indices) == {*positive} - {source} and len(positive) > 8
 
 
 def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
@@ -46,7 +47,7 @@ def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
     sparse, dense = served.old_splade, served.dense(None)
     (values,) = served.values(sparse, [dense], 2.0)
     assert values.shape == (3, 6) and len(served.systems) == 3
-    weighted = (mix(sparse.rows, np.arange(18), dense.near, 0.4) @ diags_array(served.material.idf)).toarray()
+    weighted = (mix(sparse.rows, sparse.rows, dense.near, 0.4) @ diags_array(served.material.idf)).toarray()
     words = (dense.bm25 + NEAR_WORDS * dense.words).toarray()
     splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
     spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
@@ -74,7 +75,7 @@ def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
     """Smooth indexes are made with the projection, too."""
     old, width = served.dense(None), served.old_dense[0].shape[1]
     other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
-    assert not np.array_equal(other.near.numbers, old.near.numbers)
+    assert (other.near != old.near).nnz
     assert (other.words != old.words).nnz
 
 
@@ -92,7 +93,8 @@ def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
     encoder, collection = Encoder(config, "cpu"), served.material.documents
     words = Vectors(count_words(collection, tmp_path / "words"), "words")
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
-    (shard,) = Vectors(expand(words, vectors, encoder, tmp_path / "near"), "expand")
+    found = Vectors(find_near(vectors, tmp_path / "near"), "near")
+    (shard,) = Vectors(expand(words, vectors, found, encoder, tmp_path / "expansion"), "expand")
     columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
     both = [word for word in served.bm25.words if word in columns]
     dense, own, other = served.dense(projection), *zip(*((served.bm25.words[w], columns[w]) for w in both), strict=True)

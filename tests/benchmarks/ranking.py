@@ -39,7 +39,8 @@ from cai_pyserini.expand import word_vectors as learning
 from cai_pyserini.expand.expand import Near
 from cai_pyserini.impact.bm25 import NEAR_WORDS, Bm25, stored_lengths, weights_of
 from cai_pyserini.models.idf import idf_weights
-from cai_pyserini.vectors.mixing import NEIGHBOURS, POWER
+from cai_pyserini.vectors.mixing import POWER
+from cai_pyserini.vectors.neighbours import NEIGHBOURS
 from cai_pyserini.vectors.shards import Shard, Vectors
 from cai_pyserini.words.analyzer import Analyzer
 

@@ -1,13 +1,14 @@
-"""Time, memory and recall of smoothing a million documents.
+"""Time, memory and recall of finding near documents, and of smoothing with them, for a million documents.
 
 The documents are made: each is the mix of the vectors of two random documents of a collection, sparse ones cut to as
 many entries as the first had. So a document has neighbours, those with which it shares one of the two, but there are no
-topics, which makes neighbours harder to find than in a real collection. `python -m cai_pyserini.smooth` is a process of
-its own, with neighbours by dense vectors and by the SPLADE vectors with IDF. Its peak memory includes the parts of
-mapped files that it has read, which the system can take back.
+topics, which makes neighbours harder to find than in a real collection. `python -m cai_pyserini.near`, by dense vectors
+and by the SPLADE vectors with IDF, and `python -m cai_pyserini.smooth` are processes of their own. The peak memory of
+the second includes the parts of mapped files that it has read, which the system can take back.
 """
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,10 +42,10 @@ def mix_vectors(source: str, documents: int, output: str) -> harness.Result:
     return {}
 
 
-def smooth(output: str, **inputs: str) -> harness.Result:
-    """Run the smooth stage."""
+def made(stage: str, output: str, **inputs: str) -> harness.Result:
+    """Run a stage."""
     shutil.rmtree(output, ignore_errors=True)
-    return harness.stage("smooth", **inputs, output=output) | harness.stats(output)
+    return harness.stage(stage, **inputs, output=output) | harness.stats(output)
 
 
 def main() -> None:
@@ -55,20 +56,22 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         vectors, idf, dense, output = (f"{folder}/{name}" for name in ("vectors", "idf", "dense", "smoothed"))
         harness.stage("idf", collection=args.collection, encoder=args.encoder, output=idf)
-        for made, encoder in ((vectors, args.encoder), (dense, args.dense)):
-            harness.stage("encode", collection=args.collection, encoder=encoder, output=f"{made} real")
-            harness.fresh(mix_vectors, source=f"{made} real", documents=args.documents, output=made)
-        peers = {
-            "dense": partial(smooth, output, vectors=vectors, dense=dense),
-            "splade": partial(smooth, output, vectors=vectors, idf=idf),
-        }
+        for mixed, encoder in ((vectors, args.encoder), (dense, args.dense)):
+            harness.stage("encode", collection=args.collection, encoder=encoder, output=f"{mixed} real")
+            harness.fresh(mix_vectors, source=f"{mixed} real", documents=args.documents, output=mixed)
+        peers: dict[str, Callable[[], harness.Result]] = {}
+        for name, inputs in {"dense": {"vectors": dense}, "splade": {"vectors": vectors, "idf": idf}}.items():
+            near = f"{folder}/near-{name}"
+            peers[f"near by {name} vectors"] = partial(made, "near", near, **inputs)
+            peers[f"smooth with these, {name}"] = partial(made, "smooth", output, vectors=vectors, near=near)
         results = harness.rounds(args.repeats, peers)
     rows = []
     for name, result in results.items():
         stats, seconds = result[0], harness.middle(result)
-        found = f"{stats['nonzeros'] / stats['vectors']:.0f}", stats["search"], f"{stats['recall']:.3f}"
-        rows.append((name, *found, f"{seconds:,.0f}", f"{stats['vectors'] / seconds:,.0f}", harness.gigabytes(result)))
-    header = ("near by", "non-zeros", "search", "recall", "seconds", "documents/s", "peak memory, GB")
+        found = (stats["search"], f"{stats['recall']:.3f}") if "search" in stats else ("", "")
+        speed = f"{seconds:,.0f}", f"{stats['vectors'] / seconds:,.0f}"
+        rows.append((name, f"{stats['nonzeros'] / stats['vectors']:.0f}", *found, *speed, harness.gigabytes(result)))
+    header = ("stage", "non-zeros", "search", "recall", "seconds", "documents/s", "peak memory, GB")
     harness.show(f"Smoothing {args.documents:,} documents (made of {Path(args.collection).name})", header, rows)
 
 

@@ -219,7 +219,8 @@ def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
     served = Served.judges(material, material.held_out)
     vectors, of_splade, idf = served.dense(None), served.old_splade, diags_array(material.idf)
     rows = smoothed(of_splade.rows, vectors.near)
-    shares = _shares(vectors.near.numbers, vectors.near.products**POWER, len(vectors.rows))
+    shares = vectors.near.power(POWER)
+    means = diags_array(1 / np.maximum(shares.sum(1).A1, 1e-9)) @ shares @ vectors.rows[: shares.shape[1]]
     asked = of_splade.queries["splade"]
     _, alpha = served.scores(of_splade, "splade", rows)
     return {
@@ -227,7 +228,7 @@ def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
         "near": served.products(served.word_queries, vectors.words),
         "splade": served.products(asked, rows @ idf),
         "dense": served.products(vectors.queries, vectors.rows),
-        "dense, smooth": served.products(vectors.queries, vectors.rows + 2 / 3 * (shares @ vectors.rows)),
+        "dense, smooth": served.products(vectors.queries, vectors.rows + 2 / 3 * means),
         "alpha": np.float32(alpha),
     }, served
 

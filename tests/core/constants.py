@@ -26,7 +26,7 @@ ROOMS = (
     "models",
     "retrieval",
 )
-ROOMS += ("smooth", "trainer", "vectors", "words")  # where data is made
+ROOMS += ("near", "smooth", "trainer", "vectors", "words")  # where data is made
 # Batches, buffers, intervals, names of files and messages: no result depends on them.
 HARMLESS = re.compile(
     r"BATCH|BUFFER|BLOCK|HEAP|SECONDS|THREADS|LEAST|MOST|NAMES|REMED|STAGE|UNREADABLE|_FILES|RESULT|FUSIONS|SUFFIXES"

@@ -22,6 +22,7 @@ from cai_pyserini.expand.__main__ import main
 from cai_pyserini.expand.expand import Near, expand
 from cai_pyserini.expand.word_vectors import RIDGE, learn, word_vectors
 from cai_pyserini.impact.bm25 import Bm25
+from cai_pyserini.near.near import find_near
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
@@ -106,15 +107,16 @@ def dense() -> Encoder:
 
 
 def make(inputs: Path, output: Path, vectors: str = "dense", encoder: Encoder | None = None) -> Path:
-    words = Vectors(inputs / "words", "words")
-    return expand(words, Vectors(inputs / vectors), encoder or dense(), output)
+    words, given = Vectors(inputs / "words", "words"), Vectors(inputs / vectors)
+    near = find_near(given, output.with_name(f"near-{Path(vectors).name}"))
+    return expand(words, given, Vectors(near, "near"), encoder or dense(), output)
 
 
 @slow
 def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "near"
+    output, near = tmp_path / "expansion", find_near(Vectors(inputs / "dense"), tmp_path / "near")
     paths = ["--words", str(inputs / "words"), "--vectors", str(inputs / "dense"), "--output", str(output)]
-    main([*paths, "--encoder", "minilm", "--device", "cpu"])
+    main([*paths, "--near", str(near), "--encoder", "minilm", "--device", "cpu"])
     lexicon = json_lines(inputs / "words" / "lexicon.jsonl")
     assert f"weights and rates per document, with a lexicon of {len(lexicon)} words\n" in capsys.readouterr().out
     (shard,) = Vectors(output, "expand")
@@ -150,6 +152,7 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
 @slow
 def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path) -> None:
     whole, output = make(inputs, tmp_path / "whole"), tmp_path / "near"
+    find_near(Vectors(inputs / "dense"), tmp_path / "near-dense")
     with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         make(inputs, output)
     before = (output / "00000.npz").stat().st_mtime_ns
@@ -173,6 +176,14 @@ def test_other_vectors_are_refused(inputs: Path, tmp_path: Path, vectors: str, e
     with pytest.raises(CaiError, match=message):
         make(inputs, tmp_path / "near", vectors, Encoder(load_encoder(encoder), "cpu"))
     assert not (tmp_path / "near" / "manifest.json").exists()
+
+
+@slow
+def test_near_documents_that_other_vectors_have_found_are_refused(inputs: Path, tmp_path: Path) -> None:
+    words, vectors = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
+    near = Vectors(find_near(Vectors(inputs / "splade"), tmp_path / "near"), "near")
+    with pytest.raises(CaiError, match=r"near was not found by .*dense: find near documents by these vectors"):
+        expand(words, vectors, near, dense(), tmp_path / "expansion")
 
 
 @slow

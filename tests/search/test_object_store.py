@@ -17,6 +17,7 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.__main__ import main as index
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.near.__main__ import main as near
 from cai_pyserini.search.__main__ import main as search
 from cai_pyserini.smooth.__main__ import main as smooth
 from cai_pyserini.vectors.shards import Vectors
@@ -35,7 +36,9 @@ def pipeline(collection: Path, root: Path, run: Path) -> None:
     impact(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", *encoder, "--output", f"{root}/impacts"])
     index(["impact", "--input", f"{root}/impacts", *what, "--output", f"{root}/index"])
     search(["--index", f"{root}/index", *what, "--output", str(run)])
-    smooth(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", "--output", str(run.with_suffix(""))])
+    found = str(run.with_suffix(".near"))
+    near(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", "--output", found])
+    smooth(["--vectors", f"{root}/vectors", "--near", found, "--output", str(run.with_suffix(""))])
 
 
 def test_all_stages_in_a_store(

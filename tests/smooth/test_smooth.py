@@ -15,43 +15,39 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.impact.impacts import write_impacts
+from cai_pyserini.near.near import find_near
 from cai_pyserini.smooth import smooth as stage
 from cai_pyserini.smooth.__main__ import main
-from cai_pyserini.smooth.smooth import smooth
-from cai_pyserini.vectors import mixing
-from cai_pyserini.vectors import neighbours as searching
-from cai_pyserini.vectors.neighbours import Neighbours, points
+from cai_pyserini.vectors.mixing import mix
+from cai_pyserini.vectors.neighbours import NEIGHBOURS
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import stored_idf, stored_vectors
+from tests.conftest import stored_vectors
+from tests.near.support import matrix_of
 from tests.vectors.interruption import interrupted_after
 
-WIDTH = 30522  # of splade-tiny
 BLANK = [1, 6]  # documents of `made`
 
 
-def matrix_of(vectors: Vectors) -> np.ndarray:
-    """All vectors (documents, width)."""
-    matrices: list[Any] = [shard.vectors for shard in vectors]
-    return np.vstack([matrix if vectors.kind == "dense" else matrix.toarray() for matrix in matrices])
+def smooth(
+    vectors: Vectors, output: Path, by: Vectors | None = None, neighbours: int = NEIGHBOURS, weight: float | None = None
+) -> Path:
+    """Smooth vectors with documents that are near by other vectors, or by these."""
+    near = find_near(by or vectors, output.with_name(f"{output.name}-near"), neighbours=neighbours)
+    return stage.smooth(vectors, Vectors(near, "near"), output, weight)
 
 
 def expected(raw: np.ndarray, similarity: np.ndarray, neighbours: int, weight: float) -> np.ndarray:
     """The formula, document by document."""
     smoothed = np.zeros_like(raw)
-    others = np.flatnonzero(raw.any(1))
-    for i in others:
-        near = sorted((j for j in others if j != i), key=lambda j: -similarity[i, j])[:neighbours]
+    has_weights = raw.any(1)
+    for i in np.flatnonzero(has_weights):
+        nearest = sorted((j for j in range(len(raw)) if j != i), key=lambda j: -similarity[i, j])[:neighbours]
+        near = [j for j in nearest if has_weights[j]]
         shares = np.array([max(similarity[i, j], 0) ** 4 for j in near])
         mixed = (1 - weight) * raw[i] + weight * shares @ raw[near] / shares.sum() if shares.any() else raw[i]
         kept = np.argsort(-mixed)[: np.count_nonzero(raw[i])]
         smoothed[i, kept] = mixed[kept]
     return smoothed
-
-
-def hashed_similarity(raw: np.ndarray) -> np.ndarray:
-    """The inner products of hashed vectors."""
-    hashed = points(csr_matrix(raw))
-    return hashed @ hashed.T
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +91,7 @@ def encoded(tiny: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFacto
 def test_equal_to_the_formula_with_dense_vectors(
     splade: Vectors, dense: Vectors, tmp_path: Path, neighbours: int, weight: float
 ) -> None:
-    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, None, neighbours, weight))
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, neighbours, weight))
     positions = matrix_of(dense)
     formula = expected(matrix_of(splade), positions @ positions.T, neighbours, weight)
     np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=1e-5, atol=1e-6)
@@ -116,43 +112,6 @@ def test_smoothed_vectors_of_a_collection_take_the_place_of_raw_ones(encoded: Pa
     assert artifact.require(impacts, "impact").stats["vectors"] == 12
 
 
-def groups(draw: np.random.Generator, count: int, size: int) -> csr_matrix:
-    """Documents (count * size, WIDTH): those of a group, which follow one another, have almost the same vector."""
-    centres = random_array((count, WIDTH), density=100 / WIDTH, rng=draw, format="csr", dtype=np.float32)
-    documents = centres[np.repeat(np.arange(count), size)]
-    documents.data *= draw.uniform(0.8, 1.2, documents.nnz).astype(np.float32)
-    return csr_matrix(documents)
-
-
-@pytest.mark.parametrize("count, search", [(20, "exact"), pytest.param(100, "approximate", marks=pytest.mark.slow)])
-def test_neighbours_by_the_splade_vectors_themselves(
-    count: int, search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(searching, "EXACT", 399)
-    documents = groups(np.random.default_rng(0), count, 4)
-    vectors = stored_vectors(tmp_path / "v", documents, ids=[[str(i) for i in range(4 * count)]])
-    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed", neighbours=3))
-    raw = documents.toarray()
-    formula = expected(raw, hashed_similarity(raw), 3, 0.1)
-    rounding = 1e-5 if search == "exact" else 1e-3  # inner products have 8 bits
-    np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=rounding)
-    assert (smoothed.manifest.stats["search"], smoothed.manifest.stats["recall"]) == (search, 1.0)
-
-
-def test_idf_weights_the_vectors_that_tell_what_is_near(tmp_path: Path) -> None:
-    # b shares a frequent term with a, and c a rare one.
-    rows = np.array([[3, 1, 0, 0], [3, 0, 1, 0], [0, 1, 0, 3]], np.float32)
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(rows))
-    idf = stored_idf(tmp_path / "idf", 100, [99, 2, 2, 99])
-    without = smooth(vectors, tmp_path / "smoothed", neighbours=1, weight=1.0)
-    np.testing.assert_allclose(matrix_of(Vectors(without))[0], rows[1])
-    weighted = smooth(vectors, tmp_path / "smoothed", idf=idf, neighbours=1, weight=1.0)
-    np.testing.assert_allclose(matrix_of(Vectors(weighted))[0], rows[2])
-    other = stored_idf(tmp_path / "other", 100, [99, 2, 2, 99], "another vocabulary")
-    with pytest.raises(CaiError, match="other has the IDF of another vocabulary than the encoder's"):
-        smooth(vectors, tmp_path / "refused", idf=other)
-
-
 def test_weight_0_gives_the_vectors_back(splade: Vectors, tmp_path: Path) -> None:
     smoothed = Vectors(smooth(splade, tmp_path / "smoothed", weight=0.0))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(splade))
@@ -167,25 +126,25 @@ def test_a_shard_without_any_weight(tmp_path: Path) -> None:
     assert (smoothed[[0, 1, 4, 5]] > 0).sum() == 6
 
 
-def test_neighbours_that_are_not_found_or_not_like_it_do_not_count() -> None:
-    raw = csr_matrix(np.array([[4, 1, 0], [0, 2, 0], [0, 1, 6]], np.float32))
-    numbers = np.array([[1, -1], [2, -1], [0, 1]])
-    near = Neighbours(numbers, np.array([[0.1, -np.inf], [-0.1, -np.inf], [1, 0.5]], np.float32))
-    smoothed = stage.mix(raw, np.arange(3), near, 0.5)
-    np.testing.assert_allclose(smoothed.toarray(), np.array([[2, 1.5, 0], [0, 2, 0], [32 / 17, 0, 3]]), rtol=1e-6)
+def test_documents_without_weights_are_nobodys_neighbours() -> None:
+    """Those that are near by their dense vectors."""
+    raw = csr_matrix(np.array([[4, 1, 0], [0, 0, 0], [0, 1, 6]], np.float32))
+    near = csr_matrix(np.array([[0, 1, 0.5], [1, 0, 0], [0, 1, 0]], np.float32))
+    smoothed = mix(raw, raw, near, 0.5)
+    np.testing.assert_allclose(smoothed.toarray(), np.array([[2, 0, 3], [0, 0, 0], [0, 1, 6]]), rtol=1e-6)
 
 
 def test_an_interrupted_stage_continues_with_the_first_missing_shard(
-    splade: Vectors, dense: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    splade: Vectors, dense: Vectors, tmp_path: Path
 ) -> None:
     whole = Vectors(smooth(splade, tmp_path / "whole", dense))
+    near = Vectors(find_near(dense, tmp_path / "resumed-near"), "near")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        smooth(splade, tmp_path / "resumed", dense)
+        stage.smooth(splade, near, tmp_path / "resumed")
     with pytest.raises(CaiError, match="unfinished"):
         Vectors(tmp_path / "resumed")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
     assert len(times) == 2
-    monkeypatch.delattr(mixing, "build_index")  # that of the first attempt is used
     resumed = Vectors(smooth(splade, tmp_path / "resumed", dense))
     assert {path: path.stat().st_mtime_ns for path in times} == times
     np.testing.assert_array_equal(matrix_of(resumed), matrix_of(whole))
@@ -194,8 +153,9 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
 
 
 def test_what_another_recipe_left_is_not_used(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+    near = Vectors(find_near(dense, tmp_path / "near"), "near")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        smooth(splade, tmp_path / "smoothed", dense, weight=0.9)
+        stage.smooth(splade, near, tmp_path / "smoothed", weight=0.9)
     small = stored_vectors(tmp_path / "small", csr_matrix(np.eye(3, dtype=np.float32) + 1))
     smoothed, fresh = (Vectors(smooth(small, tmp_path / name, weight=0.5)) for name in ("smoothed", "fresh"))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(fresh))
@@ -206,7 +166,7 @@ def test_made_again_only_where_an_input_changes(splade: Vectors, dense: Vectors,
     def digest(*arguments: Any) -> str:
         return Vectors(smooth(splade, tmp_path / "smoothed", *arguments)).manifest.digest
 
-    inputs: list[tuple[Any, ...]] = [(), (dense,), (None, None, 2), (None, None, 2, 0.2)]
+    inputs: list[tuple[Any, ...]] = [(), (dense,), (None, 2), (None, 2, 0.2)]
     assert len({digest(*arguments) for arguments in inputs}) == len(inputs)
     before = (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns
     digest(*inputs[-1])
@@ -219,37 +179,30 @@ def test_dense_vectors_of_other_documents_are_refused(tmp_path: Path, ids: list[
     splade = stored_vectors(tmp_path / "splade", sparse, sparse[:1], ids=[["d0", "d1"], ["d2"]])
     dense = stored_vectors(tmp_path / "dense", *(rows[: len(shard)] for shard in ids), ids=ids, kind="dense")
     with pytest.raises(
-        CaiError, match=r"splade and .*dense have different documents: make both from the same collection"
+        CaiError, match=r"splade and .*smoothed-near have different documents: make both from the same collection"
     ):
         smooth(splade, tmp_path / "smoothed", dense)
 
 
 def test_vectors_of_the_wrong_kind_are_refused(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="dense has dense vectors: choose a folder with splade ones"):
-        smooth(dense, tmp_path / "smoothed")
-    with pytest.raises(CaiError, match="splade has splade vectors: choose a folder with dense ones"):
-        smooth(splade, tmp_path / "smoothed", splade)
+        smooth(dense, tmp_path / "smoothed", splade)
 
 
-@pytest.mark.parametrize("rows", [[[0, 0], [0, 0]], [[0, 0], [0, 1]]])
-def test_documents_without_neighbours_are_refused(tmp_path: Path, rows: list[list[float]]) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array(rows, np.float32)))
-    with pytest.raises(
-        CaiError, match="vectors: fewer than two documents have any weight; is this a SPLADE checkpoint"
-    ):
-        smooth(vectors, tmp_path / "smoothed")
+def test_a_document_alone_stays_as_it_is(tmp_path: Path) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array([[0, 0], [2, 1]], np.float32)))
+    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed"))
+    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))
 
 
 def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--vectors", str(made / "splade"), "--output", str(tmp_path / "smoothed")]
-    main([*arguments, "--dense", str(made / "dense"), "--neighbours", "2"])
+    near = find_near(Vectors(made / "dense"), tmp_path / "near", neighbours=2)
+    arguments = ["--vectors", str(made / "splade"), "--near", str(near), "--output", str(tmp_path / "smoothed")]
+    main(arguments)
     stats = artifact.require(tmp_path / "smoothed", "smooth").stats
     assert capsys.readouterr().out == (
-        f"{tmp_path / 'smoothed'}: 9 vectors, {stats['nonzeros'] / 9:.1f} non-zeros per vector; neighbours by dense "
-        "vectors, exact search, recall 1.00\n"
+        f"{tmp_path / 'smoothed'}: 9 vectors, {stats['nonzeros'] / 9:.1f} non-zeros per vector\n"
     )
-    main(arguments)
-    assert "neighbours by hashed SPLADE vectors, exact search, recall 1.00" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main([*arguments, "--weight", "1.1"])
     assert "--weight: 1.1 should be less than or equal to 1" in capsys.readouterr().err

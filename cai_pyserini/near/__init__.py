@@ -1,0 +1,1 @@
+"""Near documents: of each document, those nearest to it."""
