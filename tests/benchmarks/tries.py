@@ -2,6 +2,7 @@
 
 index     what else could be in one index that needs no model for a query: words of near documents or of near spans
           in BM25, near words found otherwise, other weights
+pairs     pairs of words that follow one another, in BM25 beside words
 queries   a weight for every term of a query, learned from BM25 + SPLADE + dense on spans of documents
 static    queries' dense vectors without a model, as sums of the vectors of words
 three     BM25 + SPLADE + dense of smoothed dense vectors, with near words, or as a joint index and dense
@@ -12,13 +13,14 @@ a paired t-test against the first row, without correction. `recipes` shows the j
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
-from ranking import Run, Scores, Variants, _counts, _shares, _z, table
+from ranking import Run, Scores, Variants, _counts, _shares, _spread, _z, table
 from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.adapt.choice import _by_source
@@ -33,8 +35,9 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.expand import word_vectors as learning
 from cai_pyserini.expand.expand import RATES
-from cai_pyserini.impact.bm25 import NEAR_DOCUMENTS, NEAR_WORDS
+from cai_pyserini.impact.bm25 import NEAR_DOCUMENTS, NEAR_WORDS, stored_lengths, weights_of
 from cai_pyserini.vectors.mixing import POWER
+from cai_pyserini.words.analyzer import Analyzer
 
 SPANS, HELD = 6000, 600  # spans that teach weights of terms, and how many of these only measure the loss
 TERMS, BEST = 64, 50  # terms of a span, and best documents of the teacher and of the student
@@ -95,6 +98,44 @@ def index(run: Tried) -> Variants:
         yield f"k1 {k1}, b {b}", run.indexed(run.bm25_of(mixed_counts, k1, b) + near)
     for factor in (0.7, 1.4):
         yield f"{factor} × alpha", run.indexed(counted + near, factor)
+    words = (run.words["queries"] @ (counted + near).T).toarray()
+    inverse = len(run.ids) / np.maximum(run.documents.getnnz(axis=0), 1)
+    for power in (1.0, 0.5):
+        yield f"IDF of expanded documents, to the power {power}", _with_idf(run, words, np.log(inverse) ** power)
+
+
+def _with_idf(run: Tried, words: Scores, idf: np.ndarray) -> Scores:
+    """Scores of a smooth joint index with another IDF of SPLADE's terms."""
+    documents = run.smoothed @ diags_array(idf)
+    splade, spans = ((run.bags[kind] @ documents.T).toarray() for kind in ("queries", "spans"))
+    return _spread(spans) / _spread(run.bm25["spans"]) * words + splade
+
+
+def pairs(run: Tried) -> Variants:
+    """BM25 of pairs of words that follow one another, times a factor, beside that of words."""
+    analyze, words = Analyzer(), run.words["queries"] @ (run.counted + NEAR_WORDS * run.near_words).T
+    asked, queries = _of_pairs([analyze(run.run.topics[query]) for query in run.queries])
+    contents = {document.id: document.contents for document in run.run.collection.documents()}
+    _, documents = _of_pairs([analyze(contents[id]) for id in run.ids], asked)
+    frequencies = documents.getnnz(axis=0)
+    idf = np.log1p((len(run.ids) - frequencies + 0.5) / (frequencies + 0.5))
+    lengths = stored_lengths(run.lengths.astype(np.int64)) / run.average
+    scores = (queries.sign() @ weights_of(documents, lengths, idf, 0.9, 0.4).T).toarray()
+    for factor in (0, 0.1, 0.2, 0.4, 0.8):
+        yield f"{factor}", run.indexed(words.toarray() + factor * scores)
+        yield f"{factor}, SPLADE's queries", run.indexed(words.toarray() + factor * scores, bow=False)
+
+
+def _of_pairs(
+    texts: Sequence[Sequence[str]], columns: dict[tuple[str, str], int] | None = None
+) -> tuple[dict[tuple[str, str], int], csr_matrix]:
+    """The columns of pairs, and how often each is in texts (texts, pairs); if columns are given, only their pairs."""
+    found = [[*pairwise(text)] for text in texts]
+    columns = columns or {pair: column for column, pair in enumerate(dict.fromkeys(chain.from_iterable(found)))}
+    entries = [(row, columns[pair]) for row, text in enumerate(found) for pair in text if pair in columns]
+    rows, indices = np.array(entries).T
+    ones = np.ones(len(rows), np.float32)
+    return columns, csr_matrix((ones, (rows, indices)), shape=(len(texts), len(columns)))
 
 
 def queries(run: Tried) -> Variants:
@@ -254,7 +295,7 @@ def main() -> None:
     print(markdown(recipes(runs) if args.of == "recipes" else table(runs, TRIES[args.of])))
 
 
-TRIES = {"index": index, "queries": queries, "static": static, "three": three}
+TRIES = {"index": index, "pairs": pairs, "queries": queries, "static": static, "three": three}
 
 if __name__ == "__main__":
     main()
