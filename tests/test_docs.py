@@ -81,13 +81,13 @@ def shell_words(code: str) -> Iterator[list[str]]:
 
 
 def our_command(words: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The stage and the arguments of one of our commands; None for any other."""
+    """The stage and the arguments of one of our commands; None for any other, and for a benchmark."""
     words = [word for i, word in enumerate(words) if i or "=" not in word]
     if not words:
         return None
     program = Path(words[0]).name
     if program == "run_beir.sh":
-        return "beir", words[1:]
+        return None if "--paper" in words else ("beir", words[1:])
     if program == "cai-pyserini":
         module, arguments = "cai_pyserini", words[1:]
     elif program in ("python", "torchrun") and "-m" in words:

@@ -133,7 +133,9 @@ def main() -> None:
     parser.add_argument("collections", nargs="+", help="names in index_configs/, YAML files, or BEIR folders")
     parser.add_argument("--data", type=Path, required=True, help="training pairs, a file of general_pairs.py")
     parser.add_argument("--train", type=Path, help="other pairs to train SPLADE on (default: those of --data)")
-    parser.add_argument("--pairs", type=int, nargs="+", default=[10_000], help="pairs that SPLADE is trained on")
+    parser.add_argument(
+        "--pairs", type=int, nargs="+", default=[10_000], help="pairs that SPLADE is trained on, at most"
+    )
     parser.add_argument("--loss", nargs="+", choices=LOSSES, default=["in-batch"])
     parser.add_argument("--teacher", default="minilm", help="the dense encoder whose margins Margin-MSE learns")
     parser.add_argument("--encoder", default="splade-tiny", help="the model that the language model is made from")
@@ -143,6 +145,9 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=ROWS)
     parser.add_argument("--output", type=Path, required=True, help="folder of models and runs, which are kept")
     args = parser.parse_args()
+    with (args.train or args.data).open(encoding="utf-8") as file:
+        available = sum(1 for _ in file)
+    args.pairs = [min(pairs, available) for pairs in args.pairs]
     trained = Trained(args)
     for collection in args.collections:
         rows, by_class, groups = [], [], None
