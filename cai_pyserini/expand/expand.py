@@ -68,8 +68,8 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         width, digest = len(all_words), artifact.digest(recipe)
 
         def rates() -> Iterator[csr_matrix]:
-            for counted, _ in progress(paired(words, dense), words.shards, "rates of words", "shard"):
-                counts: csr_matrix = counted.vectors
+            counts: csr_matrix
+            for _, counts, _ in progress(words, words.shards, "rates of words", "shard"):
                 yield diags_array(1 / np.maximum(counts.sum(1).A1, 1)) @ counts
 
         work = work_folder(folder, digest)

@@ -107,18 +107,20 @@ def wordnet(folder: Path) -> Pairs:
                 words = [
                     re.sub(r"\(.*", "", word).replace("_", " ") for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]
                 ]
-                for word in words:
-                    others = [other for other in words if other.casefold() != word.casefold()]
-                    yield word, ": ".join([", ".join(others), gloss] if others else [gloss])
+                yield from _named(words, gloss)
 
 
 def biomedical(folder: Path) -> Pairs:
     """A name of a term -> its other names and the definition, as in WordNet."""
     for term in (term for name in ONTOLOGIES for term in ontology.terms(name).values()):
-        names = dict.fromkeys([term["label"], *term.get("synonyms", ())])
-        for name in names:
-            others = [other for other in names if other.casefold() != name.casefold()]
-            yield name, ": ".join([", ".join(others), term["description"]] if others else [term["description"]])
+        yield from _named([*dict.fromkeys([term["label"], *term.get("synonyms", ())])], term["description"])
+
+
+def _named(names: list[str], text: str) -> Pairs:
+    """Each name -> the others and the text."""
+    for name in names:
+        others = [other for other in names if other.casefold() != name.casefold()]
+        yield name, ": ".join([", ".join(others), text] if others else [text])
 
 
 def debian(folder: Path) -> Pairs:

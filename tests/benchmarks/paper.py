@@ -7,8 +7,8 @@ by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens. "passages" pr
 the pairs: what it changes is not due to the collection. A collection's IDF and BM25 come with the systems.
 
 --pairs takes several sizes, for a curve; --train other pairs, such as those of a field (`general_pairs.py --sources
-biomedical`). --loss in-batch trains on the pairs as labels; margin-mse on margins of the
-encoder --teacher, between the passage of a query and one of the 50 passages nearest to it.
+biomedical`). --loss in-batch trains on the pairs as labels; margin-mse on margins of the encoder --teacher, between the
+passage of a query and one of the 50 passages nearest to it.
 
 Does it help where the paper says? A second table has nDCG@10 of splade-idf for classes of queries, as the first: those
 with a word that the vocabulary of the base splits, and all others; those with a word of at most RARE documents, and all
@@ -55,8 +55,10 @@ class Trained:
         self.corpus = corpus = args.output / "passages.jsonl"
         args.output.mkdir(parents=True, exist_ok=True)
         if not corpus.exists():
-            with args.data.open(encoding="utf-8") as file, corpus.open("w", encoding="utf-8") as passages:
+            part = corpus.with_suffix(".part")
+            with args.data.open(encoding="utf-8") as file, part.open("w", encoding="utf-8") as passages:
                 passages.writelines(json.dumps({"text": json.loads(line)["positive"]}) + "\n" for line in file)
+            part.replace(corpus)
         self.base = self._made("base", "pretrain", corpus=corpus, base=args.encoder, max_steps=args.base_steps,
                                learning_rate=5e-4, **MLM)  # fmt: skip
 

@@ -95,6 +95,12 @@ def test_idf_weights_the_vectors_that_tell_what_is_near(tmp_path: Path) -> None:
         find_near(vectors, tmp_path / "refused", other)
 
 
+def test_documents_that_are_not_found_or_not_like_it_are_not_near() -> None:
+    numbers, products = np.array([[1, -1], [2, 0]]), np.array([[0.5, -np.inf], [-0.1, 1]], np.float32)
+    near = searching.Neighbours(numbers, products).matrix(3)
+    np.testing.assert_array_equal(near.toarray(), [[0, 0.5, 0], [1, 0, 0]])
+
+
 def test_one_document_has_none_near_it(tmp_path: Path) -> None:
     vectors = stored_vectors(tmp_path / "vectors", np.ones((1, 2), np.float32), kind="dense")
     assert not found(vectors, tmp_path / "near").any()

@@ -112,6 +112,12 @@ def test_smoothed_vectors_of_a_collection_take_the_place_of_raw_ones(encoded: Pa
     assert artifact.require(impacts, "impact").stats["vectors"] == 12
 
 
+def test_near_documents_by_the_splade_vectors_themselves_weigh_less(splade: Vectors, tmp_path: Path) -> None:
+    near = matrix_of(Vectors(find_near(splade, tmp_path / "smoothed-near", neighbours=3), "near"))
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", neighbours=3))
+    np.testing.assert_allclose(matrix_of(smoothed), expected(matrix_of(splade), near, 3, 0.1), rtol=1e-5, atol=1e-6)
+
+
 def test_weight_0_gives_the_vectors_back(splade: Vectors, tmp_path: Path) -> None:
     smoothed = Vectors(smooth(splade, tmp_path / "smoothed", weight=0.0))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(splade))
