@@ -127,7 +127,8 @@ def cell(first: Sequence[dict[str, float]], trained: Sequence[dict[str, float]])
     if trained == first:
         return mean
     difference, p = harness.compared(harness.mean_of_seeds(first), means)
-    return f"{mean} ({difference}, {p}; {max(of_seeds) - min(of_seeds):.3f})"
+    seeds = f"; {max(of_seeds) - min(of_seeds):.3f}" if len(of_seeds) > 1 else ""
+    return f"{mean} ({difference}, {p}{seeds})"
 
 
 def main() -> None:

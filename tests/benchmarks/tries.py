@@ -5,7 +5,9 @@ index     what else could be in one index that needs no model for a query: words
 pairs     pairs of words that follow one another, in BM25 beside words
 queries   a weight for every term of a query, learned from BM25 + SPLADE + dense on spans of documents
 static    queries' dense vectors without a model, as sums of the vectors of words
-three     BM25 + SPLADE + dense of smoothed dense vectors, with near words, or as a joint index and dense
+three     BM25 + SPLADE + dense of smoothed dense vectors, with near words, or as a joint index and dense; final scores
+          mixed with those of near documents; weights for each query
+windows   SPLADE and dense vectors of windows of the documents beside those of whole documents
 recipes   of the last ones, how well each finds the sources of pseudo queries: could these choose?
 
 Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries queries of each are scored; p is that of
@@ -20,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from ranking import Run, Scores, Variants, _counts, _shares, _spread, _z, table
+from ranking import Run, Scores, Variants, _best, _counts, _shares, _spread, _z, table
 from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.adapt.choice import _by_source
@@ -41,6 +43,7 @@ from cai_pyserini.words.analyzer import Analyzer
 
 SPANS, HELD = 6000, 600  # spans that teach weights of terms, and how many of these only measure the loss
 TERMS, BEST = 64, 50  # terms of a span, and best documents of the teacher and of the student
+WINDOW = 48  # words
 BALANCE = (2, 1, 2)  # weights of BM25, SPLADE and dense
 JUDGES_SEED = 42
 
@@ -213,6 +216,73 @@ def three(run: Tried) -> Variants:
     parts = real(run)
     for recipe in RECIPES:
         yield str(recipe), recipe.scores(parts, _z)
+    name, fused = f"{RECIPES[0]}", RECIPES[0].scores(parts, _z)
+    near = (run.mean_of_near @ fused.T).T
+    for share in (0.2, 0.4):
+        yield f"{name}, scores mixed with those of near documents, {share}", (1 - share) * fused + share * near
+    yield f"{name}, in a unit common to all queries", RECIPES[0].scores(parts, _in_common_unit)
+    covered = _covered(run, parts["bm25"])[:, None]
+    bm25, rest = _z(parts["bm25"]), fused - RECIPES[0].weight * _z(parts["bm25"])
+    for power in (0.5, 1.0):
+        weights = RECIPES[0].weight * (covered / covered.mean()) ** power
+        yield (
+            f"{name}, BM25 times what its best document covers of a query, to the power {power}",
+            weights * bm25 + rest,
+        )
+
+
+def _in_common_unit(scores: Scores) -> Scores:
+    best = _best(scores)
+    return (scores - best.mean(1, keepdims=True)) / best.std(1).mean()
+
+
+def _covered(run: Tried, bm25: Scores) -> np.ndarray:
+    """BM25's best score of every query, as a share of the IDF of all words of the query, known or not."""
+    analyze, count = Analyzer(), len(run.ids)
+    unknown = np.log1p((count + 0.5) / 0.5)
+    idf = [
+        sum(
+            run.word_idf[run.columns[word]] if word in run.columns else unknown
+            for word in analyze(run.run.topics[query])
+        )
+        for query in run.queries
+    ]
+    return bm25.max(1) / np.maximum(idf, 1e-9)
+
+
+def windows(run: Tried) -> Variants:
+    """Vectors of windows: SPLADE's largest weight of each term, and the dense vector that is nearest to the query."""
+    contents = {document.id: document.contents for document in run.run.collection.documents()}
+    found = [(row, text) for row, id in enumerate(run.ids) for text in _windows(contents[id].split())]
+    rows, texts = np.array([row for row, _ in found]), [text for _, text in found]
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    encoder = run.run.encoder(SINGLE["splade-idf"])
+    of_windows = run.documents
+    vectors = csr_matrix(encoder.load("documents").encode(texts, encoder.config.max_document_length))
+    for place in range(np.diff(starts, append=len(rows)).max()):
+        chosen = np.minimum(starts + place, np.append(starts[1:], len(rows)) - 1)
+        of_windows = of_windows.maximum(vectors[chosen])
+    dense = run.run.encoder(SINGLE["dense"])
+    products = run.dense_queries @ np.asarray(dense.load("documents").encode(texts, dense.config.max_document_length)).T
+    nearest = np.maximum.reduceat(products, starts, axis=1)
+    parts = real(run)
+    yield str(RECIPES[0]), RECIPES[0].scores(parts, _z)
+    for name, share in (("mean of document and nearest window", 0.5), ("nearest window", 1.0)):
+        mixed = parts | {"dense": (1 - share) * run.dense + share * nearest}
+        yield f"{RECIPES[0]}, {name}", RECIPES[0].scores(mixed, _z)
+    yield f"{RECIPES[0]}, SPLADE of windows", RECIPES[0].scores(parts | {"splade": run.scores(of_windows)}, _z)
+    yield "dense", run.dense
+    for name, share in (("mean of document and nearest window", 0.5), ("nearest window", 1.0)):
+        yield f"dense, {name}", (1 - share) * run.dense + share * nearest
+    for bow, kind in ((True, "doc-"), (False, "")):
+        yield f"joint-splade-{kind}idf", run.joint(run.documents, bow=bow)
+        yield f"joint-splade-{kind}idf, SPLADE of windows", run.joint(of_windows, bow=bow)
+
+
+def _windows(words: list[str]) -> list[str]:
+    """A text in windows that overlap by half; the text itself, if it is no longer than one."""
+    starts = range(0, max(len(words) - WINDOW // 2, 1), WINDOW // 2)
+    return [" ".join(words[start : start + WINDOW]) for start in starts]
 
 
 class Recipe:
@@ -295,7 +365,7 @@ def main() -> None:
     print(markdown(recipes(runs) if args.of == "recipes" else table(runs, TRIES[args.of])))
 
 
-TRIES = {"index": index, "pairs": pairs, "queries": queries, "static": static, "three": three}
+TRIES = {"index": index, "pairs": pairs, "queries": queries, "static": static, "three": three, "windows": windows}
 
 if __name__ == "__main__":
     main()
