@@ -120,15 +120,16 @@ def write_pairs(data: str, pairs: int, loss: str, teacher: str, output: str) -> 
 
 
 def cell(first: Sequence[dict[str, float]], trained: Sequence[dict[str, float]]) -> str:
-    """The mean nDCG@10 of the seeds; of other rows than the first, the difference to it, its p, and the range of the
-    seeds."""
-    means, of_seeds = harness.mean_of_seeds(trained), [fmean(each.values()) for each in trained]
+    """The mean nDCG@10 of the seeds; of other rows than the first, the difference to it, its p, and the difference of
+    each seed."""
+    means = harness.mean_of_seeds(trained)
     mean = f"{fmean(means.values()):.4f}"
     if trained == first:
         return mean
     difference, p = harness.compared(harness.mean_of_seeds(first), means)
-    seeds = f"; {max(of_seeds) - min(of_seeds):.3f}" if len(of_seeds) > 1 else ""
-    return f"{mean} ({difference}, {p}{seeds})"
+    pairs = zip(trained, first, strict=True)
+    by_seed = " ".join(f"{fmean(own.values()) - fmean(other.values()):+.3f}" for own, other in pairs)
+    return f"{mean} ({difference}, {p}{f'; {by_seed}' if len(trained) > 1 else ''})"
 
 
 def main() -> None:
@@ -165,7 +166,7 @@ def main() -> None:
                 groups = groups or harness.fresh(classes, folder=runs[0]["folder"], base=str(trained.base))
                 of_class = [[only(run, groups[name]) for run in each] for name in CLASSES for each in (first, runs)]
                 by_class.append([variant, f"{pairs:,}", loss, *starmap(cell, batched(of_class, 2))])
-        title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; range of the seeds)"
+        title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; by seed)"
         harness.show(title, ["", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
         counts = [f"{name} ({len(groups[name]):,})" for name in CLASSES]
         harness.show(f"{collection}: splade-idf by queries", ["", "pairs", "loss", *counts], by_class)
