@@ -30,6 +30,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served, _standardize, smoothed
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
+from cai_pyserini.collection.spans import passages
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.tables import markdown
@@ -216,19 +217,16 @@ def three(run: Tried) -> Variants:
     parts = real(run)
     for recipe in RECIPES:
         yield str(recipe), recipe.scores(parts, _z)
-    name, fused = f"{RECIPES[0]}", RECIPES[0].scores(parts, _z)
+    name, fused = str(RECIPES[0]), RECIPES[0].scores(parts, _z)
     near = (run.mean_of_near @ fused.T).T
     for share in (0.2, 0.4):
         yield f"{name}, scores mixed with those of near documents, {share}", (1 - share) * fused + share * near
     yield f"{name}, in a unit common to all queries", RECIPES[0].scores(parts, _in_common_unit)
     covered = _covered(run, parts["bm25"])[:, None]
-    bm25, rest = _z(parts["bm25"]), fused - RECIPES[0].weight * _z(parts["bm25"])
+    bm25 = RECIPES[0].weight * _z(parts["bm25"])
     for power in (0.5, 1.0):
-        weights = RECIPES[0].weight * (covered / covered.mean()) ** power
-        yield (
-            f"{name}, BM25 times what its best document covers of a query, to the power {power}",
-            weights * bm25 + rest,
-        )
+        more = ((covered / covered.mean()) ** power - 1) * bm25
+        yield f"{name}, BM25 times what its best document covers of a query, to the power {power}", fused + more
 
 
 def _in_common_unit(scores: Scores) -> Scores:
@@ -253,7 +251,7 @@ def _covered(run: Tried, bm25: Scores) -> np.ndarray:
 def windows(run: Tried) -> Variants:
     """Vectors of windows: SPLADE's largest weight of each term, and the dense vector that is nearest to the query."""
     contents = {document.id: document.contents for document in run.run.collection.documents()}
-    found = [(row, text) for row, id in enumerate(run.ids) for text in _windows(contents[id].split())]
+    found = [(row, text) for row, id in enumerate(run.ids) for text in passages(contents[id], WINDOW, WINDOW // 2)]
     rows, texts = np.array([row for row, _ in found]), [text for _, text in found]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
     encoder = run.run.encoder(SINGLE["splade-idf"])
@@ -266,23 +264,19 @@ def windows(run: Tried) -> Variants:
     products = run.dense_queries @ np.asarray(dense.load("documents").encode(texts, dense.config.max_document_length)).T
     nearest = np.maximum.reduceat(products, starts, axis=1)
     parts = real(run)
-    yield str(RECIPES[0]), RECIPES[0].scores(parts, _z)
-    for name, share in (("mean of document and nearest window", 0.5), ("nearest window", 1.0)):
-        mixed = parts | {"dense": (1 - share) * run.dense + share * nearest}
-        yield f"{RECIPES[0]}, {name}", RECIPES[0].scores(mixed, _z)
+    kinds = {
+        "": run.dense,
+        ", mean of document and nearest window": (run.dense + nearest) / 2,
+        ", nearest window": nearest,
+    }
+    for name, scores in kinds.items():
+        yield f"{RECIPES[0]}{name}", RECIPES[0].scores(parts | {"dense": scores}, _z)
     yield f"{RECIPES[0]}, SPLADE of windows", RECIPES[0].scores(parts | {"splade": run.scores(of_windows)}, _z)
-    yield "dense", run.dense
-    for name, share in (("mean of document and nearest window", 0.5), ("nearest window", 1.0)):
-        yield f"dense, {name}", (1 - share) * run.dense + share * nearest
+    for name, scores in kinds.items():
+        yield f"dense{name}", scores
     for bow, kind in ((True, "doc-"), (False, "")):
         yield f"joint-splade-{kind}idf", run.joint(run.documents, bow=bow)
         yield f"joint-splade-{kind}idf, SPLADE of windows", run.joint(of_windows, bow=bow)
-
-
-def _windows(words: list[str]) -> list[str]:
-    """A text in windows that overlap by half; the text itself, if it is no longer than one."""
-    starts = range(0, max(len(words) - WINDOW // 2, 1), WINDOW // 2)
-    return [" ".join(words[start : start + WINDOW]) for start in starts]
 
 
 class Recipe:
