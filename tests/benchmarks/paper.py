@@ -6,9 +6,9 @@ others adapt it to each collection before SPLADE is trained on the same pairs: b
 by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens. "passages" pretrains as long, but on the passages of
 the pairs: what it changes is not due to the collection. A collection's IDF and BM25 come with the systems.
 
---pairs takes several sizes, for a curve; --train other pairs, such as those of a field (`general_pairs.py --sources
-biomedical`). --loss in-batch trains on the pairs as labels; margin-mse on margins of the encoder --teacher, between the
-passage of a query and one of the 50 passages nearest to it.
+--pairs takes several sizes, for a curve, and --steps several lengths of pretraining; --train other pairs, such as those
+of a field (`general_pairs.py --sources biomedical`). --loss in-batch trains on the pairs as labels; margin-mse on
+margins of the encoder --teacher, between the passage of a query and one of the 50 passages nearest to it.
 
 Does it help where the paper says? A second table has nDCG@10 of splade-idf for classes of queries, as the first: those
 with a word that the vocabulary of the base splits, and all others; those with a word of at most RARE documents, and all
@@ -62,16 +62,16 @@ class Trained:
         self.base = self._made("base", "pretrain", corpus=corpus, base=args.encoder, max_steps=args.base_steps,
                                learning_rate=5e-4, **MLM)  # fmt: skip
 
-    def splade(self, collection: str, variant: str, pairs: int, loss: str, seed: int) -> Path:
+    def splade(self, collection: str, variant: str, steps: int, pairs: int, loss: str, seed: int) -> Path:
         parts, base = VARIANTS[variant], self.base
         name = f"general{parts}" if parts in ("", "g") else f"{Path(collection).stem}-{parts}"
         if "v" in parts or "s" in parts:
-            steps = {"max_steps": 1} if "s" in parts else {}
-            base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base, **steps)
-        if "p" in parts or "g" in parts:
-            corpus = self.corpus if "g" in parts else collection
-            how = {"corpus": corpus, "base": base, "seed": seed, "max_steps": self.args.steps}
-            how["learning_rate"] = self.args.learning_rate
+            increments = {"max_steps": 1} if "s" in parts else {}
+            base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base, **increments)
+        if steps:
+            name += f"-{steps}"
+            how = {"corpus": self.corpus if "g" in parts else collection, "base": base, "seed": seed}
+            how |= {"max_steps": steps, "learning_rate": self.args.learning_rate}
             base = self._made(f"{name}-{seed}", "pretrain", **how, **MLM)
         how = {"data": self._data(pairs, loss), "loss": loss, "negatives": LOSSES[loss], "base": base, "seed": seed}
         return self._made(f"{name}-{self._source(pairs)}-{loss}-{seed}-splade", "splade", **how, **SPLADE)
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--teacher", default="minilm", help="the dense encoder whose margins Margin-MSE learns")
     parser.add_argument("--encoder", default="splade-tiny", help="the model that the language model is made from")
     parser.add_argument("--base-steps", type=int, default=1000, help="steps that undo its training as SPLADE")
-    parser.add_argument("--steps", type=int, default=300, help="steps of pretraining on a collection")
+    parser.add_argument("--steps", type=int, nargs="+", default=[300], help="steps of pretraining on a collection")
     parser.add_argument("--learning-rate", type=float, default=5e-4, help="of that pretraining")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=ROWS)
     parser.add_argument("--output", type=Path, required=True, help="folder of models and runs, which are kept")
@@ -152,30 +152,36 @@ def main() -> None:
     with (args.train or args.data).open(encoding="utf-8") as file:
         available = sum(1 for _ in file)
     args.pairs = [min(pairs, available) for pairs in args.pairs]
+    pretrained = {variant for variant, parts in VARIANTS.items() if "p" in parts or "g" in parts}
+    variants = [(name, steps) for name in args.variants for steps in (args.steps if name in pretrained else [0])]
     trained = Trained(args)
     for collection in args.collections:
         rows, by_class, groups = [], [], None
         for pairs, loss in product(args.pairs, args.loss):
             first = None
-            for variant in args.variants:
-                runs = [measured(trained, collection, variant, pairs, loss, seed) for seed in range(args.repeats)]
+            for variant, steps in variants:
+                how = (variant, steps, pairs, loss)
+                runs = [measured(trained, collection, *how, seed) for seed in range(args.repeats)]
                 first = first or runs
                 cells = [cell([run[name] for run in first], [run[name] for run in runs]) for name in SYSTEMS]
                 nonzeros = fmean(run["nonzeros"] for run in runs)
-                rows.append([variant, f"{pairs:,}", loss, *cells, f"{nonzeros:.0f}"])
+                labels = [variant, f"{steps:,}" if steps else "", f"{pairs:,}", loss]
+                rows.append([*labels, *cells, f"{nonzeros:.0f}"])
                 groups = groups or harness.fresh(classes, folder=runs[0]["folder"], base=str(trained.base))
                 of_class = [[only(run, groups[name]) for run in each] for name in CLASSES for each in (first, runs)]
-                by_class.append([variant, f"{pairs:,}", loss, *starmap(cell, batched(of_class, 2))])
+                by_class.append([*labels, *starmap(cell, batched(of_class, 2))])
         title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; by seed)"
-        harness.show(title, ["", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
+        harness.show(title, ["", "steps", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
         counts = [f"{name} ({len(groups[name]):,})" for name in CLASSES]
-        harness.show(f"{collection}: splade-idf by queries", ["", "pairs", "loss", *counts], by_class)
+        harness.show(f"{collection}: splade-idf by queries", ["", "steps", "pairs", "loss", *counts], by_class)
     harness.show("Seconds of each step", ["step", "seconds"], [(k, f"{v:.0f}") for k, v in trained.seconds.items()])
 
 
-def measured(trained: Trained, collection: str, variant: str, pairs: int, loss: str, seed: int) -> harness.Result:
+def measured(
+    trained: Trained, collection: str, variant: str, steps: int, pairs: int, loss: str, seed: int
+) -> harness.Result:
     """nDCG@10 of every query, by system; the non-zeros per document; and the run folder."""
-    model = trained.splade(collection, variant, pairs, loss, seed)
+    model = trained.splade(collection, variant, steps, pairs, loss, seed)
     output = trained.args.output / "runs" / f"{Path(collection).stem}-{model.name}"
     harness.stage("beir", collection, encoder=model, systems=[*SYSTEMS], output=output)
     results = json.loads((output / "results.json").read_text())
