@@ -44,6 +44,7 @@ LOSSES = {"in-batch": 0, "margin-mse": 1}  # and the negatives of a query
 RARE = 10  # documents that have a rare word, at most
 CLASSES = ("split", "whole", "rare", "frequent")
 NEAREST, SCALE = 50, 20.0  # passages of which a negative is drawn; margins are those of cosines, times this
+BLOCK = 256  # queries whose cosines are computed together
 
 
 class Trained:
@@ -109,12 +110,15 @@ def write_pairs(data: str, pairs: int, loss: str, teacher: str, output: str) -> 
         queries, passages = (
             np.asarray(encoder.encode([line[name] for line in lines], 96)) for name in ("query", "positive")
         )
-        draw = np.random.default_rng(0)
-        for line, query, own in zip(lines, queries, passages, strict=True):
-            cosines = passages @ query
-            near = [place for place in np.argsort(-cosines)[:NEAREST] if lines[place]["positive"] != line["positive"]]
-            place = draw.choice(near)
-            line |= {"negatives": [lines[place]["positive"]], "margins": [SCALE * float(query @ own - cosines[place])]}
+        draw, nearest = np.random.default_rng(0), min(NEAREST, len(lines) - 1)
+        for start in range(0, len(lines), BLOCK):
+            for number, cosines in enumerate(queries[start : start + BLOCK] @ passages.T, start):
+                places = np.argpartition(-cosines, nearest)[:nearest]
+                places = places[np.argsort(-cosines[places])]
+                line = lines[number]
+                negative = draw.choice([i for i in places if lines[i]["positive"] != line["positive"]])
+                margin = SCALE * float(cosines[number] - cosines[negative])
+                line |= {"negatives": [lines[negative]["positive"]], "margins": [margin]}
     jsonl.write(Path(output), lines)
     return {}
 
