@@ -44,7 +44,7 @@ paper() {
   local python="$root/.venv/bin/python" tools="$root/tests/benchmarks" data="$root/data"
   [ -f "$data/general.jsonl" ] ||
     "$python" "$tools/general_pairs.py" --output "$data/general.jsonl" --folder "$data/pairs" --check hpo || return 1
-  "$python" "$tools/paper.py" hpo --data "$data/general.jsonl" --pairs 100000 --steps 300 2000 --repeats 1 \
+  "$python" "$tools/paper.py" hpo --data "$data/general.jsonl" --loss margin-mse --pairs 30000 --repeats 1 \
     --output "$data/paper" "$@"
 }
 
