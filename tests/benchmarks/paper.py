@@ -3,7 +3,8 @@
 The pairs (general_pairs.py) stand for MS MARCO. The model that all rows start from is a masked language model: that of
 --encoder, whose SPLADE training is undone by pretraining on the passages of the pairs. Its row is "general"; the
 others adapt it to each collection before SPLADE is trained on the same pairs: by a new vocabulary, by pretraining, or
-by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens. "passages" pretrains as long, but on the passages of
+by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens, and "seen" only those of at least SEEN of the pairs
+that SPLADE is trained on. "passages" pretrains as long, but on the passages of
 the pairs: what it changes is not due to the collection. A collection's IDF and BM25 come with the systems.
 
 --pairs takes several sizes, for a curve, and --steps several lengths of pretraining; --train other pairs, such as those
@@ -12,7 +13,8 @@ margins of the encoder --teacher, between the passage of a query and one of the 
 
 Does it help where the paper says? A second table has nDCG@10 of splade-idf for classes of queries, as the first: those
 with a word that the vocabulary of the base splits, and all others; those with a word of at most RARE documents, and all
-others.
+others. A third, of the rows with a new vocabulary, tells how often SPLADE was trained on the new tokens of a query:
+fewer than SEEN of the pairs have one of them (unseen), or SEEN and more have each (seen), or there is none.
 
 nDCG@10 is a mean of --repeats seeds, which draw the order of examples, masks and dropout; p is that of a paired t-test
 over queries, of these means against the first row of the same size and loss, without correction. What is made stays
@@ -33,7 +35,10 @@ from typing import Any
 import harness
 
 SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf", "joint-splade-idf")
-VARIANTS = {"general": "", "passages": "g", "vocabulary": "v", "pretraining": "p", "AdaLM": "vp", "AdaLM, small": "sp"}
+VARIANTS = {
+    "general": "", "passages": "g", "pretraining": "p", "vocabulary": "v", "AdaLM": "vp", "AdaLM, small": "sp",
+    "vocabulary, seen": "t", "AdaLM, seen": "tp",
+}  # fmt: skip
 ROWS = ["general", "vocabulary", "pretraining", "AdaLM"]  # those of Table 3
 MLM = {"max_length": 128, "warmup": 0.1}
 SPLADE = {
@@ -43,6 +48,9 @@ SPLADE = {
 LOSSES = {"in-batch": 0, "margin-mse": 1}  # and the negatives of a query
 RARE = 10  # documents that have a rare word, at most
 CLASSES = ("split", "whole", "rare", "frequent")
+NEW_VOCABULARY = {"v", "s", "t"}
+SEEN = 10  # pairs that have a new token, at least
+NEW_TOKENS = ("unseen", "seen", "none")
 NEAREST, SCALE = 50, 20.0  # passages of which a negative is drawn; margins are those of cosines, times this
 BLOCK = 256  # queries whose cosines are computed together
 
@@ -66,22 +74,25 @@ class Trained:
     def splade(self, collection: str, variant: str, steps: int, pairs: int, loss: str, seed: int) -> Path:
         parts, base = VARIANTS[variant], self.base
         name = f"general{parts}" if parts in ("", "g") else f"{Path(collection).stem}-{parts}"
-        if "v" in parts or "s" in parts:
-            increments = {"max_steps": 1} if "s" in parts else {}
-            base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base, **increments)
+        if NEW_VOCABULARY & set(parts):
+            how: dict[str, Any] = {"max_steps": 1} if "s" in parts else {}
+            if "t" in parts:
+                name += f"-{self._source(pairs)}"
+                how = {"data": self.data(pairs, "in-batch"), "min_examples": SEEN}
+            base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base, **how)
         if steps:
             name += f"-{steps}"
             how = {"corpus": self.corpus if "g" in parts else collection, "base": base, "seed": seed}
             how |= {"max_steps": steps, "learning_rate": self.args.learning_rate}
             base = self._made(f"{name}-{seed}", "pretrain", **how, **MLM)
-        how = {"data": self._data(pairs, loss), "loss": loss, "negatives": LOSSES[loss], "base": base, "seed": seed}
+        how = {"data": self.data(pairs, loss), "loss": loss, "negatives": LOSSES[loss], "base": base, "seed": seed}
         return self._made(f"{name}-{self._source(pairs)}-{loss}-{seed}-splade", "splade", **how, **SPLADE)
 
     def _source(self, pairs: int) -> str:
         """What tells trained models and their data from those of other pairs."""
         return str(pairs) if self.args.train is None else f"{self.args.train.stem}-{pairs}"
 
-    def _data(self, pairs: int, loss: str) -> Path:
+    def data(self, pairs: int, loss: str) -> Path:
         """The training file of the first pairs."""
         path = self.args.output / f"{loss}-{self._source(pairs)}.jsonl"
         if not path.exists():
@@ -160,7 +171,7 @@ def main() -> None:
     variants = [(name, steps) for name in args.variants for steps in (args.steps if name in pretrained else [0])]
     trained = Trained(args)
     for collection in args.collections:
-        rows, by_class, groups = [], [], None
+        rows, by_class, by_new_token, groups = [], [], [], None
         for pairs, loss in product(args.pairs, args.loss):
             first = None
             for variant, steps in variants:
@@ -174,23 +185,37 @@ def main() -> None:
                 groups = groups or harness.fresh(classes, folder=runs[0]["folder"], base=str(trained.base))
                 of_class = [[only(run, groups[name]) for run in each] for name in CLASSES for each in (first, runs)]
                 by_class.append([*labels, *starmap(cell, batched(of_class, 2))])
+                if NEW_VOCABULARY & set(VARIANTS[variant]):
+                    data = str(trained.data(pairs, loss))
+                    paths = {name: runs[0][name] for name in ("folder", "model")}
+                    found = harness.fresh(new_tokens, **paths, base=str(trained.base), data=data)
+                    of_class = [
+                        [only(run, found[name]) for run in each] for name in NEW_TOKENS for each in (first, runs)
+                    ]
+                    counts = [f"{len(found[name]):,}" for name in NEW_TOKENS]
+                    cells = starmap(cell, batched(of_class, 2))
+                    by_new_token.append([*labels, *(x for pair in zip(counts, cells, strict=True) for x in pair)])
         title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; by seed)"
         harness.show(title, ["", "steps", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
         counts = [f"{name} ({len(groups[name]):,})" for name in CLASSES]
         harness.show(f"{collection}: splade-idf by queries", ["", "steps", "pairs", "loss", *counts], by_class)
+        if by_new_token:
+            columns = [column for name in NEW_TOKENS for column in ("queries", name)]
+            title = f"{collection}: splade-idf by how often the pairs have the new tokens of a query"
+            harness.show(title, ["", "steps", "pairs", "loss", *columns], by_new_token)
     harness.show("Seconds of each step", ["step", "seconds"], [(k, f"{v:.0f}") for k, v in trained.seconds.items()])
 
 
 def measured(
     trained: Trained, collection: str, variant: str, steps: int, pairs: int, loss: str, seed: int
 ) -> harness.Result:
-    """nDCG@10 of every query, by system; the non-zeros per document; and the run folder."""
+    """nDCG@10 of every query, by system; the non-zeros per document; the run folder and the model."""
     model = trained.splade(collection, variant, steps, pairs, loss, seed)
     output = trained.args.output / "runs" / f"{Path(collection).stem}-{model.name}"
     harness.stage("beir", collection, encoder=model, systems=[*SYSTEMS], output=output)
     results = json.loads((output / "results.json").read_text())
     found = harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS)
-    return found | {"nonzeros": results["nonzeros_per_document"], "folder": str(output)}
+    return found | {"nonzeros": results["nonzeros_per_document"], "folder": str(output), "model": str(model)}
 
 
 def only(run: harness.Result, queries: Sequence[str]) -> dict[str, float]:
@@ -218,6 +243,29 @@ def classes(folder: str, base: str) -> harness.Result:
         is_rare = any(0 < documents.get(word, 0) <= RARE for word in analyze(text))
         found["split" if is_split else "whole"].append(query)
         found["rare" if is_rare else "frequent"].append(query)
+    return found
+
+
+def new_tokens(folder: str, model: str, base: str, data: str) -> harness.Result:
+    """The judged queries of each of NEW_TOKENS, of the run of a model that expands the vocabulary of `base`."""
+    import numpy as np
+    from transformers import AutoTokenizer
+
+    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.core import jsonl
+
+    run, old = RunFolder(Path(folder)), len(AutoTokenizer.from_pretrained(base))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    pairs = np.zeros(len(tokenizer), int)  # that have a token
+    for lines in batched(jsonl.read(Path(data)), 1024):
+        texts = [f"{line['query']} {line['positive']}" for _, line in lines]
+        for tokens in tokenizer(texts, add_special_tokens=False)["input_ids"]:
+            pairs[np.unique(tokens)] += 1
+    found: dict[str, list[str]] = {name: [] for name in NEW_TOKENS}
+    for query in run.qrels or {}:
+        tokens = tokenizer(run.topics[query], add_special_tokens=False)["input_ids"]
+        fewest = min((pairs[token] for token in tokens if token >= old), default=None)
+        found["none" if fewest is None else "unseen" if fewest < SEEN else "seen"].append(query)
     return found
 
 
