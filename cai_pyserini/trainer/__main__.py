@@ -67,11 +67,8 @@ def _table(path: Path) -> str:
         [f"{number}", f"{step['vocabulary']:,}", f"{step['added']:,}", f"{step['tokens']:,}", f"{step['entropy']:,.0f}"]
         for number, step in enumerate(report["steps"])
     ]
-    added, left_out = report["added"], report["left_out"]
-    without = f" ({left_out:,} left out, which few examples have)" if left_out else ""
-    return (
-        f"{aligned([header, *rows])}\n\nthe most frequent of {len(added):,} new tokens{without}: {' '.join(added[:40])}"
-    )
+    added = report["added"]
+    return f"{aligned([header, *rows])}\n\nthe most frequent of {len(added):,} new tokens: {' '.join(added[:40])}"
 
 
 if __name__ == "__main__":

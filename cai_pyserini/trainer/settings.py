@@ -49,10 +49,6 @@ class VocabularySettings(Settings):
     epsilon: float = flag(0.01, "epsilon of --stop relative (the paper: 0.01) or first (the paper: 0.1, 0.05)", ge=0)
     max_steps: int = flag(0, "largest number of steps (default: 0, no limit)", ge=0)
     min_words: int = MIN_WORDS
-    data: AnyPath | None = flag(
-        None, "training file of `trainer splade`: leave out tokens that few of its examples have (--min-examples)"
-    )
-    min_examples: int = flag(10, "examples of --data whose query or positive must have a token", ge=1)
 
 
 class TrainingSettings(Settings):

@@ -36,9 +36,7 @@ def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -
     ]
     checkpoint = checkpoint_digest(model_folder(encoder))
     inputs = {"corpus": digests, "checkpoint": checkpoint, "encoder": inherited(encoder)}
-    if isinstance(settings, VocabularySettings) and settings.data:
-        inputs["data"] = artifact.file_digest(settings.data)
-    return artifact.recipe(stage, inputs, **recorded(settings, "corpus", "base", "data"))
+    return artifact.recipe(stage, inputs, **recorded(settings, "corpus", "base"))
 
 
 def _file(corpus: str) -> Path | None:

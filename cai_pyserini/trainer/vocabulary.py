@@ -10,22 +10,16 @@ corpus under the expanded vocabulary (Appendix F)
 with --stop relative when I_i - I_{i-1} < epsilon * |I_{i-1}|, with --stop first when it is < epsilon * (I_1 - I_0).
 
 The corpus is read once, into a table of word counts, on which all steps work. The result is reproducible.
-
-With --data, tokens that few examples of a training file have are left out after the last step, which the paper does
-not do: SPLADE's training would teach them no weights, and their words had better stay in pieces that it has learned.
 """
 
 import json
 from collections import Counter
 from collections.abc import Mapping
-from itertools import batched
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer as Backend
-from tokenizers.models import WordPiece
 from transformers import AutoTokenizer
 
 from cai_pyserini.core import artifact, files
@@ -36,12 +30,11 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.trainer import examples, wordpiece
+from cai_pyserini.trainer import wordpiece
 from cai_pyserini.trainer.settings import VocabularySettings, write_encoder
 from cai_pyserini.trainer.texts import corpus_recipe, texts
 
 STAGE = "trainer vocabulary"
-BATCH = 1 << 13  # examples that are tokenized at a time
 
 
 class Step(NamedTuple):
@@ -88,20 +81,6 @@ def expand(
     return added, steps
 
 
-def trained_on(
-    added: list[str], base: Mapping[str, int], unknown: str, backend: Backend, data: Path, least: int
-) -> list[str]:
-    """Of the tokens to add, those that the query or the positive of at least so many lines of a training file have."""
-    expanded = dict(base) | {token: i for i, token in enumerate(added, max(base.values()) + 1)}
-    tokenizer = Backend(WordPiece(expanded, unk_token=unknown))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
-    found = np.zeros(max(expanded.values()) + 1, np.int64)
-    for lines in batched(progress(examples.read(data), None, "count examples", "example"), BATCH):
-        for encoding in tokenizer.encode_batch_fast([f"{line['query']} {line['positive']}" for _, line in lines]):
-            found[list(set(encoding.ids))] += 1
-    return [token for token in added if found[expanded[token]] >= least]
-
-
 def is_word(piece: str) -> bool:
     """Whether a piece has letters: numbers and punctuation are not added."""
     return any(character.isalpha() for character in piece)
@@ -130,19 +109,12 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
             raise CaiError(
                 f"nothing to add: the vocabulary of {settings.base} has all words of {', '.join(settings.corpus)}"
             )
-        found, least = len(added), settings.min_examples
-        if settings.data and not (added := trained_on(added, base, unknown, backend, Path(settings.data), least)):
-            raise CaiError(
-                f"nothing to add: none of the {found:,} new tokens is in {least:,} examples of {settings.data}: lower "
-                "--min-examples, or take a training file that has words of the corpus"
-            )
         tokenizer.save_pretrained(folder)
         size = _write_vocabulary(folder / "tokenizer.json", added)
         _grow(model, wordpiece.split(added, base, unknown), size)
         model.save_pretrained(folder)
         write_encoder(encoder, folder)
-        report = {"words": len(counts), "steps": [step._asdict() for step in steps], "left_out": found - len(added)}
-        report |= {"added": added}
+        report = {"words": len(counts), "steps": [step._asdict() for step in steps], "added": added}
         files.write_text(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         points = [step.vocabulary for step in steps], [step.entropy for step in steps]
         plot_lines(folder / "entropy.png", "entries of the vocabulary", "entropy of the corpus, nats", {"": points})

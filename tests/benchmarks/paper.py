@@ -26,6 +26,7 @@ in --output; interrupted, the same command continues.
 
 import argparse
 import json
+import shutil
 from collections.abc import Sequence
 from itertools import batched, islice, product, starmap
 from pathlib import Path
@@ -75,11 +76,15 @@ class Trained:
         parts, base = VARIANTS[variant], self.base
         name = f"general{parts}" if parts in ("", "g") else f"{Path(collection).stem}-{parts}"
         if NEW_VOCABULARY & set(parts):
-            how: dict[str, Any] = {"max_steps": 1} if "s" in parts else {}
+            whole = name.replace("-t", "-v") if "t" in parts else name
+            increments = {"max_steps": 1} if "s" in parts else {}
+            base = self._made(f"{whole}-vocabulary", "vocabulary", corpus=collection, base=base, **increments)
             if "t" in parts:
                 name += f"-{self._source(pairs)}"
-                how = {"data": self.data(pairs, "in-batch"), "min_examples": SEEN}
-            base = self._made(f"{name}-vocabulary", "vocabulary", corpus=collection, base=base, **how)
+                how: dict[str, Any] = {"base": str(self.base), "data": str(self.data(pairs, "in-batch"))}
+                expanded, base = base, self.folder / f"{name}-vocabulary"
+                if not base.exists():
+                    harness.fresh(leave_out, expanded=str(expanded), output=str(base), **how)
         if steps:
             name += f"-{steps}"
             how = {"corpus": self.corpus if "g" in parts else collection, "base": base, "seed": seed}
@@ -248,25 +253,59 @@ def classes(folder: str, base: str) -> harness.Result:
 
 def new_tokens(folder: str, model: str, base: str, data: str) -> harness.Result:
     """The judged queries of each of NEW_TOKENS, of the run of a model that expands the vocabulary of `base`."""
-    import numpy as np
     from transformers import AutoTokenizer
 
     from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.core import jsonl
 
     run, old = RunFolder(Path(folder)), len(AutoTokenizer.from_pretrained(base))
     tokenizer = AutoTokenizer.from_pretrained(model)
-    pairs = np.zeros(len(tokenizer), int)  # that have a token
-    for lines in batched(jsonl.read(Path(data)), 1024):
-        texts = [f"{line['query']} {line['positive']}" for _, line in lines]
-        for tokens in tokenizer(texts, add_special_tokens=False)["input_ids"]:
-            pairs[np.unique(tokens)] += 1
+    pairs = pairs_by_token(tokenizer, data)
     found: dict[str, list[str]] = {name: [] for name in NEW_TOKENS}
     for query in run.qrels or {}:
         tokens = tokenizer(run.topics[query], add_special_tokens=False)["input_ids"]
         fewest = min((pairs[token] for token in tokens if token >= old), default=None)
         found["none" if fewest is None else "unseen" if fewest < SEEN else "seen"].append(query)
     return found
+
+
+def pairs_by_token(tokenizer: Any, data: str) -> Any:
+    """How many pairs have each token, int64 (vocabulary,)."""
+    import numpy as np
+
+    from cai_pyserini.core import jsonl
+
+    found = np.zeros(len(tokenizer), np.int64)
+    for lines in batched(jsonl.read(Path(data)), 1024):
+        texts = [f"{line['query']} {line['positive']}" for _, line in lines]
+        for tokens in tokenizer(texts, add_special_tokens=False)["input_ids"]:
+            found[list(set(tokens))] += 1
+    return found
+
+
+def leave_out(expanded: str, base: str, data: str, output: str) -> harness.Result:
+    """Write a checkpoint with an expanded vocabulary less the new tokens that fewer than SEEN pairs have."""
+    import numpy as np
+    import torch
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoTokenizer
+
+    tokenizer, folder, part = AutoTokenizer.from_pretrained(expanded), Path(expanded), Path(f"{output}.part")
+    old = len(AutoTokenizer.from_pretrained(base))
+    keep = (np.arange(len(tokenizer)) < old) | (pairs_by_token(tokenizer, data) >= SEEN)
+    rows = torch.tensor(np.flatnonzero(keep))
+    shutil.copytree(folder, part, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest.json", "report.json"))
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: w[rows].contiguous() if len(w) == len(keep) else w for name, w in weights.items()}
+    save_file(kept, part / "model.safetensors", {"format": "pt"})
+    settings = {name: json.loads((folder / name).read_text()) for name in ("config.json", "tokenizer.json")}
+    settings["config.json"]["vocab_size"] = len(rows)
+    vocabulary = settings["tokenizer.json"]["model"]["vocab"]
+    tokens = [token for token, number in sorted(vocabulary.items(), key=lambda item: item[1]) if keep[number]]
+    settings["tokenizer.json"]["model"]["vocab"] = {token: number for number, token in enumerate(tokens)}
+    for name, value in settings.items():
+        (part / name).write_text(json.dumps(value, ensure_ascii=False))
+    part.replace(output)
+    return {}
 
 
 if __name__ == "__main__":

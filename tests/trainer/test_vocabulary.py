@@ -148,9 +148,9 @@ def expanded(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "once"
 
 
-def run(corpus: Path, output: Path, *more: str) -> None:
+def run(corpus: Path, output: Path) -> None:
     flags = ["--corpus", str(corpus), "--base", "splade-tiny", "--increment", "500", "--max-steps", "2"]
-    main(["vocabulary", *flags, *more, "--output", str(output)])
+    main(["vocabulary", *flags, "--output", str(output)])
 
 
 @pytest.mark.slow
@@ -198,26 +198,6 @@ def test_new_embeddings_are_means_and_old_ones_stay(expanded: Path, checkpoint: 
     for row, pieces in enumerate(wordpiece.split(added, base, unknown), len(before)):
         torch.testing.assert_close(after[row], before[pieces].mean(0))
         torch.testing.assert_close(head.bias[row], old.get_output_embeddings().bias[pieces].mean())
-
-
-@pytest.mark.slow
-def test_tokens_that_few_examples_have_are_left_out(
-    expanded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    added = json.loads((expanded / "report.json").read_text())["added"]
-    often, seldom = [token for token in added if not token.startswith("##")][:2]
-    pairs = [(often, "one"), ("two", often.upper()), (f"{seldom} {seldom}", seldom)]  # seldom: thrice, in one example
-    data = tmp_path / "pairs.jsonl"
-    data.write_text("".join(json.dumps({"query": query, "positive": positive}) + "\n" for query, positive in pairs))
-    flags = ["--data", str(data), "--min-examples"]
-    run(expanded.parent / "corpus.txt", tmp_path / "model", *flags, "2")
-    assert "most frequent of 1 new tokens (999 left out, which few examples have): " in capsys.readouterr().out
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
-    assert tokenizer.tokenize(often) == [often]
-    assert len(tokenizer.tokenize(seldom)) > 1
-    assert AutoModelForMaskedLM.from_pretrained(tmp_path / "model").config.vocab_size == len(tokenizer) == 30523
-    with pytest.raises(CaiError, match="none of the 1,000 new tokens is in 3 examples of "):
-        run(expanded.parent / "corpus.txt", tmp_path / "none", *flags, "3")
 
 
 def test_a_corpus_without_new_words_is_refused(tmp_path: Path) -> None:
