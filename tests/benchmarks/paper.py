@@ -4,8 +4,8 @@ The pairs (general_pairs.py) stand for MS MARCO. The model that all rows start f
 --encoder, whose SPLADE training is undone by pretraining on the passages of the pairs. Its row is "general"; the
 others adapt it to each collection before SPLADE is trained on the same pairs: by a new vocabulary, by pretraining, or
 by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens, and "seen" only those of at least SEEN of the pairs
-that SPLADE is trained on. "passages" pretrains as long, but on the passages of
-the pairs: what it changes is not due to the collection. A collection's IDF and BM25 come with the systems.
+that SPLADE is trained on. "passages" pretrains as long, but on the passages of the pairs: what it changes is not due to
+the collection. A collection's IDF and BM25 come with the systems.
 
 --pairs takes several sizes, for a curve, and --steps several lengths of pretraining; --train other pairs, such as those
 of a field (`general_pairs.py --sources biomedical`). --loss in-batch trains on the pairs as labels; margin-mse on
@@ -28,7 +28,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Sequence
-from itertools import batched, islice, product, starmap
+from itertools import batched, chain, islice, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -76,22 +76,27 @@ class Trained:
         parts, base = VARIANTS[variant], self.base
         name = f"general{parts}" if parts in ("", "g") else f"{Path(collection).stem}-{parts}"
         if NEW_VOCABULARY & set(parts):
-            whole = name.replace("-t", "-v") if "t" in parts else name
-            increments = {"max_steps": 1} if "s" in parts else {}
-            base = self._made(f"{whole}-vocabulary", "vocabulary", corpus=collection, base=base, **increments)
+            base = expanded = self.vocabulary(collection, variant)
             if "t" in parts:
                 name += f"-{self._source(pairs)}"
-                how: dict[str, Any] = {"base": str(self.base), "data": str(self.data(pairs, "in-batch"))}
-                expanded, base = base, self.folder / f"{name}-vocabulary"
+                base = self.folder / f"{name}-vocabulary"
                 if not base.exists():
-                    harness.fresh(leave_out, expanded=str(expanded), output=str(base), **how)
+                    paths = {"base": self.base, "data": self.data(pairs, "in-batch"), "output": base}
+                    harness.fresh(leave_out, expanded=str(expanded), **{k: str(path) for k, path in paths.items()})
         if steps:
             name += f"-{steps}"
-            how = {"corpus": self.corpus if "g" in parts else collection, "base": base, "seed": seed}
+            how: dict[str, Any] = {"corpus": self.corpus if "g" in parts else collection, "base": base, "seed": seed}
             how |= {"max_steps": steps, "learning_rate": self.args.learning_rate}
             base = self._made(f"{name}-{seed}", "pretrain", **how, **MLM)
         how = {"data": self.data(pairs, loss), "loss": loss, "negatives": LOSSES[loss], "base": base, "seed": seed}
         return self._made(f"{name}-{self._source(pairs)}-{loss}-{seed}-splade", "splade", **how, **SPLADE)
+
+    def vocabulary(self, collection: str, variant: str) -> Path:
+        """The base with a collection's new tokens, of "small" those of one step; of "seen" all, too."""
+        parts = VARIANTS[variant].replace("t", "v")
+        increments = {"max_steps": 1} if "s" in parts else {}
+        name = f"{Path(collection).stem}-{parts}-vocabulary"
+        return self._made(name, "vocabulary", corpus=collection, base=self.base, **increments)
 
     def _source(self, pairs: int) -> str:
         """What tells trained models and their data from those of other pairs."""
@@ -188,18 +193,14 @@ def main() -> None:
                 labels = [variant, f"{steps:,}" if steps else "", f"{pairs:,}", loss]
                 rows.append([*labels, *cells, f"{nonzeros:.0f}"])
                 groups = groups or harness.fresh(classes, folder=runs[0]["folder"], base=str(trained.base))
-                of_class = [[only(run, groups[name]) for run in each] for name in CLASSES for each in (first, runs)]
-                by_class.append([*labels, *starmap(cell, batched(of_class, 2))])
+                by_class.append([*labels, *cells_of(CLASSES, groups, first, runs)])
                 if NEW_VOCABULARY & set(VARIANTS[variant]):
-                    data = str(trained.data(pairs, loss))
-                    paths = {name: runs[0][name] for name in ("folder", "model")}
-                    found = harness.fresh(new_tokens, **paths, base=str(trained.base), data=data)
-                    of_class = [
-                        [only(run, found[name]) for run in each] for name in NEW_TOKENS for each in (first, runs)
-                    ]
+                    vocabulary, data = trained.vocabulary(collection, variant), trained.data(pairs, loss)
+                    paths = {"folder": runs[0]["folder"], "expanded": str(vocabulary), "data": str(data)}
+                    found = harness.fresh(new_tokens, **paths, base=str(trained.base))
                     counts = [f"{len(found[name]):,}" for name in NEW_TOKENS]
-                    cells = starmap(cell, batched(of_class, 2))
-                    by_new_token.append([*labels, *(x for pair in zip(counts, cells, strict=True) for x in pair)])
+                    row = zip(counts, cells_of(NEW_TOKENS, found, first, runs), strict=True)
+                    by_new_token.append([*labels, *chain.from_iterable(row)])
         title = f"{collection}: nDCG@10, means of {args.repeats} seeds (difference, p; by seed)"
         harness.show(title, ["", "steps", "pairs", "loss", *SYSTEMS, "non-zeros per document"], rows)
         counts = [f"{name} ({len(groups[name]):,})" for name in CLASSES]
@@ -214,18 +215,24 @@ def main() -> None:
 def measured(
     trained: Trained, collection: str, variant: str, steps: int, pairs: int, loss: str, seed: int
 ) -> harness.Result:
-    """nDCG@10 of every query, by system; the non-zeros per document; the run folder and the model."""
+    """nDCG@10 of every query, by system; the non-zeros per document; and the run folder."""
     model = trained.splade(collection, variant, steps, pairs, loss, seed)
     output = trained.args.output / "runs" / f"{Path(collection).stem}-{model.name}"
     harness.stage("beir", collection, encoder=model, systems=[*SYSTEMS], output=output)
     results = json.loads((output / "results.json").read_text())
     found = harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS)
-    return found | {"nonzeros": results["nonzeros_per_document"], "folder": str(output), "model": str(model)}
+    return found | {"nonzeros": results["nonzeros_per_document"], "folder": str(output)}
 
 
-def only(run: harness.Result, queries: Sequence[str]) -> dict[str, float]:
-    """nDCG@10 of splade-idf of these queries."""
-    return {query: run["splade-idf"][query] for query in queries}
+def cells_of(
+    names: Sequence[str], groups: harness.Result, first: Sequence[harness.Result], trained: Sequence[harness.Result]
+) -> list[str]:
+    """The cells of splade-idf of groups of queries; that of an empty group is empty."""
+
+    def only(runs: Sequence[harness.Result], queries: Sequence[str]) -> list[dict[str, float]]:
+        return [{query: run["splade-idf"][query] for query in queries} for run in runs]
+
+    return [cell(only(first, groups[n]), only(trained, groups[n])) if groups[n] else "" for n in names]
 
 
 def classes(folder: str, base: str) -> harness.Result:
@@ -251,14 +258,14 @@ def classes(folder: str, base: str) -> harness.Result:
     return found
 
 
-def new_tokens(folder: str, model: str, base: str, data: str) -> harness.Result:
-    """The judged queries of each of NEW_TOKENS, of the run of a model that expands the vocabulary of `base`."""
+def new_tokens(folder: str, expanded: str, base: str, data: str) -> harness.Result:
+    """The judged queries of each of NEW_TOKENS, of a run, by the tokens of a checkpoint that `base` lacks."""
     from transformers import AutoTokenizer
 
     from cai_pyserini.beir.run_folder import RunFolder
 
     run, old = RunFolder(Path(folder)), len(AutoTokenizer.from_pretrained(base))
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer = AutoTokenizer.from_pretrained(expanded)
     pairs = pairs_by_token(tokenizer, data)
     found: dict[str, list[str]] = {name: [] for name in NEW_TOKENS}
     for query in run.qrels or {}:
