@@ -76,13 +76,13 @@ class Trained:
         parts, base = VARIANTS[variant], self.base
         name = f"general{parts}" if parts in ("", "g") else f"{Path(collection).stem}-{parts}"
         if NEW_VOCABULARY & set(parts):
-            base = expanded = self.vocabulary(collection, variant)
+            expanded = base = self.vocabulary(collection, variant)
             if "t" in parts:
                 name += f"-{self._source(pairs)}"
                 base = self.folder / f"{name}-vocabulary"
                 if not base.exists():
-                    paths = {"base": self.base, "data": self.data(pairs, "in-batch"), "output": base}
-                    harness.fresh(leave_out, expanded=str(expanded), **{k: str(path) for k, path in paths.items()})
+                    paths = {"expanded": str(expanded), "base": str(self.base), "output": str(base)}
+                    harness.fresh(leave_out, data=str(self.data(pairs, "in-batch")), **paths)
         if steps:
             name += f"-{steps}"
             how: dict[str, Any] = {"corpus": self.corpus if "g" in parts else collection, "base": base, "seed": seed}
@@ -93,9 +93,9 @@ class Trained:
 
     def vocabulary(self, collection: str, variant: str) -> Path:
         """The base with a collection's new tokens, of "small" those of one step; of "seen" all, too."""
-        parts = VARIANTS[variant].replace("t", "v")
-        increments = {"max_steps": 1} if "s" in parts else {}
-        name = f"{Path(collection).stem}-{parts}-vocabulary"
+        is_small = "s" in VARIANTS[variant]
+        name = f"{Path(collection).stem}-{'s' if is_small else 'v'}-vocabulary"
+        increments = {"max_steps": 1} if is_small else {}
         return self._made(name, "vocabulary", corpus=collection, base=self.base, **increments)
 
     def _source(self, pairs: int) -> str:
@@ -112,8 +112,9 @@ class Trained:
 
     def _made(self, name: str, step: str, **how: Any) -> Path:
         output = self.folder / name
-        harness.stage("trainer", step, **how, output=output)
-        self.seconds[name] = harness.stats(output)["seconds"]
+        if name not in self.seconds:
+            harness.stage("trainer", step, **how, output=output)
+            self.seconds[name] = harness.stats(output)["seconds"]
         return output
 
 
@@ -180,6 +181,7 @@ def main() -> None:
     pretrained = {variant for variant, parts in VARIANTS.items() if "p" in parts or "g" in parts}
     variants = [(name, steps) for name in args.variants for steps in (args.steps if name in pretrained else [0])]
     trained = Trained(args)
+    by_vocabulary: dict[tuple[Path, int], harness.Result] = {}  # queries by new tokens, of a vocabulary and pairs
     for collection in args.collections:
         rows, by_class, by_new_token, groups = [], [], [], None
         for pairs, loss in product(args.pairs, args.loss):
@@ -195,9 +197,12 @@ def main() -> None:
                 groups = groups or harness.fresh(classes, folder=runs[0]["folder"], base=str(trained.base))
                 by_class.append([*labels, *cells_of(CLASSES, groups, first, runs)])
                 if NEW_VOCABULARY & set(VARIANTS[variant]):
-                    vocabulary, data = trained.vocabulary(collection, variant), trained.data(pairs, loss)
-                    paths = {"folder": runs[0]["folder"], "expanded": str(vocabulary), "data": str(data)}
-                    found = harness.fresh(new_tokens, **paths, base=str(trained.base))
+                    vocabulary = trained.vocabulary(collection, variant)
+                    if (vocabulary, pairs) not in by_vocabulary:
+                        paths = {"expanded": str(vocabulary), "base": str(trained.base)}
+                        paths |= {"folder": runs[0]["folder"], "data": str(trained.data(pairs, loss))}
+                        by_vocabulary[vocabulary, pairs] = harness.fresh(new_tokens, **paths)
+                    found = by_vocabulary[vocabulary, pairs]
                     counts = [f"{len(found[name]):,}" for name in NEW_TOKENS]
                     row = zip(counts, cells_of(NEW_TOKENS, found, first, runs), strict=True)
                     by_new_token.append([*labels, *chain.from_iterable(row)])
@@ -300,7 +305,9 @@ def leave_out(expanded: str, base: str, data: str, output: str) -> harness.Resul
     old = len(AutoTokenizer.from_pretrained(base))
     keep = (np.arange(len(tokenizer)) < old) | (pairs_by_token(tokenizer, data) >= SEEN)
     rows = torch.tensor(np.flatnonzero(keep))
-    shutil.copytree(folder, part, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest.json", "report.json"))
+    part.mkdir(exist_ok=True)
+    for name in ("encoder.yaml", "tokenizer_config.json"):
+        shutil.copy(folder / name, part)
     weights = load_file(folder / "model.safetensors")
     kept = {name: w[rows].contiguous() if len(w) == len(keep) else w for name, w in weights.items()}
     save_file(kept, part / "model.safetensors", {"format": "pt"})
