@@ -1,8 +1,8 @@
 """Relevance judgments: a page to make them; qrels, agreement, comparisons of two systems, and files to train with."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import Listening
@@ -68,19 +68,10 @@ class CompareSettings(Settings):
     smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
 
 
-class ClicksSettings(Settings):
-    """Say which of two interleaved systems people prefer, and how many more searches would decide it."""
-
-    example = f"{RUN} clicks clicks.sqlite"
-    clicks: AnyPath = flag(help="the log of `serve --interleave`", positional=True)
-    smallest: float = flag(0.55, "the smallest share of wins that would matter", gt=0.5, le=1)
-
-
 class ExamplesSettings(Settings):
-    """Write a training file from judgments, from clicks on interleaved systems, or from both.
+    """Write a training file from judgments.
 
-    Negatives are the documents with grade 0, then the hits that people passed over, and then the best of the systems
-    that nobody has judged or skipped. A grade counts more than clicks.
+    Negatives are the documents with grade 0, and then the best of the systems that nobody has judged or skipped.
     """
 
     example = (
@@ -91,23 +82,14 @@ class ExamplesSettings(Settings):
         help="folder with runs and the texts of documents, as run_beir.sh writes it", positional=True
     )
     output: AnyPath = flag(help="output file, JSONL to train with")
-    database: AnyPath | None = flag(None, "the database of judgments, which `judge serve` has made")
-    systems: list[str] = flag([], "with --database: the systems from whose results negatives are drawn")
+    database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")
+    systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
     depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
     topics: AnyPath | None = flag(None, "the queries that were judged, as for `judge serve`; others are left out")
-    clicks: AnyPath | None = flag(None, "the log of `serve --interleave --clicks-queries`")
     relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
     negatives: int = flag(10, "negatives per query and relevant document, at most", ge=1)
     rule: Rule = RULE
     seed: int = flag(42, "random seed of the order of negatives", ge=0)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not (self.database or self.clicks) or bool(self.database) != bool(self.systems):
-            raise ValueError("give --database with --systems, or --clicks, or all of them")
-        if not self.database and (given := self.model_fields_set & {"depth", "topics", "relevant", "rule", "seed"}):
-            raise ValueError(f"--{min(given)} needs judgments: --database")
-        return self
 
 
 KINDS: dict[str, type[Settings]] = {
@@ -115,7 +97,6 @@ KINDS: dict[str, type[Settings]] = {
     "export": ExportSettings,
     "agree": AgreeSettings,
     "compare": CompareSettings,
-    "clicks": ClicksSettings,
     "examples": ExamplesSettings,
 }
 
@@ -130,12 +111,6 @@ def main(argv: Argv = None) -> None:
         return
     if isinstance(settings, ExamplesSettings):
         _examples(settings)
-        return
-    if isinstance(settings, ClicksSettings):
-        from cai_pyserini.judge.verdict import preference
-        from cai_pyserini.serve.interleave import impressions
-
-        print(preference(impressions(settings.clicks), settings.smallest))
         return
     judged = Judgments(settings.database).all()
     if isinstance(settings, ExportSettings):
@@ -170,22 +145,15 @@ def _serve(settings: ServeSettings) -> None:
 
 def _examples(settings: ExamplesSettings) -> None:
     from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.collection.contract import Qrels
     from cai_pyserini.judge.examples import labelled, write_examples
     from cai_pyserini.judge.judgments import Judgments, qrels_of
     from cai_pyserini.judge.pool import pooled_documents, stored_texts
-    from cai_pyserini.serve.interleave import impressions
 
-    run, clicks = RunFolder(settings.run_folder), impressions(settings.clicks) if settings.clicks else ()
-    topics: dict[str, str] = {}
-    pool: dict[str, set[str]] = {}
-    qrels: Qrels = {}
-    if settings.database:
-        judgments = Judgments(settings.database)
-        qrels, skipped = qrels_of(judgments.all(), settings.rule), judgments.skipped()
-        topics, pool = pooled_documents(run, settings.systems, settings.depth, settings.topics)
-        pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
-    examples = [*labelled(topics, pool, qrels, clicks, settings.relevant, settings.seed)]
+    run, judgments = RunFolder(settings.run_folder), Judgments(settings.database)
+    qrels, skipped = qrels_of(judgments.all(), settings.rule), judgments.skipped()
+    topics, pool = pooled_documents(run, settings.systems, settings.depth, settings.topics)
+    pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
+    examples = [*labelled(topics, pool, qrels, settings.relevant, settings.seed)]
     ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
     lines, queries = write_examples(examples, stored_texts(run, ids), settings.negatives, settings.output)
     print(f"{settings.output}: {lines:,} examples of {queries:,} queries")

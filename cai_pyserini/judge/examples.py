@@ -1,4 +1,4 @@
-"""Training files from judgments and clicks: queries with relevant documents and hard negatives."""
+"""Training files from judgments: queries with relevant documents and hard negatives."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -11,9 +11,6 @@ from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core import files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.retrieval.lucene import Stored
-from cai_pyserini.serve.interleave import Impression
-
-OPENED, PASSED, UNKNOWN = -1, -2, -3  # of documents without a grade
 
 
 class Labelled(NamedTuple):
@@ -25,45 +22,27 @@ class Labelled(NamedTuple):
 
 
 def labelled(
-    topics: Mapping[str, str],
-    pool: Mapping[str, set[str]],
-    qrels: Qrels,
-    impressions: Iterable[Impression],
-    relevant: int,
-    seed: int,
+    topics: Mapping[str, str], pool: Mapping[str, set[str]], qrels: Qrels, relevant: int, seed: int
 ) -> Iterator[Labelled]:
-    """The queries of a pool, and those of a log with texts; two that differ only in case or spaces are one.
+    """The queries of a pool; two that differ only in case or spaces are one.
 
-    Positives have a grade of at least `relevant`, or no grade but were opened. Negatives are, in this order: documents
-    with grade 0; those without a grade that nobody opened although they were shown above one that was opened, or next
-    below it (Joachims et al. 2005: people have looked at them); and the rest of the pool.
+    Positives have a grade of at least `relevant`. Negatives are the documents with grade 0, and then those of the pool
+    without a grade.
     """
     texts: dict[str, str] = {}
-    found: dict[str, dict[str, int]] = {}  # query -> document -> grade, or what else is known of it
-
-    def of(text: str) -> dict[str, int]:
-        texts.setdefault(key := " ".join(text.casefold().split()), text)
-        return found.setdefault(key, {})
-
-    for query in pool:
-        grades = of(topics[query])
-        for id, grade in qrels.get(query, {}).items():
-            grades[id] = max(grade, grades.get(id, 0))
-    clicked = [(of(each.query), list(each.teams), each.opened) for each in impressions if each.query and each.opened]
-    for labels, shown, opened in clicked:
-        for id in filter(opened.__contains__, shown):
-            labels.setdefault(id, OPENED)
-    for labels, shown, opened in clicked:
-        for id in shown[: max(map(shown.index, opened)) + 2]:
-            labels.setdefault(id, PASSED)
+    found: dict[str, dict[str, int | None]] = {}  # query -> document -> grade; None: not judged
     for query, documents in pool.items():
+        texts.setdefault(key := " ".join(topics[query].casefold().split()), topics[query])
+        labels = found.setdefault(key, {})
+        for id, grade in qrels.get(query, {}).items():
+            labels[id] = max(grade, labels.get(id) or 0)
         for id in sorted(documents):
-            of(topics[query]).setdefault(id, UNKNOWN)
+            labels.setdefault(id, None)
     draw = Random(seed)  # noqa: S311 - to be repeated
     for key, labels in found.items():
-        positives = [id for id, label in labels.items() if label >= relevant or label == OPENED]
-        refused, passed, unknown = ([id for id in labels if labels[id] == kind] for kind in (0, PASSED, UNKNOWN))
-        negatives = [*draw.sample(refused, len(refused)), *passed, *draw.sample(unknown, len(unknown))]
+        positives = [id for id, grade in labels.items() if grade is not None and grade >= relevant]
+        refused, unknown = ([id for id in labels if labels[id] == kind] for kind in (0, None))
+        negatives = [*draw.sample(refused, len(refused)), *draw.sample(unknown, len(unknown))]
         yield Labelled(texts[key], positives, negatives)
 
 

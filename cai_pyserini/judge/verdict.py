@@ -1,14 +1,12 @@
-"""What judgments and clicks say: do judges agree, which of two systems is better, and how many more would decide it."""
+"""What judgments say: do judges agree, which of two systems is better, and how many more would decide it."""
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist, stdev
 
-from scipy.stats import binomtest
 from sklearn.metrics import cohen_kappa_score
 
 from cai_pyserini.analysis.compare import difference, summary
@@ -16,9 +14,8 @@ from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.evaluate.measures import mean, measure_run
-from cai_pyserini.evaluate.significance import MIN_QUERIES, p_text
+from cai_pyserini.evaluate.significance import MIN_QUERIES
 from cai_pyserini.judge.judgments import Judged
-from cai_pyserini.serve.interleave import Impression
 
 FEW = 30  # documents; below that, the standard error of kappa is 0.15 or more
 MEASURE, JUDGED = "nDCG(judged_only=True)@10", "Judged@10"
@@ -75,44 +72,6 @@ def verdict(folder: Path, a: str, b: str, qrels: Qrels, smallest: float) -> str:
             *_needed("queries", len(qrels), spread, {" as observed": abs(found.difference), "": smallest}),
         ]
     return "\n".join(lines)
-
-
-def preference(impressions: Iterable[Impression], smallest: float) -> str:
-    """What clicks on interleaved hits say, for each pair of systems: a system wins an impression if more of its hits
-    were opened. `smallest` is a share of the wins that would matter, above 0.5."""
-    outcomes: dict[tuple[str, str], Counter[str]] = {}
-    for a, b, _, teams, opened in impressions:
-        of = Counter(teams[id] for id in opened)
-        outcome = "none" if not opened else "b" if of["b"] > of["a"] else "a" if of["a"] > of["b"] else "tie"
-        outcomes.setdefault((a, b), Counter())[outcome] += 1
-    if not outcomes:
-        raise CaiError("there are no impressions yet: search the index `interleaved` of the service")
-    return "\n\n".join("\n".join(_preferred(a, b, of, smallest)) for (a, b), of in outcomes.items())
-
-
-def _preferred(a: str, b: str, outcomes: Counter[str], smallest: float) -> Iterator[str]:
-    """The two-sided sign test, with the exact confidence interval of Clopper and Pearson (1934)."""
-    total, wins, losses = outcomes.total(), outcomes["b"], outcomes["a"]
-    yield f"A: {a}, B: {b}"
-    opened = f"of {total:,} impressions, hits of {total - outcomes['none']:,} were opened"
-    yield f"{opened}: B wins {wins:,}, loses {losses:,}, ties {outcomes['tie']:,}"
-    if not wins + losses:
-        yield "not decided: neither has won"
-        return
-    test = binomtest(wins, wins + losses)
-    low, high = test.proportion_ci(1 - LEVEL)
-    yield f"B has {wins / (wins + losses):.1%} of the wins, 95% confidence interval {low:.1%} to {high:.1%}"
-    yield f"p: {p_text(test.pvalue)} (sign test)"
-    if test.pvalue < LEVEL:
-        yield f"decided: {b if wins > losses else a} is better, p < {LEVEL}"
-        return
-    if wins + losses < MIN_QUERIES:
-        yield f"not decided; fewer than {MIN_QUERIES} wins, too few for an estimate"
-        return
-    yield "not decided"
-    observed, rate = abs(wins - losses) / total, (wins + losses) / total
-    differences = {" as observed": observed, f", {smallest:.0%} of the wins": (2 * smallest - 1) * rate}
-    yield from _needed("impressions", total, math.sqrt(rate - observed**2), differences)
 
 
 def _needed(unit: str, count: int, spread: float, differences: dict[str, float]) -> Iterator[str]:

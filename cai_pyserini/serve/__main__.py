@@ -43,26 +43,14 @@ class ServeSettings(Listening):
     access_log_queries: Literal["none", "hash", "text"] = flag(
         "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
     )
-    interleave: list[str] = flag(
-        [],
-        "two served systems, whose hits the index `interleaved` has in one ranking that does not say whose they are",
-        max_length=2,
-    )
-    clicks: AnyPath | None = flag(
-        None, "SQLite file, on a disk of this machine, that logs which interleaved hits are opened"
-    )
-    clicks_days: int = flag(30, "days that these are kept", ge=1)
-    clicks_queries: bool = flag(False, "keep the queries with them, as text")
     device: str = DEVICE
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.stdio and (
-            given := self.model_fields_set & {"host", "port", "key_file", "proxy_authenticates", "access_log", "clicks"}
+            given := self.model_fields_set & {"host", "port", "key_file", "proxy_authenticates", "access_log"}
         ):
             raise ValueError(f"--stdio serves no other machine: leave out --{min(given).replace('_', '-')}")
-        if len(set(self.interleave)) not in (0, 2) or bool(self.interleave) != bool(self.clicks):
-            raise ValueError("--interleave needs two systems, and --clicks with them")
         return self
 
 
@@ -76,7 +64,6 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.serve.access_log import AccessLog
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
-    from cai_pyserini.serve.interleave import Interleaving
     from cai_pyserini.serve.listen import api_key, listen
     from cai_pyserini.serve.mcp import no_output, over_stdio
     from cai_pyserini.serve.service import Service
@@ -91,17 +78,13 @@ def main(argv: Argv = None) -> None:
         print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
         asyncio.run(over_stdio(service))
         return
-    key, log, interleaving = api_key(settings), None, None
+    key, log = api_key(settings), None
     with ExitStack() as at_end:
         if settings.access_log:
             log = AccessLog(settings.access_log, settings.access_log_days, settings.access_log_queries)
             at_end.enter_context(closing(log))
         service = opened()
-        if settings.clicks:
-            (a, b), kept = settings.interleave, (settings.clicks_days, settings.clicks_queries)
-            interleaving = Interleaving(service, a, b, settings.clicks, *kept)
-            at_end.enter_context(closing(interleaving))
-        app = create_app(service, key, is_loopback(settings.host), log, interleaving)
+        app = create_app(service, key, is_loopback(settings.host), log)
         listen(app, settings, ", ".join(service.engines))
 
 

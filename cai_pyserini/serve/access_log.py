@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 QueryForm = Literal["none", "hash", "text"]  # of the queries in the log
 
-WAITING = 10_000  # lines, or searches and clicks, at most
+WAITING = 10_000  # lines at most
 PATIENCE = 5.0  # seconds for the last ones
 DATED = re.compile(r"\d{4}-\d\d-\d\d")
 UNLOGGED = {"/health", "/ready", "/metrics"}  # which machines ask for all the time

@@ -3,7 +3,6 @@
 Every wrong request gets a 4xx, and every failure a 5xx, with {"error": reason}.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import zip_longest
@@ -23,7 +22,6 @@ from cai_pyserini.search.engine import BadFilter, Filters, Stored, without_opera
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.access_log import AccessLog, note
 from cai_pyserini.serve.guard import Guard, Metrics, require
-from cai_pyserini.serve.interleave import INTERLEAVED, Interleaving
 from cai_pyserini.serve.mcp import Forwarded, over_http
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
 from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
@@ -149,14 +147,6 @@ class SearchAnswer(Answer):
     reranked: int | None = UNLESS_NONE  # how many documents were reranked, which come first
 
 
-class InterleavedAnswer(SearchAnswer):
-    model_config = example(
-        **ANSWER | {"index": INTERLEAVED}, query={"text": "short fingers"}, candidates=[], impression=None
-    )
-
-    impression: str | None  # null: there are no hits
-
-
 class Topic(BaseModel):
     """A query of several."""
 
@@ -262,15 +252,9 @@ class Wrong(BaseModel):
     error: str
 
 
-def create_app(
-    service: Service,
-    key: str | None = None,
-    local: bool = False,
-    log: AccessLog | None = None,
-    interleaving: Interleaving | None = None,
-) -> Guard:
+def create_app(service: Service, key: str | None = None, local: bool = False, log: AccessLog | None = None) -> Guard:
     """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` and `log` are
-    Guard's. With `interleaving`, there is the index INTERLEAVED, which the page has first."""
+    Guard's."""
     metrics = Metrics(service)
     mcp = over_http(service)
 
@@ -316,35 +300,6 @@ def create_app(
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:  # uvicorn logs the error
         return _error(500, "the server failed to answer; its log says why")
-
-    if interleaving:
-
-        @locked.get(f"/v1/{INTERLEAVED}/search")
-        async def interleaved(form: Form, query: Text, hits: HitCount = 10, filter: Filter = "") -> InterleavedAnswer:
-            """The best documents of two systems in one ranking."""
-            searched, impression = await interleaving.search(query, hits, filter or None)
-            return InterleavedAnswer(
-                index=INTERLEAVED,
-                query=Query(text=query),
-                candidates=form.candidates(searched.found[0]),
-                degraded=searched.degraded,
-                impression=impression,
-            )
-
-        @locked.get(f"/v1/{INTERLEAVED}/doc/{{docid:path}}")
-        async def opened(docid: Name, form: Form, impression: Name = "", hit: Name | None = None) -> DocumentAnswer:
-            """A document; if `hit`, by default the document, is one of this impression, it is logged as opened."""
-            if impression:
-                interleaving.opened(impression, docid if hit is None else hit)
-            stored = await interleaving.document(docid)
-            return DocumentAnswer(index=INTERLEAVED, docid=docid, doc=form.of(stored))
-
-        @locked.post("/click")
-        async def click(impression: Name, docid: Name) -> dict[str, str]:
-            """Log that a hit was opened."""
-            if not await asyncio.wrap_future(interleaving.opened(impression, docid)):
-                raise HTTPException(404, "this document is no hit of this impression, or the log has it no more")
-            return {"status": "ok"}
 
     async def additions(
         index: str,
@@ -479,7 +434,7 @@ def create_app(
         filter: Filter = "",
     ) -> str:
         """The page for people."""
-        return await render(service, q.strip(), a, b, hits, filter.strip(), interleaving)
+        return await render(service, q.strip(), a, b, hits, filter.strip())
 
     @locked.get("/style.css", response_class=Css)
     async def style() -> str:

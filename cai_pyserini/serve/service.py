@@ -83,8 +83,6 @@ class Service:
     ):
         self._open, self._limit, self._timeout, self._deadline = open_engines, limit, timeout, deadline
         self._rerank = rerank
-        # Raises CaiError for systems that cannot be served.
-        self.require: Callable[[Mapping[str, Engine]], None] = lambda engines: None
         self.engines = self._opened()
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self.unanswered = 0
@@ -198,11 +196,6 @@ class Service:
         engines = dict(self._open())
         if not engines:
             raise CaiError("there is nothing to serve: no folder has an index of a system that can be searched")
-        try:
-            self.require(engines)
-        except CaiError:
-            _close(engines)
-            raise
         return engines
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Training files from judgments and clicks."""
+"""Training files from judgments."""
 
 from pathlib import Path
 
@@ -9,43 +9,27 @@ from cai_pyserini.judge.__main__ import main
 from cai_pyserini.judge.examples import Labelled, labelled, write_examples
 from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.retrieval.lucene import Stored
-from cai_pyserini.serve.interleave import Impression
 from cai_pyserini.trainer.examples import count
 from tests.conftest import json_lines
 from tests.judge.conftest import SYSTEMS, WANTED
-
-
-def impression(query: str | None, shown: str, opened: str) -> Impression:
-    return Impression("a", "b", query, dict.fromkeys(shown), set(opened))
 
 
 def test_refused_documents_are_negatives_before_those_that_nobody_judged() -> None:
     """The faults: a relevant document, or one that is a little relevant, is a negative; another query's is."""
     pool = {"q1": {"good", "fair", "bad", "worse", "new", "newer"}, "q2": {"new"}}
     qrels = {"q1": {"good": 3, "fair": 1, "bad": 0, "worse": 0, "gone": 2}, "q3": {"good": 3}}
-    first, second = labelled({"q1": "one", "q2": "two"}, pool, qrels, [], relevant=2, seed=0)
+    first, second = labelled({"q1": "one", "q2": "two"}, pool, qrels, relevant=2, seed=0)
     assert (first.text, first.positives) == ("one", ["good", "gone"])
     assert (set(first.negatives[:2]), set(first.negatives[2:])) == ({"bad", "worse"}, {"new", "newer"})
     assert second == Labelled("two", [], ["new"])
 
 
-def test_what_people_passed_over_is_a_negative() -> None:
-    """Up to the hit below the last that was opened; not if somebody else opened it."""
-    log = [("one", "uvwxyz", "vx"), ("one", "zuvy", "z"), ("two", "uv", ""), (None, "uv", "u"), ("three", "uvw", "u")]
-    assert list(labelled({}, {}, {}, (impression(*each) for each in log), 1, 0)) == [
-        Labelled("one", ["v", "x", "z"], ["u", "w", "y"]),
-        Labelled("three", ["u"], ["v"]),
-    ]
-
-
-def test_judgments_and_clicks_of_a_query_are_merged() -> None:
-    """The faults: what one of them calls relevant is a negative of the other, also if the query is typed otherwise, or
-    has two ids; what judges refuse is a positive since somebody opened it."""
-    topics, pool = {"q1": "Heart attack", "q2": "heart attack"}, {"q1": {*"prbox"}, "q2": {*"pt"}}
+def test_judgments_of_a_query_that_is_typed_otherwise_are_merged() -> None:
+    """The fault: what is relevant to a query is a negative of the same query in other case."""
+    topics, pool = {"q1": "Heart attack", "q2": "heart  attack"}, {"q1": {*"prbx"}, "q2": {*"pt"}}
     qrels = {"q1": {"p": 3, "r": 0, "t": 0, "b": 0, "f": 1}, "q2": {"t": 2}}
-    log = [impression("heart  attack", "prcod", "o"), impression("HEART ATTACK", "rbfpoe", "bo")]
-    (found,) = labelled(topics, pool, qrels, log, relevant=2, seed=0)
-    assert (found.text, found.positives, found.negatives[2:]) == ("Heart attack", [*"pto"], [*"cdex"])
+    (found,) = labelled(topics, pool, qrels, relevant=2, seed=0)
+    assert (found.text, found.positives, found.negatives[2:]) == ("Heart attack", [*"pt"], ["x"])
     assert {*found.negatives[:2]} == {*"rb"}
 
 
@@ -81,18 +65,3 @@ def test_judgments_become_a_training_file(
     assert count(output, margins=False, negatives=1) == len(lines) >= 10
     queries = [*WANTED][1:]  # what a judge has skipped is no negative
     assert all(line["query"] in queries and line["positive"] not in line["negatives"] for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--database", "d"], "give --database with --systems"),
-        (["--clicks", "c", "--topics", "t", "--depth", "5"], "--depth needs judgments: --database"),
-    ],
-)
-def test_settings_without_effect_are_refused(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["examples", "run", "--output", "train.jsonl", *flags])
-    assert message in capsys.readouterr().err

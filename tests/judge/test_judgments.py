@@ -10,8 +10,7 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.judge.__main__ import main
 from cai_pyserini.judge.judgments import Judged, Judgments, qrels_of
-from cai_pyserini.judge.verdict import agreement, preference, verdict
-from cai_pyserini.serve.interleave import Impression
+from cai_pyserini.judge.verdict import agreement, verdict
 
 
 @pytest.fixture
@@ -139,39 +138,3 @@ def test_a_verdict_needs_queries_and_differences(tmp_path: Path) -> None:
     assert "not decided; judge" in verdict(tmp_path, "a", "a", qrels, 0.02)
     none = {query: {"bad": 0} for query in qrels}
     assert "20 queries have no relevant document" in verdict(tmp_path, "a", "b", none, 0.02)
-
-
-def opened(*documents: str) -> list[Impression]:
-    """An impression for each set of documents that are opened: a of A's team, b and c of B's, d of neither."""
-    teams: dict[str, str | None] = {"a": "a", "b": "b", "c": "b", "d": None}
-    return [Impression("old", "new", None, teams, set(each)) for each in documents]
-
-
-def test_preference_worked_example() -> None:
-    """60 wins of 100: exact p .0569, Clopper-Pearson 49.7% to 69.7%. Among 205 impressions, a difference of 20 / 205
-    with a variance of 100 / 205 - (20 / 205)²: 7.849 · .4783 / .00952 = 394.4; at half of it, 4 times."""
-    few = opened(*["b"] * 55, *["abc"] * 5, *["a"] * 40, "ab", "d", *[""] * 103)
-    lines = preference(few, 0.55).splitlines()
-    assert lines[:5] == [
-        "A: old, B: new",
-        "of 205 impressions, hits of 102 were opened: B wins 60, loses 40, ties 2",
-        "B has 60.0% of the wins, 95% confidence interval 49.7% to 69.7%",
-        "p: 0.057 (sign test)",
-        "not decided",
-    ]
-    assert [line.strip() for line in lines[6:]] == [
-        "a difference of 0.0976 as observed: 395 impressions, 190 more",
-        "a difference of 0.0488, 55% of the wins: 1,578 impressions, 1,373 more",
-    ]
-
-
-def test_preferences_are_decided_or_not(tmp_path: Path) -> None:
-    assert preference(opened(*["a"] * 8, "b"), 0.55).endswith("decided: old is better, p < 0.05")
-    assert preference(opened(*["a"] * 5), 0.55).endswith("fewer than 10 wins, too few for an estimate")
-    assert preference(opened("d", "", "ab"), 0.55).endswith("not decided: neither has won")
-    other = Impression("new", "newer", None, {"x": "b"}, {"x"})
-    assert "\n\nA: new, B: newer\n" in preference([*opened("a"), other], 0.55)
-    with pytest.raises(CaiError, match="there are no impressions yet"):
-        preference([], 0.55)
-    with pytest.raises(CaiError, match=r"no file .*clicks\.sqlite: `python -m cai_pyserini\.serve --interleave"):
-        main(["clicks", str(tmp_path / "clicks.sqlite")])
