@@ -202,4 +202,4 @@ def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path)
     }
     first.load_state_dict(states[0] | mean)
     first.save_pretrained(output)
-    AutoTokenizer.from_pretrained(str(new[0]), trust_remote_code=False).save_pretrained(output)
+    training.save_tokenizer(AutoTokenizer.from_pretrained(str(new[0]), trust_remote_code=False), output)

@@ -64,7 +64,7 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
 
     def write(output: Path) -> artifact.Stats:
         training.load_model(splade.output).save_pretrained(output)
-        AutoTokenizer.from_pretrained(str(splade.output), trust_remote_code=False).save_pretrained(output)
+        training.save_tokenizer(AutoTokenizer.from_pretrained(str(splade.output), trust_remote_code=False), output)
         encoder = load_encoder(str(splade.output))
         compute(collection, encoder.replace(checkpoint=str(output)), output / "idf")
         write_encoder(encoder, output, output / "idf")

@@ -25,6 +25,7 @@ VERSIONS = {
     "fusion rerank": 2,
     "trainer generate": 2,
     "trainer score": 2,
+    "trainer vocabulary": 2,
     "words": 3,
 }
 JAVA = ("words", "index")  # stages whose results depend on Pyserini's jar, and whose digests others have in theirs

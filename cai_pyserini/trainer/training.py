@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import transformers
 from datasets import Dataset, disable_progress_bars
 from datasets.arrow_writer import SchemaInferenceError
 from datasets.exceptions import DatasetGenerationError
-from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
+from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from cai_pyserini.core import artifact, files
@@ -271,10 +271,27 @@ def run(
         return None
     result = Path(arguments.output_dir) / RESULT
     trainer.model.save_pretrained(result)
-    tokenizer.save_pretrained(result)
+    save_tokenizer(tokenizer, result)
     write_encoder(encoder, result)
     _write_log([entry for entry in trainer.state.log_history if "train_runtime" not in entry], result)
     return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write a tokenizer of transformers beside its model, see require_ids."""
+    tokenizer.save_pretrained(folder)
+    require_ids(folder, tokenizer.get_vocab())
+
+
+def require_ids(folder: Path, ids: Mapping[str, int]) -> None:
+    """Load a tokenizer that was written. Raises CaiError for a token with another id: the library gives added tokens
+    new ones unless the vocabulary has them."""
+    found = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False).get_vocab()
+    if moved := sorted(token for token in ids.keys() | found.keys() if ids.get(token) != found.get(token)):
+        raise CaiError(
+            f"{folder}: the tokenizer, loaded again, has other ids than the checkpoint's for {len(moved):,} tokens, "
+            f"such as {moved[0]!r}: put its added tokens into the vocabulary of tokenizer.json"
+        )
 
 
 def _last_checkpoint(work: Path, processes: int) -> Path | None:

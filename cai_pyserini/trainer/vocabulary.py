@@ -33,6 +33,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer import wordpiece
 from cai_pyserini.trainer.settings import VocabularySettings, write_encoder
 from cai_pyserini.trainer.texts import corpus_recipe, texts
+from cai_pyserini.trainer.training import require_ids
 
 STAGE = "trainer vocabulary"
 
@@ -102,6 +103,8 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
         tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
         backend = Tokenizer(checkpoint).backend
         base, unknown = wordpiece.vocabulary_of(backend, str(checkpoint))
+        before = [table.detach().clone() for table in _tables(model)]
+        _require_a_row_each(checkpoint, base, len(before[0]))
         corpus = progress(texts(settings.corpus, settings.min_words), None, "count words", "text")
         counts = wordpiece.count_words(corpus, backend)
         added, steps = expand(counts, base, len(tokenizer.all_special_tokens), unknown, settings)
@@ -109,40 +112,65 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
             raise CaiError(
                 f"nothing to add: the vocabulary of {settings.base} has all words of {', '.join(settings.corpus)}"
             )
+        expanded = base | {token: id for id, token in enumerate(added, max(base.values()) + 1)}
         tokenizer.save_pretrained(folder)
-        size = _write_vocabulary(folder / "tokenizer.json", added)
-        _grow(model, wordpiece.split(added, base, unknown), size)
+        _write_vocabulary(folder / "tokenizer.json", expanded)
+        _grow(model, wordpiece.split(added, base, unknown), max(expanded.values()) + 1)
         model.save_pretrained(folder)
+        _require_same(folder, expanded, before, sorted(base.values()))
         write_encoder(encoder, folder)
         report = {"words": len(counts), "steps": [step._asdict() for step in steps], "added": added}
         files.write_text(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         points = [step.vocabulary for step in steps], [step.entropy for step in steps]
         plot_lines(folder / "entropy.png", "entries of the vocabulary", "entropy of the corpus, nats", {"": points})
-        return {"added": len(added), "vocabulary": size, "steps": len(steps) - 1}
+        return {"added": len(added), "vocabulary": len(expanded), "steps": len(steps) - 1}
 
     return artifact.make(settings.output, corpus_recipe(STAGE, settings), write)
 
 
-def _write_vocabulary(path: Path, added: list[str]) -> int:
-    """Append tokens to the vocabulary of a tokenizer.json and return its new size.
+def _require_a_row_each(checkpoint: Path, ids: Mapping[str, int], rows: int) -> None:
+    """Raise CaiError if tokens share an id, or have none of the rows of the embeddings."""
+    if len({*ids.values()}) < len(ids):
+        raise CaiError(f"{checkpoint}: some tokens share an id, so that their embeddings cannot be told apart")
+    if max(ids.values()) >= rows:
+        raise CaiError(
+            f"{checkpoint}: the tokenizer has ids up to {max(ids.values()):,} but the model only {rows:,} embeddings: "
+            "resize_token_embeddings was forgotten"
+        )
 
-    They are word pieces, not "added tokens", so that text is tokenized as if the vocabulary had always had them.
+
+def _write_vocabulary(path: Path, ids: Mapping[str, int]) -> None:
+    """Put all tokens into the vocabulary of a tokenizer.json.
+
+    New ones are word pieces, not "added tokens", so that text is tokenized as if the vocabulary had always had them.
+    Those that were added before stay added tokens, but are in the vocabulary, too: a token that is not gets the number
+    of entries of the vocabulary as its id when the file is loaded, whatever the file says.
     """
     data = json.loads(path.read_text(encoding="utf-8"))
-    vocabulary = data["model"]["vocab"]
-    size = 1 + max([*vocabulary.values(), *(token["id"] for token in data["added_tokens"])])
-    vocabulary |= {token: id for id, token in enumerate(added, size)}
+    data["model"]["vocab"] = dict(sorted(ids.items(), key=lambda item: item[1]))
     files.write_text(path, json.dumps(data, ensure_ascii=False))
     path.with_name("vocab.txt").unlink(missing_ok=True)  # tokenizer.json has it all
-    return size + len(added)
+
+
+def _tables(model: Any) -> list[torch.Tensor]:
+    """What a model has a row of for each token: embeddings, and the decoder's weights and bias."""
+    decoder = model.get_output_embeddings()
+    tables = (model.get_input_embeddings().weight, decoder.weight, decoder.bias)
+    return [table for table in tables if table is not None]
 
 
 def _grow(model: Any, pieces: list[list[int]], size: int) -> None:
     """Append embeddings of new tokens: the mean of their pieces' embeddings; likewise the decoder's bias."""
     model.resize_token_embeddings(size, mean_resizing=False)
-    decoder = model.get_output_embeddings()
-    tables = (model.get_input_embeddings().weight, decoder.weight, decoder.bias)
     with torch.no_grad():
-        for table in {id(table): table for table in tables if table is not None}.values():  # tied ones once
+        for table in {id(table): table for table in _tables(model)}.values():  # tied ones once
             for row, ids in enumerate(pieces, size - len(pieces)):
                 table[row] = table[ids].mean(0)
+
+
+def _require_same(folder: Path, ids: Mapping[str, int], before: list[torch.Tensor], kept: list[int]) -> None:
+    """Load the checkpoint again. Raises CaiError for a token with another id, or a row of `kept` that has moved."""
+    require_ids(folder, ids)
+    after = _tables(load_masked_lm(folder)[0])
+    if not all(torch.equal(old[kept], new[kept]) for old, new in zip(before, after, strict=True)):
+        raise CaiError("the vocabulary cannot be expanded: its embeddings, loaded again, are not those of the base")

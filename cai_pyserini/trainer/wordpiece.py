@@ -26,13 +26,14 @@ BATCH = 1 << 13  # texts that a process counts at a time
 
 
 def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
-    """The vocabulary of a WordPiece tokenizer, token -> id, and its token for words that it cannot spell."""
+    """The vocabulary of a WordPiece tokenizer with its added tokens, token -> id, and its token for words that it
+    cannot spell."""
     model = backend.model
     if not isinstance(model, WordPiece) or model.continuing_subword_prefix != PREFIX:
         raise CaiError(
             f"{name}: its tokenizer is {type(model).__name__}; only WordPiece vocabularies (BERT's) can be expanded"
         )
-    return backend.get_vocab(with_added_tokens=False), model.unk_token
+    return backend.get_vocab(with_added_tokens=True), model.unk_token
 
 
 def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:

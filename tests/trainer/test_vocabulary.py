@@ -20,6 +20,7 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import wordpiece
 from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.settings import VocabularySettings
+from cai_pyserini.trainer.training import require_ids
 from cai_pyserini.trainer.vocabulary import Step, expand
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -148,8 +149,8 @@ def expanded(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "once"
 
 
-def run(corpus: Path, output: Path) -> None:
-    flags = ["--corpus", str(corpus), "--base", "splade-tiny", "--increment", "500", "--max-steps", "2"]
+def run(corpus: Path, output: Path, base: str | Path = "splade-tiny") -> None:
+    flags = ["--corpus", str(corpus), "--base", str(base), "--increment", "500", "--max-steps", "2"]
     main(["vocabulary", *flags, "--output", str(output)])
 
 
@@ -204,3 +205,57 @@ def test_a_corpus_without_new_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("the heart of the matter\n")
     with pytest.raises(CaiError, match="nothing to add: the vocabulary of splade-tiny has all words of"):
         run(tmp_path / "corpus.txt", tmp_path / "model")
+
+
+def with_added_tokens(checkpoint: Path, folder: Path, rows: int, special: bool = False) -> Path:
+    """The checkpoint with two tokens that are not in its vocabulary, and so many embeddings."""
+    tokenizer, model = (kind.from_pretrained(checkpoint) for kind in (AutoTokenizer, AutoModelForMaskedLM))
+    tokenizer.add_tokens(["warfarin", "[DOC]"], special_tokens=special)
+    model.resize_token_embeddings(rows, mean_resizing=False)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("special", "rows"), [(False, 30_524), (True, 30_592)])  # as many as tokens, and padded
+def test_tokens_added_before_keep_their_ids_and_embeddings(
+    checkpoint: Path, tmp_path: Path, special: bool, rows: int
+) -> None:
+    base = with_added_tokens(checkpoint, tmp_path / "base", rows, special)
+    (tmp_path / "corpus.txt").write_text("warfarin or zyxomab for covid and zyxomab\n")
+    run(tmp_path / "corpus.txt", tmp_path / "out", base)
+    old, new = (AutoTokenizer.from_pretrained(folder) for folder in (base, tmp_path / "out"))
+    ids = new.get_vocab()
+    assert [ids[token] for token in ("warfarin", "[DOC]", "zyxomab", "covid")] == [*range(30_522, 30_526)]
+    assert {token: ids[token] for token in old.get_vocab()} == old.get_vocab()
+    assert len({*ids.values()}) == len(ids) == len(new) == 30_526
+    before, after = (AutoModelForMaskedLM.from_pretrained(folder) for folder in (base, tmp_path / "out"))
+    for table in ("get_input_embeddings", "get_output_embeddings"):
+        old_rows, new_rows = (getattr(model, table)().weight for model in (before, after))
+        assert torch.equal(new_rows[:30_524], old_rows[:30_524]) and len(new_rows) == 30_526
+    assert torch.equal(after.get_output_embeddings().bias[:30_524], before.get_output_embeddings().bias[:30_524])
+    text = "warfarins for a warfarin-treated heart [DOC]"
+    assert new.tokenize(text) == old.tokenize(text)
+    assert new.tokenize(text)[:2] == ["warfarin", "s"] and ("[DOC]" in new.tokenize(text)) == special
+
+
+def test_a_base_whose_tokens_have_no_embeddings_of_their_own_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("zyxomab\n")
+    base = with_added_tokens(checkpoint, tmp_path / "base", 30_522)
+    with pytest.raises(CaiError, match="ids up to 30,523 but the model only 30,522 embeddings"):
+        run(tmp_path / "corpus.txt", tmp_path / "out", base)
+    data = json.loads((base / "tokenizer.json").read_text())
+    data["model"]["vocab"]["zebrafish"] = 1000
+    (base / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(CaiError, match="some tokens share an id"):
+        run(tmp_path / "corpus.txt", tmp_path / "out", base)
+
+
+def test_a_written_tokenizer_that_loads_with_other_ids_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    base = with_added_tokens(checkpoint, tmp_path / "base", 30_524)
+    data = json.loads((base / "tokenizer.json").read_text())
+    data["model"]["vocab"] |= {"covid": 30_524}  # of 30,523 entries, so that [DOC] loads as 30,524
+    (base / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(CaiError, match="other ids than the checkpoint's for 3 tokens, such as "):
+        require_ids(base, AutoTokenizer.from_pretrained(checkpoint).get_vocab())
