@@ -18,6 +18,7 @@ from pyarrow import parquet
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import require_content
 
 NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # what fields are called
 METADATA = "metadata"
@@ -128,6 +129,7 @@ def _parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
+        require_content(path)
         raise CaiError(f"{path}: not a Parquet file, or damaged ({str(error).partition('\n')[0]})") from None
 
 

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import HOST
 from cai_pyserini.core.store import StorePath
 
 PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of what a process has not completed
 MANIFEST = "manifest.json"  # of a folder
+POINTER = b"version https://git-lfs.github.com/spec/"  # begins what Git LFS puts in place of a large file
 
 
 def own_suffix() -> str:
@@ -71,6 +73,16 @@ def write_text(path: Path, text: str) -> None:
     """Write a small file atomically."""
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def require_content(path: Path) -> None:
+    """Raise CaiError for a file of which a clone has only the pointer of Git LFS."""
+    with suppress(OSError), path.open("rb") as file:  # what reads the file reports it
+        if file.read(len(POINTER)) == POINTER:
+            raise CaiError(
+                f"{path} is a pointer of Git LFS, not the file itself: run `git lfs pull` in {path.parent}, or "
+                "download the file"
+            )
 
 
 def sync(*paths: Path) -> None:

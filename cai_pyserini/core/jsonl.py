@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import POINTER, require_content
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -22,11 +23,13 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 def all_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a UTF-8 text file as (number, text), without a byte order mark.
 
-    Raises CaiError for a missing file, a line that is not UTF-8, and a truncated gzip file.
+    Raises CaiError for a missing file, a pointer of Git LFS, a line that is not UTF-8, and a truncated gzip file.
     """
     try:
         with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
+                if number == 1 and line.startswith(POINTER):
+                    require_content(path)
                 try:
                     text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode()
                 except UnicodeDecodeError as error:
@@ -35,6 +38,7 @@ def all_lines(path: Path) -> Iterator[tuple[int, str]]:
     except FileNotFoundError:
         raise CaiError(f"no file {path}") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        require_content(path)
         raise CaiError(f"{path}: not a gzip file, or truncated ({error})") from None
 
 

@@ -6,13 +6,14 @@ A settings class declares each value once, with its type, default, limits and he
 
 import argparse
 import inspect
+import re
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, overload
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -26,6 +27,7 @@ def _on_this_machine(value: object) -> object:
     return value
 
 
+EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 FORMATTER = argparse.RawDescriptionHelpFormatter
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
@@ -37,6 +39,13 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     example: ClassVar[str] = ""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML 1.1 takes 5e-5, without a point, for text."""
+        is_number = _without_none(cls.model_fields[str(info.field_name)].annotation) is float
+        return float(value) if is_number and isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
     def replace(self, **changes: Any) -> Self:
         """A validated copy with other values. Raises CaiError for a value that is not allowed."""

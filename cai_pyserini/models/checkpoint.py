@@ -10,19 +10,22 @@ from typing import Any
 from cai_pyserini.core.artifact import digest, file_digest
 from cai_pyserini.core.config import EncoderConfig, load_encoder, names
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import require_content
 from cai_pyserini.core.packages import PIP, pip_path
 
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 TOKENIZER = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")  # names begin so
 SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
+PICKLES = (".bin",)
 
 
 def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights or without."""
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights or without.
+    Raises CaiError for one that would not be loaded as it is, see require_whole."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
-        return folder
+        return require_whole(folder)
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
     import huggingface_hub
@@ -30,13 +33,28 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
     try:
         patterns = [f"*{suffix}" for suffix in (*suffixes(config), *["pytorch_model*.bin"] * pickles)]
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
-        return Path(found)
     except (ValueError, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CaiError(
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
+    return require_whole(Path(found))
+
+
+def require_whole(folder: Path) -> Path:
+    """The folder. Raises CaiError if it has an adapter, which the libraries apply only where peft is installed, or a
+    pointer in place of a file."""
+    if (adapter := folder / "adapter_config.json").exists():
+        raise CaiError(
+            f"{folder} has an adapter (adapter_config.json), with which it would be another model where peft is "
+            f"installed: save what peft's merge_and_unload makes of it by save_pretrained, and use that; or remove "
+            f"{adapter} if the weights beside it are merged already"
+        )
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.suffix in (*SUFFIXES, *PICKLES):
+            require_content(path)
+    return folder
 
 
 def suffixes(config: EncoderConfig) -> Sequence[str]:
@@ -50,7 +68,9 @@ def load_checkpoint(spec: str) -> Path:
 
 
 def require_safetensors(checkpoint: Path, config: bool = True) -> None:
-    """Raise CaiError for a folder that is not a checkpoint, with a `config`, and with weights in safetensors."""
+    """Raise CaiError for a folder that is not a checkpoint, with a `config`, and with weights in safetensors; or as
+    require_whole does."""
+    require_whole(checkpoint)
     if config and not (checkpoint / "config.json").is_file():
         raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
@@ -86,6 +106,7 @@ def require_projection(path: Path) -> Path:
     """The path, if it is a file. Raises CaiError if not."""
     if not path.is_file():
         raise CaiError(f"no projection {path}: {PROJECTION_REMEDY}")
+    require_content(path)
     return path
 
 

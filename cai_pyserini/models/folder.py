@@ -19,7 +19,14 @@ from safetensors.numpy import load_file
 from cai_pyserini.core.artifact import digest, file_digest
 from cai_pyserini.core.config import DESCRIBED, EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import SUFFIXES, checkpoint_digest, checkpoint_folder, require_safetensors
+from cai_pyserini.core.files import require_content
+from cai_pyserini.models.checkpoint import (
+    SUFFIXES,
+    checkpoint_digest,
+    checkpoint_folder,
+    require_safetensors,
+    require_whole,
+)
 from cai_pyserini.models.tokenizer import Tokenizer
 
 LENGTH = 512  # tokens that are read at most, unless the encoder says more: longer texts cost more than they gain
@@ -225,6 +232,7 @@ def _module(root: Path, kind: str, place: str) -> Module:
     folder = (root / place).resolve()
     if not folder.is_relative_to(root.resolve()):
         raise CaiError(f"{root}: the module {place} is outside the folder")
+    require_whole(folder)
     own = folder / ("config.json" if place else "none")  # that at the root is the transformer's
     return Module(name, folder, read_json(own) if own.is_file() else {})
 
@@ -338,4 +346,5 @@ def read_json(path: Path, shape: Any = Keys) -> Any:
         (detail, *_), where = error.errors(), "".join(f"{part}: " for part in error.errors()[0]["loc"])
         raise CaiError(f"{path}: {where}{detail['msg']}; save or download the model again") from None
     except ValueError as error:
+        require_content(path)
         raise CaiError(f"{path}: not JSON ({error}); save or download the model again") from None

@@ -50,8 +50,6 @@ def require_reranker(checkpoint: Path) -> str:
     """The kind of the reranker in a folder. Raises CaiError for a folder of anything else, or with several
     labels, as far as its configuration says. The weights are not loaded."""
     require_safetensors(checkpoint)
-    if (checkpoint / "adapter_config.json").exists():
-        raise CaiError(f"{checkpoint} is an adapter: save the model that peft's merge_and_unload makes of it")
     with _reading(checkpoint):
         config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
     kind: str = (config.architectures or ["ForSequenceClassification"])[0]

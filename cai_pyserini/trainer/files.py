@@ -25,7 +25,7 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import remove
+from cai_pyserini.core.files import remove, require_content
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.trec import read_run, scores_by_query, top
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
@@ -131,6 +131,7 @@ def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
         raise CaiError(f"{other}: scores must be Parquet or JSONL with the columns query_id, corpus_id and score")
     scores: dict[str, dict[str, float]] = {query: {} for query in chosen}
     for path in settings.scores:
+        require_content(path)
         kind = "parquet" if path.suffix == ".parquet" else "json"
         rows: Any = load_dataset(kind, data_files=str(path), split="train", streaming=True)
         for row in progress(rows, None, "scores", "row"):

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from pyarrow import parquet
 
 from cai_pyserini.collection.records import Columns, count_records, read_records
 from cai_pyserini.core.errors import CaiError
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 17\n"
+OF_EACH_KIND = ("a.jsonl", "a.tsv", "a.csv", "a.parquet")
 
 
 @pytest.fixture
@@ -127,6 +131,7 @@ def test_the_first_of_the_usual_names_counts(read) -> None:
         ),
         ("a.parquet", "PAR1, or not", r"a\.parquet: not a Parquet file, or damaged \(.+\)$"),
         ("a.parquet", "", r"a\.parquet: not a Parquet file, or damaged"),
+        *((name, POINTER, rf"{re.escape(name)} is a pointer of Git LFS, not the file itself") for name in OF_EACH_KIND),
     ],
 )
 def test_a_broken_file_is_named(read, name: str, text: str | bytes, message: str) -> None:

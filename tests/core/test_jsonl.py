@@ -89,6 +89,9 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
     path.write_bytes({"truncated": data[:middle], "flipped": flipped, "plain": b"line 0\n"}[damage])
     with pytest.raises(CaiError, match=rf"^{re.escape(str(path))}: not a gzip file, or truncated \(.+\)$"):
         list(jsonl.read_lines(path))
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 17\n")
+    with pytest.raises(CaiError, match=rf"^{re.escape(str(path))} is a pointer of Git LFS, .*: run `git lfs pull`"):
+        list(jsonl.read_lines(path))
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:

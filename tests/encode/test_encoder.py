@@ -1,8 +1,11 @@
 """Encoders: what their vectors depend on, and what is found out before a model is loaded."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +13,20 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cai_pyserini import doctor
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.settings import build
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
+from cai_pyserini.models.checkpoint import load_checkpoint
+from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.splade import Splade
+from cai_pyserini.trainer.generate import Generator
+from cai_pyserini.trainer.pairs import base_encoder
+from cai_pyserini.trainer.settings import GenerateSettings, SpladeSettings
 
 
 @pytest.fixture
@@ -98,6 +108,64 @@ def test_a_checkpoint_without_safetensors_is_refused(copied: Path) -> None:
     (copied / "model.safetensors").rename(copied / "pytorch_model.bin")
     with pytest.raises(CaiError, match=r"has no \*\.safetensors; other formats can run code"):
         encoder(copied).require_loadable()
+
+
+def as_documents(folder: Path) -> object:
+    return encoder(folder)
+
+
+def as_queries(folder: Path) -> object:
+    return encoder(load_checkpoint("splade-tiny"), query_checkpoint=str(folder))
+
+
+def as_base(folder: Path) -> object:
+    flags = {"base": str(folder), "data": folder / "x.jsonl", "output": folder / "out"}
+    return base_encoder(build(SpladeSettings, flags, ""))
+
+
+def as_generator(folder: Path) -> object:
+    flags = {"generator": str(folder), "collection": "hpo", "output": folder / "out"}
+    return Generator(build(GenerateSettings, flags, ""))
+
+
+READS = [as_documents, as_queries, as_base, as_generator, CrossEncoder, Splade, Dense]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_an_adapter_is_refused_by_name_whatever_reads_it(read: Callable[[Path], object], copied: Path) -> None:
+    (copied / "adapter_config.json").write_text("{}")
+    message = r"copied has an adapter \(adapter_config\.json\).* merge_and_unload makes of it by save_pretrained"
+    with pytest.raises(CaiError, match=message):
+        read(copied)
+    for path in copied.iterdir():  # the adapter alone, as peft saves it
+        if path.name != "adapter_config.json":
+            path.unlink()
+    with pytest.raises(CaiError, match=message):
+        read(copied)
+
+
+def test_an_adapter_of_a_module_is_refused_also_by_the_doctor(copied: Path) -> None:
+    inner = copied / "0_Transformer"
+    inner.mkdir()
+    for path in [*copied.iterdir()]:
+        if path != inner:
+            path.rename(inner / path.name)
+    types = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"]
+    modules = [{"type": kind, "path": place} for kind, place in zip(types, ["0_Transformer", "1_Pooling"], strict=True)]
+    (copied / "modules.json").write_text(json.dumps(modules))
+    (inner / "adapter_config.json").write_text("{}")
+    with pytest.raises(CaiError, match="0_Transformer has an adapter"):
+        encoder(copied)
+    with pytest.raises(CaiError, match="0_Transformer has an adapter"):
+        doctor.main(["--encoder", str(copied)])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "pytorch_model.bin"])
+def test_a_pointer_of_git_lfs_is_told_from_a_broken_file(name: str, copied: Path) -> None:
+    (copied / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 17\n")
+    for read in READS:
+        with pytest.raises(CaiError, match=rf"{re.escape(name)} is a pointer of Git LFS, .*run `git lfs pull` in "):
+            read(copied)
 
 
 def test_a_device_that_does_not_exist_is_refused(checkpoint: Path) -> None:

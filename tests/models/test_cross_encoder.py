@@ -243,7 +243,6 @@ REFUSED: dict[str, tuple[Callable[[Path, Any, Path], Path], str]] = {
         lambda b, t, f: with_config(b, f / "x", model_type="own", auto_map={"AutoConfig": "code.Config"}),
         r"cannot be read as a reranker \(The repository .* contains custom code",
     ),
-    "adapter": (lambda b, t, f: adapter(b, f / "x"), "is an adapter"),
 }
 
 
@@ -252,12 +251,6 @@ def without_score(bert: Path, tokenizer: Any, folder: Path) -> Path:
     modules = json.loads((made / "modules.json").read_text())
     (made / "modules.json").write_text(json.dumps(modules[:1]))
     return made
-
-
-def adapter(bert: Path, folder: Path) -> Path:
-    shutil.copytree(bert, folder)
-    (folder / "adapter_config.json").write_text("{}")
-    return folder
 
 
 @pytest.mark.parametrize("kind", REFUSED)
