@@ -1,5 +1,14 @@
-"""The exception for errors that a user can fix."""
+"""Errors that a user can fix."""
 
 
 class CaiError(Exception):
     """An error that the user can fix. The message names the file, the line and the remedy."""
+
+
+def require_utf8(text: str, what: str) -> None:
+    """Raise CaiError for a text with unpaired surrogates, such as Python makes of arguments and input in other
+    encodings."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise CaiError(f"{what} {text[:100]!a} is not UTF-8; convert it, as by `iconv -f latin1 -t utf-8`") from None

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.store import URL, as_path
 
 
@@ -142,7 +142,8 @@ def parse(
     """Parse a command line into settings; with several kinds, its first argument is the name of one of them.
 
     If a kind has a field `config`, values also come from that YAML file, which flags override. Exits with 2, as
-    argparse does, for a missing or wrong argument; raises CaiError for a missing or wrong YAML file.
+    argparse does, for a missing or wrong argument; raises CaiError for a missing or wrong YAML file, and for text that
+    is not UTF-8.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description, formatter_class=FORMATTER)
     if isinstance(kinds, type):
@@ -157,6 +158,9 @@ def parse(
         command = given.pop("command")
         kind, parser = kinds[command], parsers[command]
     values = {name: value for name, value in given.items() if value not in (None, [])}
+    for value in values.values():
+        for text in value if isinstance(value, list) else [value]:
+            require_utf8(str(text), "the argument")
     if path := values.get("config"):
         values = _read_partial(kind, Path(path)) | values
     try:

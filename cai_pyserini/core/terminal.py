@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from cai_pyserini.core.errors import CaiError
@@ -35,6 +36,9 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
 
     Unless `torchrun` is true, several processes started by torchrun are an error.
     """
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, TextIOWrapper):  # what the encoding of the locale lacks ends no command
+            stream.reconfigure(errors=errors)
     sys.stdout, sys.stderr = (
         cast(TextIO, _Terminal(stream)) if stream.isatty() else stream for stream in (sys.stdout, sys.stderr)
     )

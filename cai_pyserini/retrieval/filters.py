@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core import jvm
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, bounds
 from cai_pyserini.index.metadata import PREFIX
 
@@ -69,6 +69,7 @@ class _Token(NamedTuple):
 
 def parse_filter(text: str, kinds: Mapping[str, Kind]) -> Filter:
     """Parse a filter of documents whose metadata has these types. Raises BadFilter, which names the place."""
+    require_utf8(text, "the filter")
     return _Parser(text, kinds).whole()
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.core.trec import run_of, scores_by_query
 from cai_pyserini.fusion.fuse import Shares, fuse_runs, shares
@@ -217,6 +217,8 @@ class Engine:
         """The hits of each retriever by its name, for each text; those that are late are missing."""
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
+        for text in texts:
+            require_utf8(text, "the query")
         parsed = self._parsed(filter)
         calls = {
             name: partial(self._found, retriever, texts, hits, threads, parsed, effort)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,19 @@ def test_queries_come_from_a_file_or_the_standard_input(
     (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nhigh blood pressure\n")
     with pytest.raises(CaiError, match=r"topics.tsv:2: "):
         main([*where, "--topics", str(tmp_path / "topics.tsv")])
+
+
+@pytest.mark.slow
+def test_what_is_not_utf_8_is_an_error_in_one_line(run_folder: Path) -> None:
+    where = ["--run", str(run_folder), "--system", "bm25"]
+    for arguments in (["caf\udce9"], ["coffee", "--filter", "year:\udce9"], ["--run", "\udce9"]):
+        with pytest.raises(CaiError, match=r"the argument '.*\\udce9' is not UTF-8; convert it"):
+            main([*where, *arguments])
+    command = [sys.executable, "-m", "cai_pyserini.search", *where]
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}  # in POSIX, Python reads anything
+    done = subprocess.run(command, input=b"caf\xe9\n", capture_output=True, env=environment)
+    assert done.returncode == 1
+    assert re.fullmatch(rb"error: the query 'caf\\udce9' is not UTF-8; .*\n", done.stderr), done.stderr
 
 
 @pytest.mark.slow
