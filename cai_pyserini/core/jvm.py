@@ -9,12 +9,16 @@ objects of one class can get each other's results, or crash the process. Every c
 it as well.
 """
 
+import codecs
+import locale
 import os
 import re
+import shlex
 import shutil
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -22,9 +26,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import enter
 
 OLDEST = 21  # release that Pyserini needs
 HEAP = "256m"
+VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")  # of options; the last is of the command alone
+SET = re.compile(r"^ *\S+ +(\w+) += .*\{(?!default|ergonomic)[^{}]*\}$", re.MULTILINE)  # a flag that is not a default
+OF_HEAP = re.compile(r"(?:Max|Min|Initial|SoftMax)HeapSize|(?:Max|Min|Initial)?RAM\w*|AggressiveHeap")
+OF_COLLECTOR = re.compile(r"Use\w+GC")
 MOST_TERMS = 1 << 20  # of a query; Lucene's default of 1,024 is too few for long ones
 REMEDIES = {  # part of Java's message -> ours
     "No space left on device": "no space left on the device; free some and start again",
@@ -93,24 +102,31 @@ def anserini_jar() -> Path:
 
 
 def set_environment() -> Java:
-    """Set PATH and JAVA_HOME of this process and its children to the Java found, and to this Python."""
+    """Set PATH and JAVA_HOME of this process and its children to the Java found, and to this Python; and the locale
+    to one with which Java writes file names as Python does, which takes UTF-8 in the locales C and POSIX."""
     java = find_java()
     path = os.environ.get("PATH", "").split(os.pathsep)
     first = [str(Path(sys.executable).parent), str(java.home / "bin")]
     os.environ["PATH"] = os.pathsep.join(first + [folder for folder in path if folder not in first])
     os.environ["JAVA_HOME"] = str(java.home)
+    if codecs.lookup(locale.getencoding()) != codecs.lookup(sys.getfilesystemencoding()):
+        os.environ["LC_ALL"] = "C.UTF-8"
     return java
 
 
-def options(java: Java, heap: str = HEAP) -> list[str]:
+def options(java: Java, heap: str = HEAP, given: Sequence[str] = ()) -> list[str]:
     """JVM options for Anserini: no log noise, no signal handlers, and the vector module if the runtime has it.
 
-    Unless JAVA_TOOL_OPTIONS sets -Xmx, the Java heap is limited to `heap`, with the parallel collector, which keeps a
-    small one fast. Indexes are memory-mapped, not on the heap.
+    The Java heap is limited to `heap`, with the parallel collector, which keeps a small one fast, unless the variables
+    or the options `given` choose a heap; if they choose a collector, it is theirs. Indexes are memory-mapped, not on
+    the heap. Raises CaiError for variables with which Java does not start.
     """
     vector = "jdk.incubator.vector"
+    chosen = _chosen(java, given)
+    own_heap = not any(map(OF_HEAP.fullmatch, chosen))
     return [
-        *[f"-Xmx{heap}", "-XX:+UseParallelGC"] * ("-Xmx" not in os.environ.get("JAVA_TOOL_OPTIONS", "")),
+        *[f"-Xmx{heap}"] * own_heap,
+        *["-XX:+UseParallelGC"] * (own_heap and not any(map(OF_COLLECTOR.fullmatch, chosen))),
         # On SIGTERM, exit handlers would run while other threads hold Python's lock, which those of PyTorch wait for.
         "-Xrs",
         "--enable-native-access=ALL-UNNAMED",
@@ -120,13 +136,34 @@ def options(java: Java, heap: str = HEAP) -> list[str]:
     ]
 
 
+def _chosen(java: Java, given: Sequence[str]) -> set[str]:
+    """The flags that the variables and the options `given` set, as Java itself reads them: it ends the process if two
+    collectors are chosen, or an option is unknown. Raises CaiError if it would."""
+    variables = [name for name in VARIABLES if os.environ.get(name)]
+    if not variables and not given:
+        return set()
+    command = [java.command, *given, "-XX:+PrintFlagsFinal", "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(("Picked", "NOTE"))]
+        places = " and ".join([*variables, *["jnius_config"] * bool(given)])
+        raise CaiError(f"Java does not start with the options of {places} ({'; '.join(lines[:2])}): correct them")
+    return set(SET.findall(done.stdout))
+
+
 def start() -> Any:
     """Start the JVM in this process, unless it is running, and return the module jnius.
 
     Importing jnius starts the JVM, which is why no module imports it at the top.
     """
-    with _lock:
+    with _turn():
         return _started()
+
+
+def _turn() -> threading.RLock:
+    """The lock of all calls into Java. Raises CaiError in a forked process, where it may be held for ever."""
+    enter("Java")
+    return _lock
 
 
 @cache
@@ -134,13 +171,25 @@ def _started() -> Any:
     import jnius_config
 
     java = set_environment()
-    if not jnius_config.vm_running:
+    if not (others := jnius_config.vm_running):
+        own = options(java, given=jnius_config.get_options())
+        of_command = shlex.split(os.environ.get("JDK_JAVA_OPTIONS", ""))  # which only the command java reads
         jnius_config.add_classpath(str(anserini_jar()))
-        jnius_config.add_options(*options(java))
-    with _silent_stderr():  # incubator modules and restricted methods are announced there, whatever the options
-        import jnius
-    # The limit is one for all searches of the process, so it must not depend on which indexes are open.
-    jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
+        jnius_config.add_options(*[option for option in of_command if option.startswith(("-X", "-D"))], *own)
+    remedy = "let this package start Java first, as by cai_pyserini.core.jvm.start(), or use another process"
+    try:
+        with _silent_stderr():  # incubator modules and restricted methods are announced there, whatever the options
+            import jnius
+    except SystemError as error:
+        raise CaiError(f"Java does not start ({error}): if another library has started it here, {remedy}") from None
+    try:
+        # The limit is one for all searches of the process, so it must not depend on which indexes are open.
+        jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
+    except jnius.JavaException as error:
+        if not others:
+            raise
+        reason = error.innermessage or str(error).partition("\n")[0]
+        raise CaiError(f"a JVM without Anserini runs in this process ({reason}): {remedy}") from None
     return jnius
 
 
@@ -155,7 +204,7 @@ def using_java(action: str) -> Iterator[None]:
 
     Works as a decorator as well, and is reentrant.
     """
-    with _lock:
+    with _turn():
         jnius = start()
         if threading.current_thread() is not threading.main_thread() and not hasattr(_of_thread, "attached"):
             _of_thread.attached = _Attached(jnius.detach)
@@ -180,7 +229,7 @@ class _Attached:
 
 def java_class(name: str) -> Any:
     """A Java class by its full name; starts the JVM if needed."""
-    with _lock:
+    with _turn():
         return start().autoclass(name)
 
 

@@ -13,6 +13,18 @@ from cai_pyserini.core.errors import CaiError
 
 MOST = 16  # processes, unless more threads are asked for; with a JVM each takes up to 0.4 GB
 
+_entered: dict[str, int] = {}  # Java or PyTorch -> the process that has used it
+
+
+def enter(library: str) -> None:
+    """Note that this process uses Java or PyTorch. Raises CaiError if it was forked from one that had: a fork has none
+    of the threads of either, and waits for them for ever."""
+    if _entered.setdefault(library, os.getpid()) != os.getpid():
+        raise CaiError(
+            f"{library} cannot be used in this process, which was forked from one that had used it: start processes "
+            'otherwise, as by multiprocessing.get_context("spawn"), or fork before anything is opened'
+        )
+
 
 def processes_for(size: int, least: int, threads: int = 0) -> int:
     """The number of processes for `size` units of work, such that each gets at least `least` units.

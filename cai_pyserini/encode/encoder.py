@@ -12,6 +12,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
     checkpoint_files,
     checkpoint_folder,
@@ -64,9 +65,15 @@ class Encoder:
         self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
-        self.in_use = RLock()  # held by a thread that encodes or tokenizes, where several share the encoder
+        self._lock = RLock()
         self._precision = precision
         self._models: dict[Role, Splade | Dense] = {}
+
+    @property
+    def in_use(self) -> RLock:
+        """A lock, held by a thread that encodes or tokenizes, where several share the encoder."""
+        enter("PyTorch")
+        return self._lock
 
     def require_loadable(self, *roles: Role) -> None:
         """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""

@@ -10,11 +10,11 @@ from cai_pyserini.core.errors import CaiError
 def run_indexer(indexer: str, count: int, heap: str, *arguments: str) -> int:
     """Index `count` documents with a class of io.anserini.index, and return how many it indexed: all but the empty
     ones. Raises CaiError with its messages if others are missing."""
-    java = jvm.find_java()
+    java = jvm.set_environment()
     command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar())]
     command += [f"io.anserini.index.{indexer}", "-optimize", *arguments]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, encoding="utf-8"
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, encoding="utf-8", errors="replace"
     )
     counts = {key: int(n.replace(",", "")) for key, n in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
     lines = done.stdout.strip().splitlines()

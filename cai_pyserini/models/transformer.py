@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import enter
 from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
@@ -134,6 +135,7 @@ class Transformer:
 
     def map[B, R](self, function: Callable[[B], R], items: Sequence[B]) -> Iterator[R]:
         """Apply `function` to every item: on a CPU to several at a time, which share torch's threads evenly."""
+        enter("PyTorch")
         threads = torch.get_num_threads()
         workers = min(threads, len(items)) if self.device.type == "cpu" else 1
         if workers < 2:
@@ -249,6 +251,7 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
 
     Raises CaiError, which says that the checkpoint has no `head`, where weights are missing or of another kind.
     """
+    enter("PyTorch")
     require_safetensors(checkpoint)
     if trust_remote_code:
         require_own_code(checkpoint)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,56 @@ def test_the_jar_can_be_elsewhere(bare: pytest.MonkeyPatch, tmp_path: Path) -> N
         jvm.anserini_jar()
     (tmp_path / "anserini-9.9.9-fatjar.jar").touch()
     assert jvm.anserini_jar() == tmp_path / "anserini-9.9.9-fatjar.jar"
+
+
+HEAP, COLLECTOR = "-Xmx256m", "-XX:+UseParallelGC"
+
+
+@pytest.mark.parametrize("variable", jvm.VARIABLES)
+@pytest.mark.parametrize(
+    "chosen, ours",
+    [
+        ("-Dname=value -XX:ReservedCodeCacheSize=64m", [HEAP, COLLECTOR]),
+        ("-XX:+UseG1GC", [HEAP]),
+        ("-XX:MaxRAMPercentage=50", []),
+        ("-XX:MaxHeapSize=1g", []),
+        ("-Xms1g", []),
+    ],
+)
+def test_a_collector_and_a_heap_of_the_environment_are_taken(
+    bare: pytest.MonkeyPatch, variable: str, chosen: str, ours: list[str]
+) -> None:
+    bare.setenv(variable, chosen)
+    assert [option for option in jvm.options(jvm.find_java()) if option in (HEAP, COLLECTOR)] == ours
+
+
+@pytest.mark.parametrize("variable", jvm.VARIABLES)
+@pytest.mark.parametrize("options", ["-Xbogus", "-XX:Bogus=1", "-XX:+UseG1GC -XX:+UseSerialGC"])
+def test_options_of_the_environment_that_java_refuses(bare: pytest.MonkeyPatch, variable: str, options: str) -> None:
+    bare.setenv(variable, options)
+    with pytest.raises(CaiError, match=rf"Java does not start with the options of {variable} \(\w+ .*\): correct them"):
+        jvm.options(jvm.find_java())
+
+
+def test_options_that_a_program_gave_to_pyjnius_are_taken() -> None:
+    assert HEAP not in jvm.options(jvm.find_java(), given=["-Xmx1g"])
+    with pytest.raises(CaiError, match="the options of jnius_config "):
+        jvm.options(jvm.find_java(), given=["-Xbogus"])
+
+
+@pytest.mark.slow
+def test_a_jvm_without_anserini_is_refused(bare: pytest.MonkeyPatch) -> None:
+    bare.setenv("JAVA_HOME", str(jvm.find_java().home))
+    code = """
+import jnius
+from cai_pyserini.core import jvm
+try:
+    jvm.java_class("java.lang.Integer")
+except jvm.CaiError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("a JVM without Anserini runs in this process (")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """BM25 indexes, opened with stock Pyserini, and docT5query's appended queries."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.index import bm25 as stage
 from cai_pyserini.index.__main__ import main
 from cai_pyserini.index.bm25 import index_bm25
+from tests.conftest import Command
 from tests.index.stock import bm25, reader, run_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -46,6 +48,21 @@ def test_bm25_keeps_the_other_documents_of_an_empty_one(
     assert sorted(id for id, _ in bm25(index, ["zinc"])[0]) == ["d11", "f"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "index"]
     assert not [path for path in index.iterdir() if path.is_dir()]
+
+
+def test_paths_and_collectors_are_those_of_the_user_whatever_the_locale(
+    tiny: Path, tmp_path: Path, command: Command
+) -> None:
+    folder = tmp_path / "döner"
+    shutil.copytree(tiny, folder / "tiny")
+    shutil.copy(tiny.with_suffix(".yaml"), folder)  # with metadata, which is written in the process of the command
+    environment = {"LC_ALL": "POSIX", "JAVA_TOOL_OPTIONS": "-XX:+UseG1GC", "JDK_JAVA_OPTIONS": "-Xmx300m"}
+    paths = ["--collection", folder / "tiny.yaml", "--output", folder / "indéx"]
+    done = command("cai_pyserini.index", "bm25", *paths, **environment)
+    assert done.returncode == 0, done.stderr
+    assert bm25(folder / "indéx", ["insulin"]) == bm25(
+        index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "i"), ["insulin"]
+    )
 
 
 @pytest.fixture

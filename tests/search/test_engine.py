@@ -2,8 +2,11 @@
 
 import json
 import math
+import multiprocessing
+import re
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -273,3 +276,33 @@ def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tin
         (hits,) = engine.search(["bladder"])
         assert hits[0].id == "d4" and engine.document(hits[0].stored) is None
         assert next(engine.describe("bladder"))[2:] == ([], [], {})
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("system", ["bm25", "hybrid-splade-idf-dense-zscore"])
+def test_a_fork_is_refused(run: OpenRun, folder: Path, system: str) -> None:
+    engine, context = run.open(system), multiprocessing.get_context("fork")
+    engine.search(["bladder"])
+    receiver, sender = context.Pipe(duplex=False)
+    late = Effort(deadline=time.monotonic() + 60)
+
+    def search() -> None:
+        for call in (partial(engine.search, ["bladder"], effort=late), partial(OpenRun(folder).open, "splade-idf")):
+            try:
+                call()
+            except CaiError as error:
+                sender.send(str(error))
+
+    child = context.Process(target=search)
+    child.start()
+    child.join(20)
+    child.kill()
+    for _ in range(2):
+        assert receiver.poll(), "no answer"
+        assert re.match(r"(Java|PyTorch) cannot be used .* forked .*\"spawn\"", receiver.recv())
+
+
+def test_a_text_that_is_not_utf_8_is_refused(run: OpenRun) -> None:
+    for arguments in ({"texts": ["caf\udce9"]}, {"texts": ["coffee"], "filter": "year:\udce9"}):
+        with pytest.raises(CaiError, match=r"the \w+ '.*\\udce9' is not UTF-8; convert it"):
+            run.open("bm25").search(**arguments)
