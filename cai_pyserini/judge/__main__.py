@@ -5,11 +5,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cai_pyserini.core import terminal
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import Listening
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 RUN = "python -m cai_pyserini.judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
+RUN_FOLDER = flag(help="folder with the runs and the texts of documents, as run_beir.sh writes it", positional=True)
+TOPICS: AnyPath | None = flag(None, "the queries that were judged, as for `judge serve` (default: the collection's)")
 DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
 RULE: Rule = flag(
@@ -35,16 +38,21 @@ class ServeSettings(Listening):
         None, "the queries to judge: JSONL, Parquet, CSV, or TSV with id and text (default: the collection's)"
     )
     shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
-    rubric: list[Annotated[str, Field(min_length=1)]] = flag(
-        RUBRIC, "what each grade means, from 0", min_length=2, max_length=10
+    rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(
+        None,
+        f"what each grade means, from 0 (default: that of the database; of a new one {', '.join(map(repr, RUBRIC))})",
+        min_length=2,
+        max_length=10,
     )
 
 
 class ExportSettings(Settings):
-    """Write judgments as qrels."""
+    """Write the judgments of queries and documents whose texts have not changed since as qrels."""
 
-    example = f"{RUN} export judgments.sqlite --output path/to/folder/qrels/judged.tsv"
+    example = f"{RUN} export runs/hpo/splade-tiny judgments.sqlite --output path/to/folder/qrels/judged.tsv"
+    run_folder: AnyPath = RUN_FOLDER
     database: AnyPath = DATABASE
+    topics: AnyPath | None = TOPICS
     output: AnyPath = flag(help="output file: .txt or .qrels in TREC's format, .tsv in BEIR's")
     rule: Rule = RULE
 
@@ -60,10 +68,11 @@ class CompareSettings(Settings):
     """Compare two systems by judgments, and estimate how many more judged queries would decide it."""
 
     example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint-splade-idf judgments.sqlite"
-    run_folder: AnyPath = flag(help="folder with runs/A.trec and runs/B.trec", positional=True)
+    run_folder: AnyPath = RUN_FOLDER
     a: str = flag(help="a system", positional=True)
     b: str = flag(help="another system", positional=True)
     database: AnyPath = DATABASE
+    topics: AnyPath | None = TOPICS
     rule: Rule = RULE
     smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
 
@@ -78,14 +87,12 @@ class ExamplesSettings(Settings):
         f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite "
         "--output train.jsonl"
     )
-    run_folder: AnyPath = flag(
-        help="folder with runs and the texts of documents, as run_beir.sh writes it", positional=True
-    )
+    run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")
     database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")
     systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
     depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
-    topics: AnyPath | None = flag(None, "the queries that were judged, as for `judge serve`; others are left out")
+    topics: AnyPath | None = TOPICS
     relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
     negatives: int = flag(10, "negatives per query and relevant document, at most", ge=1)
     rule: Rule = RULE
@@ -102,30 +109,54 @@ KINDS: dict[str, type[Settings]] = {
 
 
 def main(argv: Argv = None) -> None:
-    settings = parse(KINDS, argv, RUN, "Judge the results of systems, and see what the judgments say.")
-
-    from cai_pyserini.judge.judgments import Judgments, qrels_of, write_qrels
-
+    settings: ServeSettings | ExportSettings | AgreeSettings | CompareSettings | ExamplesSettings = parse(
+        KINDS, argv, RUN, "Judge the results of systems, and see what the judgments say."
+    )
     if isinstance(settings, ServeSettings):
         _serve(settings)
         return
-    if isinstance(settings, ExamplesSettings):
-        _examples(settings)
+    from cai_pyserini.judge.judgments import Judgments
+
+    judgments = Judgments(settings.database)
+    if isinstance(settings, AgreeSettings):
+        from cai_pyserini.judge.verdict import agreement
+
+        print(agreement(judgments.all()))
         return
-    judged = Judgments(settings.database).all()
+
+    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.judge.judgments import qrels_of, write_qrels
+    from cai_pyserini.judge.pool import run_of_system, stored_texts, topics_of
+
+    run = RunFolder(settings.run_folder)
+    topics = topics_of(run, settings.topics)
+    judgments.limit_to(topics, stored_texts(run, judgments.documents()))
+    qrels = qrels_of(judgments.all(), settings.rule)
+    others = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
+    if not qrels:
+        raise CaiError(f"{settings.database} has no grade: " + (others or f"make some with `{RUN} serve`"))
     if isinstance(settings, ExportSettings):
-        qrels = qrels_of(judged, settings.rule)
         write_qrels(qrels, settings.output)
         print(f"{settings.output}: {sum(map(len, qrels.values())):,} judgments of {len(qrels):,} queries")
-        return
+    elif isinstance(settings, CompareSettings):
+        from cai_pyserini.judge.verdict import verdict
 
-    from cai_pyserini.judge.verdict import agreement, verdict
-
-    if isinstance(settings, AgreeSettings):
-        print(agreement(judged))
+        hits = run.experiment.collection.hits if run.is_finished else 0
+        runs = {name: run_of_system(run, name, topics, hits) for name in (settings.a, settings.b)}
+        print(verdict(runs, qrels, settings.smallest))
     else:
-        qrels = qrels_of(judged, settings.rule)
-        print(verdict(settings.run_folder, settings.a, settings.b, qrels, settings.smallest))
+        from cai_pyserini.judge.examples import labelled, write_examples
+        from cai_pyserini.judge.pool import pooled_documents
+
+        skipped = judgments.skipped()
+        pool = pooled_documents(run, settings.systems, settings.depth, topics)
+        pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
+        examples = [*labelled(topics, pool, qrels, settings.relevant, settings.seed)]
+        ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
+        lines, queries = write_examples(examples, stored_texts(run, ids), settings.negatives, settings.output)
+        print(f"{settings.output}: {lines:,} examples of {queries:,} queries")
+    if others:
+        print(others)
 
 
 def _serve(settings: ServeSettings) -> None:
@@ -137,26 +168,21 @@ def _serve(settings: ServeSettings) -> None:
 
     key = api_key(settings)
     pool = open_pool(settings.run_folder, settings.systems, settings.depth, settings.topics)
-    judgments = Judgments(settings.database, new=True)
-    app = create_app(pool, judgments, settings.rubric, settings.shared, key, is_loopback(settings.host))
+    judgments = Judgments(settings.database, settings.rubric or RUBRIC)
+    if settings.rubric not in (None, judgments.rubric):
+        raise CaiError(
+            f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
+            "out, or choose another --database"
+        )
+    app = create_app(pool, judgments, settings.shared, key, is_loopback(settings.host))
     documents = sum(map(len, pool.documents.values()))
-    listen(app, settings, f"{documents:,} documents of {len(pool.documents):,} queries to judge")
-
-
-def _examples(settings: ExamplesSettings) -> None:
-    from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.judge.examples import labelled, write_examples
-    from cai_pyserini.judge.judgments import Judgments, qrels_of
-    from cai_pyserini.judge.pool import pooled_documents, stored_texts
-
-    run, judgments = RunFolder(settings.run_folder), Judgments(settings.database)
-    qrels, skipped = qrels_of(judgments.all(), settings.rule), judgments.skipped()
-    topics, pool = pooled_documents(run, settings.systems, settings.depth, settings.topics)
-    pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
-    examples = [*labelled(topics, pool, qrels, settings.relevant, settings.seed)]
-    ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
-    lines, queries = write_examples(examples, stored_texts(run, ids), settings.negatives, settings.output)
-    print(f"{settings.output}: {lines:,} examples of {queries:,} queries")
+    without = len(pool.topics) - len(pool.documents)
+    listen(
+        app,
+        settings,
+        f"{documents:,} documents of {len(pool.documents):,} queries to judge"
+        + f"; {without:,} queries have no hits" * (without > 0),
+    )
 
 
 if __name__ == "__main__":

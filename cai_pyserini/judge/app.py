@@ -1,6 +1,5 @@
 """The page to judge with: HTML forms, which need no script."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -29,10 +28,10 @@ Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 Id = Annotated[str, StringConstraints(max_length=10_000)]
 
 
-def create_app(
-    pool: Pool, judgments: Judgments, rubric: Sequence[str], shared: int, key: str | None = None, local: bool = False
-) -> Guard:
-    """The application. `rubric` says what each grade means, from 0; `shared` is next_query's, `local` is Guard's."""
+def create_app(pool: Pool, judgments: Judgments, shared: int, key: str | None = None, local: bool = False) -> Guard:
+    """The application. `shared` is next_query's, `local` is Guard's."""
+    rubric = judgments.rubric
+    judgments.limit_to(pool.topics, pool.text)
     app = FastAPI(openapi_url=None)
     locked = APIRouter(dependencies=[Depends(require(key))] if key else [])
 
@@ -58,6 +57,8 @@ def create_app(
             metadata=shown_metadata(stored.metadata) if stored else [],
             done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
+            texts="".join(judgments.texts(query, document)) if document else "",
+            outdated=(query, document, judge) in judgments.outdated(),
         )
 
     @locked.get("/progress", response_class=HTMLResponse)
@@ -66,8 +67,9 @@ def create_app(
         return _progress(judge, judgments.of(judge))
 
     @locked.post("/")
-    async def judged(judge: Judge, query: Id, document: Id, action: str) -> RedirectResponse:
-        """Record a grade, or that a document is skipped, or undo the judge's last judgment."""
+    async def judged(judge: Judge, query: Id, document: Id, action: str, texts: str = "") -> RedirectResponse:
+        """Record a grade, or that a document is skipped, or undo the judge's last judgment. `texts` are those that the
+        judge has seen, which can be from before an update."""
         ids = _documents(query, document)
         if action == "undo":
             undone = judgments.undo(judge)
@@ -76,6 +78,8 @@ def create_app(
             return RedirectResponse(f"/?{urlencode({'judge': judge, 'query': query, 'document': document})}", 303)
         if action not in ("skip", *map(str, range(len(rubric)))):
             raise HTTPException(400, f"action: expected skip, undo, or a grade below {len(rubric)}")
+        if texts and texts != "".join(judgments.texts(query, document)):
+            raise HTTPException(409, "the text has changed since the page was opened: go back, and open it again")
         judgments.add(query, document, judge, None if action == "skip" else int(action))
         is_left = ids - judgments.of(judge)[query].keys()
         return RedirectResponse(f"/?{urlencode({'judge': judge} | ({'query': query} if is_left else {}))}", 303)
@@ -92,7 +96,8 @@ def create_app(
         counts = judgments.counts()
         begun = ((id, ids) for id, ids in pool.documents.items() if id in mine or id in counts)
         rows = [(id, pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids)) for id, ids in begun]
-        return _render(judge, mine, rows=rows)
+        outdated = sum(id in pool.documents.get(query, ()) for query, id, _ in judgments.outdated())
+        return _render(judge, mine, rows=rows, outdated=outdated)
 
     def _render(judge: str, mine: Grades, **shown: Any) -> str:
         finished = sum(ids <= mine.get(query, {}).keys() for query, ids in pool.documents.items())

@@ -1,13 +1,18 @@
 """Relevance judgments in SQLite, and the qrels that follow from them.
 
 The table `judgments` only grows: a row is a grade, or NULL for a document that was skipped, or it undoes an earlier
-row. The view `current` has, of every query, document and judge, the last row that is not undone.
+row. The view `current` has, of every query, document and judge, the last row that is not undone, for each text that
+they had: a grade counts only where query and document have the texts that were judged. All grades of a database are by
+one rubric.
 """
 
+import json
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from statistics import mean, multimode
 from typing import NamedTuple
@@ -16,9 +21,12 @@ from cai_pyserini.collection.contract import Qrels
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
 from cai_pyserini.core.lock import execute_alone
+from cai_pyserini.retrieval.lucene import Stored
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS rubric (grade INTEGER PRIMARY KEY, meaning TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS judgments (
     number INTEGER PRIMARY KEY,
     query TEXT NOT NULL,
@@ -26,13 +34,19 @@ CREATE TABLE IF NOT EXISTS judgments (
     judge TEXT NOT NULL,
     grade INTEGER,
     time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-    undoes INTEGER REFERENCES judgments
+    undoes INTEGER REFERENCES judgments,
+    query_text TEXT NOT NULL,
+    document_text TEXT NOT NULL
 ) STRICT;
 CREATE VIEW IF NOT EXISTS current AS
-    SELECT max(number) AS number, query, document, judge, grade, time FROM judgments
+    SELECT max(number) AS number, query, document, judge, grade, time, query_text, document_text FROM judgments
     WHERE undoes IS NULL AND number NOT IN (SELECT undoes FROM judgments WHERE undoes IS NOT NULL)
-    GROUP BY query, document, judge;
+    GROUP BY query, document, judge, query_text, document_text;
+COMMIT;
 """
+COUNTED = """
+CREATE TEMP VIEW counted AS SELECT * FROM current WHERE counts(query, document, query_text, document_text)
+"""  # `counts` is set by Judgments
 RULES: dict[str, Callable[[Sequence[int]], int]] = {  # the grades of several judges, in the order of time -> one
     "majority": lambda grades: min(multimode(grades)),
     "mean": lambda grades: math.floor(mean(grades) + 0.5),
@@ -50,76 +64,138 @@ class Judged(NamedTuple):
     document: str
     judge: str
     grade: int
+    texts: str = ""  # a digest of what was judged
 
 
 class Judgments:
-    """A database of judgments; one that does not exist is made if it is `new`.
+    """A database of judgments; with a `rubric`, what each grade means, one that does not exist is made.
 
-    Several processes can use it, on a file system of this machine. Raises CaiError for a file that is no such database.
+    All grades count until `limit_to` says which texts are judged. Several processes can use a database, on a file
+    system of this machine. Raises CaiError for a file that is no such database, or of another version, and leaves it
+    as it is.
     """
 
-    def __init__(self, path: Path, new: bool = False):
-        if not new and not path.is_file():
+    def __init__(self, path: Path, rubric: Sequence[str] | None = None):
+        if rubric is None and not path.is_file():
             raise CaiError(f"no file {path}: `python -m cai_pyserini.judge serve` makes it")
         try:
             self._db = sqlite3.connect(path, timeout=30, autocommit=True, check_same_thread=False)
-            if new:
+            if rubric is not None and not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone():
                 execute_alone(self._db, path, SCHEMA)
             self._db.execute("SELECT number, undoes FROM judgments, current USING (number) LIMIT 1")
+            columns = {name for _, name, *_ in self._db.execute("PRAGMA table_info(judgments)")}
+            if "query_text" not in columns:
+                raise CaiError(
+                    f"{path} was made by an earlier version of cai_pyserini, and does not say which texts were judged: "
+                    "choose another --database (the view `current` of this one has its grades)"
+                )
+            if rubric is not None:
+                self._db.execute(
+                    "INSERT INTO rubric SELECT key, value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM rubric)",
+                    [json.dumps(rubric)],
+                )
+            rows = self._db.execute("SELECT meaning FROM rubric ORDER BY grade")
+            self.rubric: list[str] = [meaning for (meaning,) in rows]
         except sqlite3.Error as error:
             raise CaiError(f"{path} cannot be used as a database of judgments: {error}") from None
+        self.texts: Callable[[str, str], tuple[str, str]] = lambda query, document: ("", "")
+        self._db.create_function("counts", 4, lambda *row: True)
+        self._db.execute(COUNTED)
+
+    def limit_to(self, topics: Mapping[str, str] | None, stored: Callable[[str], Stored | None]) -> None:
+        """Count only the grades of these queries and documents, where their texts are those that were judged; without
+        `topics`, queries are not compared."""
+        queries = {id: _digest(text) for id, text in (topics or {}).items()}
+
+        @cache
+        def of_document(id: str) -> str:
+            found = stored(id)
+            return _digest(found.contents) if found else ""
+
+        def counts(query: str, document: str, query_text: str, document_text: str) -> bool:
+            return (topics is None or queries.get(query) == query_text) and of_document(document) == document_text
+
+        self.texts = lambda query, document: (queries.get(query, ""), of_document(document))
+        self._db.create_function("counts", 4, counts)
 
     def add(self, query: str, document: str, judge: str, grade: int | None) -> None:
-        """Record a grade, or None for skipped, unless it is the current one."""
+        """Record a grade of the texts as they are, or None for skipped, unless it is the current one."""
+        row = query, document, judge, grade
         self._db.execute(
-            "INSERT INTO judgments (query, document, judge, grade) SELECT :query, :document, :judge, :grade "
-            "WHERE NOT EXISTS (SELECT 1 FROM current WHERE query = :query AND document = :document "
-            "AND judge = :judge AND grade IS :grade)",
-            {"query": query, "document": document, "judge": judge, "grade": grade},
+            "INSERT INTO judgments (query, document, judge, grade, query_text, document_text) "
+            "SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS "
+            "(SELECT 1 FROM counted WHERE query = ? AND document = ? AND judge = ? AND grade IS ?)",
+            [*row, *self.texts(query, document), *row],
         )
 
     def undo(self, judge: str) -> tuple[str, str] | None:
-        """Undo the last judgment of a judge that is not undone: its query and document; None if there is none."""
+        """Undo the last judgment of a judge that counts: its query and document; None if there is none."""
         return self._db.execute(
-            "INSERT INTO judgments (query, document, judge, undoes) SELECT query, document, judge, number "
-            "FROM current WHERE judge = ? ORDER BY number DESC LIMIT 1 RETURNING query, document",
+            "INSERT INTO judgments (query, document, judge, undoes, query_text, document_text) "
+            "SELECT query, document, judge, number, query_text, document_text FROM counted "
+            "WHERE judge = ? ORDER BY number DESC LIMIT 1 RETURNING query, document",
             [judge],
         ).fetchone()
 
     def of(self, judge: str) -> Grades:
-        """The current grades of a judge, in the order of time."""
+        """The grades of a judge, in the order of time."""
         found: Grades = {}
-        rows = self._db.execute("SELECT query, document, grade FROM current WHERE judge = ? ORDER BY number", [judge])
+        rows = self._db.execute("SELECT query, document, grade FROM counted WHERE judge = ? ORDER BY number", [judge])
         for query, document, grade in rows:
             found.setdefault(query, {})[document] = grade
         return found
 
     def all(self) -> list[Judged]:
-        """The current grades of all judges, in the order of time."""
-        columns = ", ".join(Judged._fields)
-        rows = self._db.execute(f"SELECT {columns} FROM current WHERE grade IS NOT NULL ORDER BY number")  # noqa: S608
+        """The grades of all judges, in the order of time."""
+        rows = self._db.execute(
+            "SELECT query, document, judge, grade, query_text || document_text FROM counted "
+            "WHERE grade IS NOT NULL ORDER BY number"
+        )
         return [Judged(*row) for row in rows]
 
     def skipped(self) -> dict[str, set[str]]:
         """The documents of each query that a judge has skipped."""
         found: dict[str, set[str]] = {}
-        for query, document in self._db.execute("SELECT query, document FROM current WHERE grade IS NULL"):
+        for query, document in self._db.execute("SELECT query, document FROM counted WHERE grade IS NULL"):
             found.setdefault(query, set()).add(document)
         return found
 
     def counts(self) -> Counter[str]:
-        """The number of current grades of each query."""
-        rows = self._db.execute("SELECT query, count(*) FROM current WHERE grade IS NOT NULL GROUP BY query")
+        """The number of grades of each query."""
+        rows = self._db.execute("SELECT query, count(*) FROM counted WHERE grade IS NOT NULL GROUP BY query")
         return Counter(dict(rows.fetchall()))
+
+    def outdated(self) -> set[tuple[str, str, str]]:
+        """Query, document and judge of the grades that do not count, where none does since."""
+        rows = self._db.execute(
+            "SELECT query, document, judge FROM current GROUP BY query, document, judge "
+            "HAVING max(grade) NOT NULL AND NOT max(counts(query, document, query_text, document_text))"
+        )
+        return {*rows}
+
+    def left_out(self) -> str | None:
+        """How many grades do not count, if any, in words."""
+        if count := len(self.outdated()):
+            return f"{count:,} grades do not count: query or document had another text, or is not there"
+        return None
+
+    def documents(self) -> set[str]:
+        """All documents that were ever judged."""
+        return {document for (document,) in self._db.execute("SELECT DISTINCT document FROM judgments")}
 
     def judges(self) -> list[str]:
         return [judge for (judge,) in self._db.execute("SELECT DISTINCT judge FROM judgments ORDER BY judge")]
 
 
+def _digest(text: str) -> str:
+    """A digest of a text, however its white space is stored."""
+    return blake2b(" ".join(text.split()).encode(), digest_size=16).hexdigest()
+
+
 def qrels_of(judged: Iterable[Judged], rule: str) -> Qrels:
     """One grade per query and document, by a rule of RULES."""
     grades: dict[str, dict[str, list[int]]] = {}
-    for query, document, _, grade in judged:
+    for query, document, _, grade, _ in judged:
         grades.setdefault(query, {}).setdefault(document, []).append(grade)
     merge = RULES[rule]
     return {query: {id: merge(given) for id, given in of_query.items()} for query, of_query in grades.items()}

@@ -6,15 +6,17 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
+
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.collection.records import Columns, read_records
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run, scores_by_query, top
+from cai_pyserini.core.trec import read_run, removes_query, run_of, scores_by_query, top, without_query
 from cai_pyserini.judge.judgments import Grades
 from cai_pyserini.retrieval.lucene import Stored
-from cai_pyserini.search.open import index_with_texts
+from cai_pyserini.search.open import index_with_texts, open_systems
 
 
 class Pool(NamedTuple):
@@ -27,33 +29,58 @@ class Pool(NamedTuple):
 
 
 def open_pool(folder: Path, systems: Sequence[str], depth: int, topics: Path | None = None) -> Pool:
-    """The best `depth` documents of each system's run in `folder`/runs, for the queries of the file `topics`, or those
-    of the collection.
+    """The best `depth` documents of each system's run, for the queries of the file `topics`, or those of the
+    collection.
 
     Documents are read from an index of the folder that stores them, or else from the collection. Raises CaiError for a
-    missing run, and if no query has a run.
+    missing run, if no query has a run, and for a run with documents that are not there.
     """
     run = RunFolder(folder)
-    texts, documents = pooled_documents(run, systems, depth, topics)
+    texts = topics_of(run, topics)
+    documents = pooled_documents(run, systems, depth, texts)
     language = run.experiment.collection.language if run.is_finished else ENGLISH
-    return Pool(texts, documents, stored_texts(run, set().union(*documents.values())), language)
+    text = stored_texts(run, ids := set().union(*documents.values()))
+    if missing := min((id for id in ids if text(id) is None), default=None):
+        raise CaiError(
+            f"the runs of {folder} have documents, such as {missing!r}, that its indexes and collection do not have: "
+            "search again"
+        )
+    return Pool(texts, documents, text, language)
 
 
-def pooled_documents(
-    run: RunFolder, systems: Sequence[str], depth: int, topics: Path | None
-) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """The queries, and the pool of each that has a run. Raises CaiError as `open_pool` does."""
-    texts = _read_topics(topics) if topics else run.topics
+def topics_of(run: RunFolder, topics: Path | None) -> dict[str, str]:
+    """The queries of a file, by default those of the collection of a run."""
+    return _read_topics(topics) if topics else run.topics
+
+
+def pooled_documents(run: RunFolder, systems: Sequence[str], depth: int, topics: dict[str, str]) -> dict[str, set[str]]:
+    """The pool of each query that has hits, in the order of the topics. Raises CaiError as `open_pool` does."""
     pooled: dict[str, set[str]] = {}
     for name in systems:
-        for query, scores in scores_by_query(top(read_run(run.folder / "runs" / f"{name}.trec"), depth)).items():
+        for query, scores in scores_by_query(top(run_of_system(run, name, topics, depth), depth)).items():
             pooled.setdefault(query, set()).update(scores)
-    documents = {query: pooled[query] for query in texts if query in pooled}
+    documents = {query: pooled[query] for query in topics if query in pooled}
     if not documents:
-        raise CaiError(
-            f"no query of {topics or 'the collection'} is in the runs of {run.folder}: give --topics of the runs"
-        )
-    return texts, documents
+        raise CaiError(f"no query is in the runs of {run.folder}: give --topics of the runs")
+    return documents
+
+
+def run_of_system(run: RunFolder, name: str, topics: dict[str, str], hits: int) -> pd.DataFrame:
+    """The run of a system; where there is none, as after an update, its indexes are searched for these queries."""
+    path = run.folder / "runs" / f"{name}.trec"
+    if path.exists() or not run.is_finished:
+        return read_run(path)
+    try:
+        engine = open_systems([run.folder], [name])[name]
+    except CaiError as error:
+        again = f"`python -m cai_pyserini.update {run.folder} --evaluate` makes it"
+        raise CaiError(f"no run {path}: {again}; it is not searched now, as {error}") from None
+    remove = removes_query(run.experiment.collection.remove_query, run.qrels)
+    found = engine.search([*topics.values()], hits + remove)
+    engine.close()
+    rankings = zip(topics, found, strict=True)
+    searched = run_of({query: [(hit.id, hit.score) for hit in ranking] for query, ranking in rankings})
+    return top(without_query(searched), hits) if remove else searched
 
 
 def _read_topics(path: Path) -> dict[str, str]:

@@ -2,31 +2,31 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from pathlib import Path
 from statistics import NormalDist, stdev
 
+import pandas as pd
 from sklearn.metrics import cohen_kappa_score
 
 from cai_pyserini.analysis.compare import difference, summary
 from cai_pyserini.collection.contract import Qrels
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.evaluate.measures import mean, measure_run
+from cai_pyserini.core.trec import top
+from cai_pyserini.evaluate.measures import measure
 from cai_pyserini.evaluate.significance import MIN_QUERIES
 from cai_pyserini.judge.judgments import Judged
 
 FEW = 30  # documents; below that, the standard error of kappa is 0.15 or more
-MEASURE, JUDGED = "nDCG(judged_only=True)@10", "Judged@10"
+MEASURE = "nDCG(judged_only=True)@10"
 LEVEL, POWER = 0.05, 0.8
 
 
 def agreement(judged: Iterable[Judged]) -> str:
     """A table of Cohen's kappa of each pair of judges, plain and with quadratic weights."""
-    grades: dict[str, dict[tuple[str, str], int]] = {}
-    for query, document, judge, grade in judged:
-        grades.setdefault(judge, {})[query, document] = grade
+    grades: dict[str, dict[tuple[str, str, str], int]] = {}
+    for query, document, judge, grade, texts in judged:
+        grades.setdefault(judge, {})[query, document, texts] = grade
     rows, few = [["judges", "documents", "same grade", "kappa", "weighted kappa"]], False
     for pair in combinations(sorted(grades), 2):
         both = sorted(grades[pair[0]].keys() & grades[pair[1]].keys())
@@ -50,15 +50,16 @@ def _kappa(first: list[int], second: list[int], weights: str | None) -> str:
     return "–" if math.isnan(kappa) else f"{kappa:.3f}"
 
 
-def verdict(folder: Path, a: str, b: str, qrels: Qrels, smallest: float) -> str:
-    """Two systems of a run folder, compared by judgments; `smallest` is a difference that would matter."""
-    if not qrels:
-        raise CaiError("there are no judgments yet: make some with `python -m cai_pyserini.judge serve`")
-    of_a, of_b = (measure_run(qrels, folder / "runs" / f"{name}.trec", [MEASURE, JUDGED]) for name in (a, b))
-    first, second = of_a[MEASURE], of_b[MEASURE]
+def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> str:
+    """The runs of two systems, compared by judgments; `smallest` is a difference that would matter."""
+    a, b = runs
+    judged = [run[run["query_id"].isin(qrels)] for run in runs.values()]
+    first, second = (measure(qrels, run, [MEASURE])[MEASURE] for run in judged)
     found = difference(first, second)
-    unjudged = (f"{name} {1 - mean(values[JUDGED]):.1%}" for name, values in ((a, of_a), (b, of_b)))
+    unjudged = (f"{name} {_unjudged(run, qrels)}" for name, run in zip(runs, judged, strict=True))
     lines = [*summary(found, (a, b), "nDCG@10 of judged documents"), f"unjudged of the best 10: {', '.join(unjudged)}"]
+    if missing := len(qrels.keys() - {*judged[0]["query_id"], *judged[1]["query_id"]}):
+        lines.append(f"{missing:,} queries have no hits, and count 0 for both")
     if without := sum(not any(grade > 0 for grade in grades.values()) for grades in qrels.values()):
         lines.append(f"{without:,} queries have no relevant document, and count 0 for both")
     spread = stdev(second[query] - first[query] for query in qrels) if len(qrels) > 1 else 0.0
@@ -72,6 +73,13 @@ def verdict(folder: Path, a: str, b: str, qrels: Qrels, smallest: float) -> str:
             *_needed("queries", len(qrels), spread, {" as observed": abs(found.difference), "": smallest}),
         ]
     return "\n".join(lines)
+
+
+def _unjudged(run: pd.DataFrame, qrels: Qrels) -> str:
+    """The share of the best 10 hits of a run that have no grade."""
+    best = top(run, 10)
+    hits = [document in qrels[query] for query, document in zip(best["query_id"], best["doc_id"], strict=True)]
+    return f"{1 - sum(hits) / len(hits):.1%}" if hits else "no hits"
 
 
 def _needed(unit: str, count: int, spread: float, differences: dict[str, float]) -> Iterator[str]:

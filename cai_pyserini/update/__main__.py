@@ -45,6 +45,7 @@ class UpdateSettings(Settings):
 def main(argv: Argv = None) -> None:
     settings = parse(UpdateSettings, argv, "python -m cai_pyserini.update")
 
+    from cai_pyserini.judge.judgments import Judgments
     from cai_pyserini.update.folders import clean
     from cai_pyserini.update.update import evaluate, proposal, reload, update
 
@@ -52,12 +53,13 @@ def main(argv: Argv = None) -> None:
         for folder in clean(settings.run):
             print(f"removed {folder}")
         return
-    proposed = proposal(settings.run, settings.judgments) if settings.judgments else None
+    if settings.judgments:
+        Judgments(settings.judgments)  # or an error before the work
     of_call = settings.model_dump(include={"device", "batch_size", "threads"})
     for line in update(settings.run, settings.keep, settings.dry_run, **of_call):
         print(line, flush=True)
-    if proposed:
-        print(proposed, flush=True)
+    if settings.judgments:
+        print(proposal(settings.run, settings.judgments), flush=True)
     if settings.dry_run:
         return
     if settings.reload:

@@ -3,9 +3,8 @@
 import json
 import math
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.evaluate.measures import MEASURES
+from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.pool import stored_texts
 from cai_pyserini.update import folders
 from cai_pyserini.update.drift import MANY, Changes, compare, idf_drift, idf_line
 from cai_pyserini.vectors.shards import Vectors
@@ -196,16 +197,13 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def proposal(folder: Path, database: Path) -> str:
-    """How many judgments a database of `judge serve` has to train on, and the proposal to do so if they are enough.
-    Raises CaiError for a file that is no such database."""
-    if not database.is_file():
-        raise CaiError(f"no file {database}: `python -m cai_pyserini.judge serve` makes it")
-    try:
-        with closing(sqlite3.connect(database)) as opened:
-            (queries,) = opened.execute("SELECT count(DISTINCT query) FROM current WHERE grade > 0").fetchone()
-    except sqlite3.Error as error:
-        raise CaiError(f"{database} cannot be used as a database of judgments: {error}") from None
-    found = f"queries of {database} with a relevant document: {queries:,}"
+    """How many judgments of the documents of a run, as they are now, a database has to train on, and the proposal to
+    do so if they are enough. Raises CaiError for a file that is no such database."""
+    judgments = Judgments(database)
+    judgments.limit_to(None, stored_texts(RunFolder(folder), judgments.documents()))
+    queries = len({judged.query for judged in judgments.all() if judged.grade > 0})
+    left_out = f" ({found})" if (found := judgments.left_out()) else ""
+    found = f"queries of {database} with a relevant document: {queries:,}{left_out}"
     if queries < ENOUGH:
         return f"{found}; from {ENOUGH} on, this proposes to train on them"
     return (

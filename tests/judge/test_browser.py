@@ -69,7 +69,12 @@ def is_wanted(page: Page, titles: dict[str, str]) -> bool:
 
 
 def test_two_judges_make_qrels_and_a_verdict(
-    opened: Callable[..., Page], database: Path, judged_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    opened: Callable[..., Page],
+    database: Path,
+    judged_run: Path,
+    topics: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     index = index_with_texts(judged_run)
     assert index
@@ -101,9 +106,9 @@ def test_two_judges_make_qrels_and_a_verdict(
     main(["agree", str(database)])
     assert re.search(r"ana and ben +19 +\d+% +0\.\d+ +0\.\d+\ntoo few", capsys.readouterr().out)
     qrels = tmp_path / "qrels.txt"
-    main(["export", str(database), "--output", str(qrels)])
+    main(["export", str(judged_run), str(database), "--topics", str(topics), "--output", str(qrels)])
     assert len(qrels.read_text().splitlines()) == count and " 3\n" in qrels.read_text()
-    main(["compare", str(judged_run), *SYSTEMS, str(database)])
+    main(["compare", str(judged_run), *SYSTEMS, str(database), "--topics", str(topics)])
     printed = capsys.readouterr().out
     assert "unjudged of the best 10" in printed and "of 12 queries, B wins" in printed and "decided" in printed
 

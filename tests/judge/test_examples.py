@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.judge.__main__ import main
+from cai_pyserini.judge.__main__ import RUBRIC, main
 from cai_pyserini.judge.examples import Labelled, labelled, write_examples
 from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.pool import open_pool
 from cai_pyserini.retrieval.lucene import Stored
 from cai_pyserini.trainer.examples import count
 from tests.conftest import json_lines
@@ -54,7 +55,9 @@ def test_judgments_become_a_training_file(
     judged_run: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database, output = tmp_path / "judgments.sqlite", tmp_path / "train.jsonl"
-    judgments = Judgments(database, new=True)
+    judgments = Judgments(database, RUBRIC)
+    pool = open_pool(judged_run, SYSTEMS, 4, topics)
+    judgments.limit_to(pool.topics, pool.text)
     for number, document in enumerate(WANTED.values(), 1):
         judgments.add(f"q/{number}", document, "ana", 3)
         judgments.add("q/1", f"d{number}", "ben", None)

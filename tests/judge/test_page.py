@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
+from cai_pyserini.core.trec import run_of, scores_by_query, top, write_run
 from cai_pyserini.judge.__main__ import RUBRIC, main
 from cai_pyserini.judge.app import create_app
 from cai_pyserini.judge.judgments import Judgments
-from cai_pyserini.judge.pool import Pool, next_query, open_pool, order
+from cai_pyserini.judge.pool import Pool, next_query, open_pool, order, run_of_system
 from cai_pyserini.retrieval.lucene import Stored
 from tests.judge.conftest import SYSTEMS, WANTED
 
@@ -27,12 +29,12 @@ def pool(judged_run: Path, topics: Path) -> Pool:
 
 @pytest.fixture
 def judgments(tmp_path: Path) -> Judgments:
-    return Judgments(tmp_path / "judgments.sqlite", new=True)
+    return Judgments(tmp_path / "judgments.sqlite", RUBRIC)
 
 
 @pytest.fixture
 def client(pool: Pool, judgments: Judgments) -> Iterator[TestClient]:
-    with TestClient(create_app(pool, judgments, RUBRIC, 2)) as client:
+    with TestClient(create_app(pool, judgments, 2)) as client:
         yield client
 
 
@@ -149,11 +151,57 @@ def test_what_is_refused(
     assert len(judgments.all()) == 1
 
 
-def test_nothing_is_unescaped_and_nothing_else_runs(judgments: Judgments) -> None:
+def test_what_has_another_text_is_judged_again(
+    client: TestClient, pool: Pool, judgments: Judgments, tmp_path: Path
+) -> None:
+    """The faults: a document that was edited is not asked for again, its old grade is shown as if it counted, or a page
+    that was opened before grades the new text."""
+    page = client.get("/", params={"judge": "ana"}).text
+    before = press(client, page, "3")
+    (edited,) = judgments.of("ana")["q/1"]
+
+    def text(id: str) -> Stored | None:
+        return Stored(id, "edited", "edited since") if id == edited else pool.text(id)
+
+    again = Judgments(tmp_path / "judgments.sqlite")
+    with TestClient(create_app(pool._replace(text=text), again, 2)) as later:
+        page = later.get("/", params={"judge": "ana"}).text
+        assert shown(page) == "edited" and "had another text then" in page and "aria-current" not in page
+        assert "1 grades do not count" in later.get("/progress", params={"judge": "ana"}).text
+        press(later, before, "0")  # its document has not changed
+        page = client.get("/", params={"judge": "ana", "query": "q/1", "document": edited}).text
+        (old,) = re.findall('formaction="([^"]*action=1&[^"]*)"', page)
+        assert later.post(html.unescape(old)).status_code == 409
+        press(later, later.get("/", params={"judge": "ana"}).text, "1")
+        assert "do not count" not in later.get("/progress", params={"judge": "ana"}).text
+
+
+def test_runs_of_other_documents_are_refused(judged_run: Path, topics: Path, tmp_path: Path) -> None:
+    (tmp_path / "indexes").symlink_to(judged_run / "indexes")
+    write_run(run_of({"q/1": [("d1", 2.0), ("gone", 1.0)]}), tmp_path / "runs" / "bm25.trec", "x")
+    with pytest.raises(CaiError, match="have documents, such as 'gone', that its indexes and collection do not have"):
+        open_pool(tmp_path, ["bm25"], 3, topics)
+
+
+def test_where_there_is_no_run_the_index_is_searched(run_folder: Path, tmp_path: Path) -> None:
+    """The faults: after an update, nothing can be judged; what is searched differs from the run, or none is made of a
+    system that cannot be searched by hand."""
+    for name in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
+        (tmp_path / name).symlink_to(run_folder / name)
+    whole, bare = RunFolder(run_folder), RunFolder(tmp_path)
+    ours = scores_by_query(run_of_system(bare, "bm25", whole.topics, 5))
+    expected = scores_by_query(top(run_of_system(whole, "bm25", whole.topics, 5), 5))
+    assert {query: [*hits] for query, hits in ours.items()} == {query: [*hits] for query, hits in expected.items()}
+    with pytest.raises(CaiError, match=r"no run .*cross-encoder\.trec: `python -m cai_pyserini\.update .*--evaluate`"):
+        run_of_system(bare, "cross-encoder", whole.topics, 5)
+
+
+def test_nothing_is_unescaped_and_nothing_else_runs(tmp_path: Path) -> None:
     script = "<script>alert('x')</script>"
+    judgments = Judgments(tmp_path / "judgments.sqlite", [script, "good"])
     stored = Stored("d&1", script, f"{script} {script}", {"year": 2020, "authors": ["Roe", script]})
     pool = Pool({"q&1": script}, {"q&1": {"d&1"}}, lambda id: stored, "en")
-    with TestClient(create_app(pool, judgments, [script, "good"], 0)) as client:
+    with TestClient(create_app(pool, judgments, 0)) as client:
         answer = client.get("/", params={"judge": script})
         press(client, answer.text, "0")
         pages = [answer, client.get("/progress", params={"judge": script}), client.get("/")]
@@ -164,7 +212,7 @@ def test_nothing_is_unescaped_and_nothing_else_runs(judgments: Judgments) -> Non
 
 
 def test_a_key_is_asked_for(pool: Pool, judgments: Judgments) -> None:
-    with TestClient(create_app(pool, judgments, RUBRIC, 2, key="sesame", local=True), "http://127.0.0.1") as client:
+    with TestClient(create_app(pool, judgments, 2, key="sesame", local=True), "http://127.0.0.1") as client:
         for path in ("/", "/progress?judge=ana", "/style.css", "/keys.js"):
             assert client.get(path).status_code == 401
             assert client.get(path, auth=("any", "sesame")).status_code == 200

@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.pool import stored_texts
 from cai_pyserini.update import update
 from cai_pyserini.update.drift import compare, idf_drift, idf_line
 from cai_pyserini.update.update import lines, proposal
@@ -73,16 +75,23 @@ def test_adapting_again_is_proposed_when_many_documents_are_new() -> None:
     )
 
 
-def test_training_is_proposed_when_there_are_enough_judgments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faults: what was undone counts, as does a query without a relevant document, or one twice."""
+def test_training_is_proposed_when_there_are_enough_judgments(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The faults: what was undone counts, as does a query without a relevant document, or one twice, or a grade of a
+    text that the run does not have."""
     monkeypatch.setattr(update, "ENOUGH", 2)
     database = tmp_path / "judgments.sqlite"
     with pytest.raises(CaiError, match=r"no file .*judgments\.sqlite"):
-        proposal(tmp_path, database)
-    judgments = Judgments(database, new=True)
+        proposal(run_folder, database)
+    judgments = Judgments(database, ["no", "yes"])
+    judgments.add("q4", "d1", "ana", 3)  # of another text
+    judgments.limit_to(None, stored_texts(RunFolder(run_folder), ["d1", "d2"]))
     for query, document, grade in (("q1", "d1", 1), ("q1", "d2", 3), ("q2", "d1", 0), ("q3", "d1", 2)):
         judgments.add(query, document, "ana", grade)
     found = f"queries of {database} with a relevant document: "
-    assert proposal(tmp_path, database).startswith(f"{found}2, enough to train an encoder on (2 or more); with the ")
+    left_out = "(1 grades do not count: query or document had another text, or is not there)"
+    said = proposal(run_folder, database)
+    assert said.startswith(f"{found}2 {left_out}, enough to train an encoder on (2 or more); with the ")
     judgments.undo("ana")
-    assert proposal(tmp_path, database) == f"{found}1; from 2 on, this proposes to train on them"
+    assert proposal(run_folder, database) == f"{found}1 {left_out}; from 2 on, this proposes to train on them"

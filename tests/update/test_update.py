@@ -22,6 +22,9 @@ from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.core.trec import read_run, scores_by_query
+from cai_pyserini.judge.__main__ import main as judge
+from cai_pyserini.judge.judgments import Judgments
+from cai_pyserini.judge.pool import stored_texts
 from cai_pyserini.search.open import OpenRun
 from cai_pyserini.update import folders
 from cai_pyserini.update.__main__ import main
@@ -99,9 +102,16 @@ def test_an_updated_run_equals_one_from_scratch(
     assert {path.name for path in run.parent.iterdir()} == {run.name, before.name}
 
 
-def test_scores_of_the_earlier_collection_are_not_shown(run: Path, broken: Path) -> None:
+def test_scores_of_the_earlier_collection_are_not_shown(
+    run: Path, broken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The faults: results.json has old scores; a system is no longer served, or the best no longer first; an
-    evaluation after the update encodes again."""
+    evaluation after the update encodes again; judgments cannot be used, or those of an edited document count."""
+    database, texts = run / "judgments.sqlite", RunFolder(run)
+    judgments = Judgments(database, ["no", "yes"])
+    judgments.limit_to(texts.topics, stored_texts(texts, ["d1", "d2"]))
+    for document in ("d1", "d2"):
+        judgments.add("q1", document, "ana", 1)
     change(broken)
     best_first = OpenRun(run).systems
     list(update(run))
@@ -109,6 +119,9 @@ def test_scores_of_the_earlier_collection_are_not_shown(run: Path, broken: Path)
     results = RunFolder(run).results
     assert not any(results.systems.values()) and not results.best and not (run / "runs").exists()
     assert OpenRun(run).systems == best_first and "new" in found(run, "hybrid-splade-idf-minmax")
+    judge(["compare", str(run), "bm25", "splade-idf", str(database)])
+    printed = capsys.readouterr().out
+    assert "\nof 1 queries, B wins" in printed and "\n1 grades do not count: " in printed
     documents = (run / "vectors" / "documents" / "manifest.json").stat().st_ino
     assert list(update(run)) == [f"{run} is up to date"]
     evaluate(run)
