@@ -79,15 +79,21 @@ def locked(place: Path, what: Path, note: Note, more: Note | None = None, shared
             return
 
 
-def execute_alone(database: sqlite3.Connection, path: Path, script: str) -> None:
-    """Execute statements that set up the database at `path`, one process after the other: SQLite does not wait where
-    two choose the journal."""
-    folder = os.open(path.parent, os.O_RDONLY)  # closing the file itself would free SQLite's locks
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Change files of a folder, one process after the other."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        database.executescript(script)
+        _flock(descriptor, fcntl.LOCK_EX, wait=True)
+        yield
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def execute_alone(database: sqlite3.Connection, path: Path, script: str) -> None:
+    """Execute statements that set up the database at `path`: SQLite does not wait where two choose the journal."""
+    with alone_in(path.parent):  # closing the file itself would free SQLite's locks
+        database.executescript(script)
 
 
 def require_free(place: Path, what: Path) -> None:
@@ -107,10 +113,10 @@ def read_note(place: Path) -> Note:
     return note if isinstance(note, dict) else {}
 
 
-def _flock(file: IO[str], kind: int) -> bool:
+def _flock(file: IO[str] | int, kind: int, wait: bool = False) -> bool:
     """Whether a lock could be had; some network file systems have none, and give it to all."""
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:

@@ -13,7 +13,8 @@ import tarfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from shutil import disk_usage
+from typing import Annotated, Any, Self
 from urllib.parse import urljoin, urlsplit
 from urllib.request import url2pathname
 
@@ -25,12 +26,13 @@ from urllib3.exceptions import HTTPError
 from cai_pyserini.core import files
 from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import alone_in
 from cai_pyserini.core.settings import Settings, read_yaml
 from cai_pyserini.core.terminal import progress
 
 SUFFIX = ".tar.gz"
 TIMEOUT = 60  # seconds to wait for an answer
-LARGEST = 1 << 20  # the most bytes of a file of entries
+LARGEST = 1 << 20  # the most bytes of a file of entries, and of a header in an archive
 CHUNK = 1 << 20
 FAILURES = (OSError, ValueError, HTTPError)  # of reading a URL; ValueError if it is malformed
 
@@ -105,18 +107,26 @@ def add(source: str) -> list[Entry]:
         raise CaiError(f"{source}: cannot be read ({error})") from None
     if wrong:
         raise CaiError(f"{source}: expected a URL that begins with {':// or '.join(schemes)}://, not {wrong[0]}")
-    files.write_text(registry_path(), to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
+    path = registry_path().resolve()  # of a link, the file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone_in(path.parent):
+        files.write_text(path, to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
     return added
 
 
 def fetch(entry: Entry) -> Path:
     """The folder of a prebuilt index, downloaded and unpacked if it is missing or damaged.
 
-    Raises CaiError for an archive that cannot be downloaded, does not have the size and SHA-256 of the entry, or is
-    refused by `unpack`; nothing is left behind then.
+    Raises CaiError for an archive that cannot be downloaded, does not have the size and SHA-256 of the entry, needs
+    more than the free disk, or is refused by `unpack`; nothing is left behind then.
     """
 
     def get(work: Path) -> Path:
+        if (free := disk_usage(work).free) < (needed := entry.size + entry.unpacked_size):
+            raise CaiError(
+                f"{entry.name} needs {needed / 1e9:,.1f} GB to be unpacked, and {work.parent} has {free / 1e9:,.1f} GB "
+                "free: set PYSERINI_CACHE to a folder on another disk"
+            )
         _download(entry, work / entry.filename)
         return unpack(work / entry.filename, entry.folder, entry.unpacked_size, work / "unpacked")
 
@@ -133,7 +143,7 @@ def _download(entry: Entry, output: Path) -> None:
                 _open(url) as source,
                 output.open("wb") as file,
             ):
-                while file.tell() <= entry.size and (chunk := source.read(CHUNK)):
+                while chunk := source.read(min(CHUNK, entry.size + 1 - file.tell())):
                     digest.update(chunk)
                     bar.update(file.write(chunk))
                 found = (file.tell(), digest.hexdigest())
@@ -167,7 +177,10 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     regular files inside `name`, or has an encoder whose code would run. What is in `output` must not be used then.
     """
     try:
-        with gzip.open(archive) as unzipped, tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|") as tar:
+        with (
+            gzip.open(archive) as unzipped,
+            tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|", tarinfo=_Member) as tar,
+        ):
             for member in progress(tar, None, f"unpack {name}", "file"):
                 parts = PurePosixPath(member.name).parts
                 is_inside = parts[:1] == (name,) and ".." not in parts
@@ -182,6 +195,17 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
         if path.name.lower() == "encoder.yaml" and read_yaml(path).get("trust_remote_code", False) is not False:
             raise CaiError(f"{archive}: refused, as its {path.name} would run code (trust_remote_code)")
     return output / name
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose extended header, which tarfile reads into memory, has at most LARGEST bytes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if not (member.isreg() or member.isdir()) and member.size > LARGEST:
+            raise ValueError(f"a header of {member.size:,} bytes")
+        return member
 
 
 class _Bounded(io.BufferedIOBase):

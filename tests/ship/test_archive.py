@@ -86,6 +86,14 @@ def sparse(tar: tarfile.TarFile) -> None:
     tar.addfile(info)
 
 
+def test_a_header_is_not_read_into_memory_whatever_its_size(tmp_path: Path) -> None:
+    """The entry claims as much, but a name of 2 MB is none."""
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        member("name/" + "x" * (2 << 20))(tar)
+    with pytest.raises(CaiError, match=r"cannot be unpacked \(a header of 2,0\d\d,\d{3} bytes\)"):
+        unpack(tmp_path / "x.tar.gz", "name", 10**9, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     "write, message",
     [

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -90,6 +91,17 @@ def test_entries_of_the_same_name_are_replaced(index: Path, tmp_path: Path) -> N
         registry.find("x")
 
 
+def test_entries_that_are_added_at_once_are_all_kept(index: Path, cache: Path, tmp_path: Path) -> None:
+    """In a registry that is a link, which stays one."""
+    (tmp_path / "elsewhere").mkdir()
+    cache.mkdir()
+    (cache / "cai-registry.json").symlink_to(tmp_path / "elsewhere" / "registry.json")
+    sources = [str(write_entry(tmp_path / name, index, name=name)) for name in "abcdefgh"]
+    with ThreadPoolExecutor(len(sources)) as threads:
+        list(threads.map(registry.add, sources))
+    assert sorted(registry.entries()) == [*"abcdefgh"] and (cache / "cai-registry.json").is_symlink()
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -163,8 +175,12 @@ def renamed(archive: Path, entry: Entry) -> Entry:
         (lambda archive, entry: entry.replace(urls=["https://[x/y.tar.gz"]), r"cannot be downloaded \(.*IPv6"),
         (lambda archive, entry: entry.replace(unpacked_size=entry.unpacked_size - 1), "uncompresses to more than"),
         (renamed, r"'x\.y' is no regular file or folder in z"),
+        (
+            lambda archive, entry: entry.replace(unpacked_size=10**18),
+            r"y needs 1,000,000,000\.0 GB to be unpacked, and .*indexes has [\d,.]+ GB free: set PYSERINI_CACHE",
+        ),
     ],
-    ids=["changed", "truncated", "longer", "missing", "malformed", "larger inside", "another folder"],
+    ids=["changed", "truncated", "longer", "missing", "malformed", "larger inside", "another folder", "too large"],
 )
 def test_what_is_refused_leaves_nothing_behind(
     change: Change, message: str, index: Path, cache: Path, tmp_path: Path
