@@ -14,7 +14,7 @@ from cai_pyserini.collection.spans import UNSPACED, passages
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
-from cai_pyserini.core.metadata import Kind, Metadata, checked
+from cai_pyserini.core.metadata import FORM, Inexact, Kind, Metadata, checked
 from cai_pyserini.core.terminal import progress
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Collection(ABC):
 
     def _checked(self, record: Record, wrong: list[str]) -> Metadata:
         """The metadata of a record that has the declared type; what is wrong with other values is appended to `wrong`.
-        Raises CaiError for it if the collection is strict."""
+        Raises CaiError for it if the collection is strict, and for a number that would be rounded."""
         found = {}
         for name, kind in self.metadata.items():
             given = record.metadata.get(name)
@@ -125,7 +125,7 @@ class Collection(ABC):
                     found[name] = value
             except ValueError as error:
                 wrong.append(f"{record.where}: metadata {name!r} should be {error}, not {str(given)[:100]!r}")
-                if self.strict:
+                if self.strict or isinstance(error, Inexact):
                     raise CaiError(wrong[-1]) from None
         return found
 
@@ -252,7 +252,7 @@ class Collection(ABC):
     @property
     def metadata_fingerprint(self) -> str | None:
         """A digest of what metadata is made of; None without."""
-        return digest([self.metadata, self._fingerprint("documents")]) if self.metadata else None
+        return digest([self.metadata, FORM, self._fingerprint("documents")]) if self.metadata else None
 
     @cached_property
     def _texts_digest(self) -> str:

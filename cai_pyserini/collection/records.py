@@ -7,7 +7,7 @@ with a record, id and text, as Pyserini's topics do.
 
 import csv
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -69,17 +69,31 @@ class Columns:
         return [name for name in (METADATA, *self._metadata) if self._metadata and name in names]
 
     def values(self, row: Mapping[str, Any], found: Mapping[str, str]) -> Values:
-        """The values of a record; `found` are the names of its fields."""
+        """The values of a record; `found` are the names of its fields. The object `metadata` can be a string of JSON;
+        where it is no object, it stands for every value that it should have, so that each is found to be wrong."""
         values = {field: row[name] for field, name in found.items()}
         if self._metadata:
-            inside = given if isinstance(given := row.get(METADATA), dict) else {}
-            values[METADATA] = {name: inside.get(name, row.get(name)) for name in self._metadata}
+            inside = _object(row.get(METADATA))
+            other = {METADATA: row[METADATA]} if inside is None else None
+            values[METADATA] = {name: (inside or {}).get(name, row.get(name, other)) for name in self._metadata}
         return values
 
     def is_header(self, row: Sequence[str]) -> bool:
         """Whether the first row of a TSV is a header, which may begin with a name that ends with `id`."""
         known = self.given or any(name in known for name in row for known in self._names.values())
         return bool(known) or len(row) != 2 or row[0].lower().endswith("id")
+
+
+def _object(given: Any) -> dict[str, Any] | None:
+    """The object that is given, also as a string of JSON or a map of Parquet; empty for no value, None for another."""
+    if isinstance(given, str) and given.strip():
+        with suppress(CaiError):
+            return jsonl.parse(given, METADATA)
+    elif isinstance(given, dict):
+        return given
+    elif isinstance(given, list) and all(isinstance(pair, tuple) for pair in given):
+        return dict(given)
+    return {} if given in (None, "") or given != given else None
 
 
 def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:

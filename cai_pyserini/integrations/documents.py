@@ -15,15 +15,22 @@ class Found(NamedTuple):
     score: float
     text: str  # what is searched, with the title
     metadata: dict[str, Any]  # that of the document, and its title; both may be missing
+    score_name: str  # of the score, in metadata
 
 
 def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[Found]:
     """Yield the best documents for a text, see Engine.search and `stored`."""
+    title, score = (_free(name, engine) for name in ("title", "score"))
     (ranking,) = engine.search([text], hits, filter=filter) if hits else [[]]
     for hit in ranking:
         document = stored(engine, hit)
-        metadata = dict(document.metadata) | ({"title": document.title} if document.title else {})
-        yield Found(hit.stored, hit.id, hit.score, document.contents, metadata)
+        metadata = dict(document.metadata) | ({title: document.title} if document.title else {})
+        yield Found(hit.stored, hit.id, hit.score, document.contents, metadata, score)
+
+
+def _free(name: str, engine: Engine) -> str:
+    """The name, after as many underscores as metadata of the collection takes."""
+    return _free(f"_{name}", engine) if name in engine.metadata else name
 
 
 def stored(engine: Engine, hit: Hit) -> Stored:

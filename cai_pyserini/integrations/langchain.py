@@ -17,6 +17,6 @@ class CaiRetriever(BaseRetriever):
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         return [
-            Document(id=found.id, page_content=found.text, metadata=found.metadata | {"score": found.score})
+            Document(id=found.id, page_content=found.text, metadata=found.metadata | {found.score_name: found.score})
             for found in documents(self.engine, query, self.k, self.filter)
         ]

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core import jvm
 from cai_pyserini.core.errors import CaiError, require_utf8
-from cai_pyserini.core.metadata import Kind, bounds
+from cai_pyserini.core.metadata import Kind, bounds, composed
 from cai_pyserini.index.metadata import PREFIX
 
 CONTENTS = "contents"  # the field of the words
@@ -147,7 +147,8 @@ class _Parser:
             self._fail("one of < <= > >= = :", sign)
         values = [self._value()] if sign.text in ORDERS or not self._is("(") else self._values()
         if kind in ("string", "list"):
-            return AnyOf(name.text, tuple(_unquoted(value) for value in values))
+            texts = tuple(_unquoted(value) for value in values)
+            return AnyOf(name.text, texts if name.text == CONTENTS else tuple(map(composed, texts)))
         ranges = tuple(_range(name.text, kind, sign.text, value) for value in values)
         return ranges[0] if len(ranges) == 1 else Combined("OR", ranges)
 

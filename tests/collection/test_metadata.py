@@ -53,7 +53,8 @@ def test_values_are_found_in_jsonl_csv_and_parquet(tmp_path: Path) -> None:
         ("year", True, "a number"),
         ("year", [2020], "a number"),
         ("year", 10**400, "a number"),
-        ("journal", 7, "a string"),
+        ("journal", 7.5, "a string"),
+        ("journal", True, "a string"),
         ("journal", "é" * 20_000, "a string of at most 32,766 bytes"),
         ("published", "May 2020", "a date in ISO 8601, such as 2020-05-17"),
         ("published", "2020-02-30", "a date in ISO 8601, such as 2020-05-17"),
@@ -71,6 +72,63 @@ def test_values_of_another_type_are_left_out_or_refused(
     assert message in caplog.text and "1 values of metadata are left out" in caplog.text
     with pytest.raises(CaiError, match=r"corpus\.jsonl:2: metadata"):
         BeirFolder(folder, "x", metadata=KINDS, strict=True).check("test")
+
+
+def test_an_object_can_be_a_string_of_json_or_a_map(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "jsonl").mkdir()
+    written(tmp_path / "jsonl", {"metadata": json.dumps(WHOLE)}, {"metadata": "", **WHOLE}, {"metadata": None})
+    assert found(BeirFolder(tmp_path / "jsonl", "x", metadata=KINDS)) == [WHOLE, WHOLE, {}]
+    kinds: dict[str, Kind] = {"year": "number", "journal": "string"}
+    expected = {name: WHOLE[name] for name in kinds}
+    rows = [{"id": "d0", "text": "text", "metadata": json.dumps(expected)}, {"id": "d1", "text": "text"}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "strings.parquet")
+    kind = pa.map_(pa.string(), pa.string())
+    column = pa.array([[("year", "2020"), ("journal", "BMJ")], None], kind)
+    parquet.write_table(
+        pa.table({"id": ["d0", "d1"], "text": ["", "text"], "metadata": column}), tmp_path / "m.parquet"
+    )
+    for name in ("strings.parquet", "m.parquet"):
+        assert found(BeirFolder(tmp_path / name, "x", metadata=kinds)) == [expected, {}]
+    assert "metadata" not in caplog.text
+
+
+@pytest.mark.parametrize("wrong", ['{"year": 2020', "[2020]", 2020, [2020], ["year"]])
+def test_an_object_that_is_none_is_not_dropped_in_silence(
+    wrong: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = written(tmp_path, {"metadata": WHOLE}, {"metadata": wrong, "year": 7})
+    assert found(BeirFolder(folder, "x", metadata=KINDS)) == [WHOLE, {"year": 7}]
+    assert "corpus.jsonl:2: metadata 'journal' should be a string, not " in caplog.text
+    assert "3 values of metadata are left out" in caplog.text
+    with pytest.raises(CaiError, match=r"corpus\.jsonl:2: metadata"):
+        found(BeirFolder(folder, "x", metadata=KINDS, strict=True))
+
+
+BIG = 2**53 + 1
+
+
+@pytest.mark.parametrize("value", [BIG, -BIG, str(BIG), f"{BIG}.0", 10**20 + 1])
+def test_a_number_that_would_be_rounded_is_refused(value: object, tmp_path: Path) -> None:
+    folder = written(tmp_path, {"year": 2**53 - 1}, {"year": value})
+    message = r"corpus\.jsonl:2: metadata 'year' should be a number that 64 bits hold exactly \(declare it `string`"
+    with pytest.raises(CaiError, match=message):
+        found(BeirFolder(folder, "x", metadata={"year": "number"}))
+
+
+def test_numbers_that_are_held_exactly_and_quantities_are_kept(tmp_path: Path) -> None:
+    values = [2**53, 2**60, 10**22, 1e300, "6.022e23", "0.1"]
+    folder = written(tmp_path, *({"year": value} for value in values))
+    assert [of["year"] for of in found(BeirFolder(folder, "x", metadata={"year": "number"}))] == list(
+        map(float, values)
+    )
+
+
+def test_integers_declared_as_strings_keep_their_digits(tmp_path: Path) -> None:
+    kinds: dict[str, Kind] = {"tweet": "string", "cites": "list"}
+    document = {"id": "d0", "text": "text", "tweet": BIG, "cites": [BIG, 7]}
+    parquet.write_table(pa.Table.from_pylist([document]), tmp_path / "x.parquet")
+    for folder in (tmp_path / "x.parquet", written(tmp_path, document)):
+        assert found(BeirFolder(folder, "x", metadata=kinds)) == [{"tweet": str(BIG), "cites": [str(BIG), "7"]}]
 
 
 def test_a_field_that_no_document_has_is_refused(tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ from ir_measures import parse_measure
 
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import Kind
 from cai_pyserini.evaluate.measures import MEASURES, mean
+from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.retrieval.filters import BadFilter
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import OpenRun, open_index
@@ -200,6 +203,25 @@ def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tin
     retriever = CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())
     of_run = CaiRetriever(OpenRun(run_folder).open("bm25"))
     pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
+
+
+def test_metadata_is_kept_whatever_its_names_letters_and_numbers(java: None, tmp_path: Path) -> None:
+    from cai_pyserini.integrations import documents
+    from cai_pyserini.integrations.langchain import CaiRetriever
+
+    kinds: dict[str, Kind] = {"score": "number", "title": "string", "_title": "list", "id": "string"}
+    own = {"score": 4.5, "title": "E\u0301conomie", "_title": ["x"], "id": 2**53 + 1}
+    lines = [{"_id": "a", "title": "Tea", "text": "green tea", "metadata": own}]
+    lines += [{"_id": "b", "text": "tea", "metadata": own | {"title": "\u00c9conomie", "id": 2**53}}]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    engine = open_index(index_bm25(BeirFolder(tmp_path, "x", metadata=kinds), tmp_path / "index"))
+    assert engine.facets(["title"]) == {"title": {"\u00c9conomie": 2}}
+    assert len(engine.search(["tea"], filter="title:E\u0301conomie")[0]) == 2
+    (found,) = CaiRetriever(engine=engine, filter="id:9007199254740993").invoke("tea")
+    ((hit, *_),) = engine.search(["tea"], filter="id:9007199254740993")
+    composed = own | {"title": "\u00c9conomie", "id": "9007199254740993"}
+    assert found.metadata == composed | {"__title": "Tea", "_score": hit.score}
+    assert [each.metadata for each in documents.documents(engine, "tea", 1)] == [composed | {"__title": "Tea"}]
 
 
 def test_documents_that_are_not_stored_are_named(metadata_run: Path) -> None:
