@@ -65,10 +65,13 @@ class Milvus(DocumentExport):
 class OpenSearch(DocumentExport):
     """Write impacts as bulk requests for OpenSearch, with a mapping and the bodies of searches.
 
-    To load them:
-      curl -X PUT $URL/cai -H 'Content-Type: application/json' --data-binary @opensearch/mapping.json
+    To load them, where a server answers 200 also if it has refused documents:
+      BULK="$URL/cai/_bulk?filter_path=errors,items.*.error"
+      curl -sS --fail-with-body -X PUT $URL/cai -H 'Content-Type: application/json' \\
+          --data-binary @opensearch/mapping.json &&
       for file in opensearch/bulk-*.ndjson; do
-          curl -X POST $URL/cai/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$file; done
+          curl -sS "$BULK" -H 'Content-Type: application/x-ndjson' --data-binary @$file | tee /dev/stderr |
+              grep -q '"errors":false' || { echo "$file is not loaded"; break; }; done
     Each line of queries.jsonl has the id of a query and the `body` of its search.
     """
 

@@ -1,6 +1,10 @@
 """JSON lines: Seismic's index of them; requests for OpenSearch and Elasticsearch, scored by Lucene's FeatureField."""
 
 import json
+import re
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 from cai_pyserini.core import jvm
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.export.__main__ import OpenSearch
 from cai_pyserini.export.json_lines import ELASTICSEARCH, OPENSEARCH, Engine, representable, write_seismic
 from cai_pyserini.export.source import Source
 from cai_pyserini.impact.impacts import write_impacts
@@ -136,6 +141,70 @@ def test_bulk_requests_are_small_enough_for_a_server(
     assert len(sizes) > 2 and max(sizes) <= 120
     assert all(first + second > 60 for first, second in pairwise(sizes))
     assert read_bulk(tmp_path / "many") == read_bulk(tmp_path / "one")
+
+
+def answer(server: BaseHTTPRequestHandler, status: int, body: str) -> None:
+    server.send_response(status)
+    server.send_header("Content-Length", str(len(body)))
+    server.end_headers()
+    server.wfile.write(body.encode())
+
+
+class Servant(BaseHTTPRequestHandler):
+    """Answers as OpenSearch and Elasticsearch do: 200 to bulk requests, whatever they have refused."""
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing is logged."""
+
+    def do_PUT(self) -> None:
+        self.server.calls.append(self.rfile.read(int(self.headers["Content-Length"])))  # type: ignore[attr-defined]
+        exists = '{"error":{"type":"resource_already_exists_exception"},"status":400}'
+        if self.path == "/exists/cai":
+            return answer(self, 400, exists)
+        return answer(self, 200, '{"acknowledged":true}')
+
+    def do_POST(self) -> None:
+        call = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.calls.append(call)  # type: ignore[attr-defined]
+        assert self.path.endswith("/cai/_bulk?filter_path=errors,items.*.error")
+        if b'"d3"' in call and self.path.startswith("/refuses/"):
+            error = '{"index":{"error":{"type":"mapper_parsing_exception"}}}'
+            return answer(self, 200, f'{{"errors":true,"items":[{error}]}}')
+        return answer(self, 200, '{"errors":false}')
+
+
+@pytest.mark.parametrize("place", ["help", "docs"])
+def test_what_a_server_refuses_ends_the_loading(
+    place: str, impacts_by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands that we show, with a server that answers as OpenSearch does; the real one cannot be had here. The
+    faults: documents are missing without a word; those of an earlier export stay."""
+    monkeypatch.setattr("cai_pyserini.export.json_lines.REQUEST", 60)  # a request per document
+    Source(impacts_by_hand).export(tmp_path / "opensearch", OPENSEARCH.write, "opensearch")
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
+    text = (OpenSearch.__doc__ or "") if place == "help" else page.read_text().replace("/hpo", "/cai")
+    found = re.search(r"BULK=.*?done\n|BULK=.*?done$", text, re.DOTALL | re.MULTILINE)
+    assert found
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Servant)
+    server.calls = []  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def load(path: str) -> tuple[str, int]:
+        """What is printed, and the number of requests."""
+        server.calls.clear()  # type: ignore[attr-defined]
+        url = f"URL=http://127.0.0.1:{server.server_port}{path}\n"
+        done = subprocess.run(["bash", "-c", url + found[0]], cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr, len(server.calls)  # type: ignore[attr-defined]
+
+    printed, calls = load("")
+    assert "not loaded" not in printed and calls == 6
+    printed, calls = load("/refuses")
+    assert "mapper_parsing_exception" in printed and "bulk-00002.ndjson is not loaded\n" in printed and calls == 4
+    printed, calls = load("/exists")
+    assert "resource_already_exists_exception" in printed and calls == 1
+    server.shutdown()
+    server.server_close()
+    assert "bulk-00000.ndjson is not loaded" in load("")[0] or "Failed to connect" in load("")[0]
 
 
 def test_an_id_that_no_server_takes_is_refused(checkpoint: Path, tmp_path: Path) -> None:
