@@ -1,8 +1,9 @@
 """A collection of Milvus, with sparse vectors in an inverted index and inner products as scores.
 
-The database is a server, or a file of Milvus Lite, which is Milvus inside this process. Documents go to a collection
-with a temporary name, which is renamed when all are in it. The name is derived from the output folder, so that it
-collides with no other, and that the same command finds what an interrupted one has left.
+The database is a server, or a file of Milvus Lite, which is Milvus inside this process. The name of the export is an
+alias of a collection. Documents go to another collection, which becomes that of the alias in one step when all are in
+it, so that there always is one to search. The names of the two are derived from the output folder, so that they collide
+with no others, and that the same command finds what an interrupted one has left.
 """
 
 import logging
@@ -42,30 +43,36 @@ def without_password(uri: str) -> str:
     return re.sub(r"(?<=://).*@", "", uri)
 
 
-def export_milvus(source: Source, output: Path, uri: str, collection: str) -> artifact.Manifest:
+def export_milvus(source: Source, output: Path, uri: str, name: str) -> artifact.Manifest:
     """Write the documents to a collection of Milvus, and the keys of terms and the queries to the folder `output`.
 
-    Raises CaiError if the collection exists, but `output` does not say that it was made by this command.
+    Raises CaiError if something has the name already, but `output` does not say that this command has made it.
     """
     client, shown = connect(uri), without_password(uri)
-    settings = {"uri": shown, "collection": collection}
-    unfinished = f"{collection}_{artifact.digest(str(output.resolve()))}"
+    settings = {"uri": shown, "collection": name}
     made = artifact.read_manifest(output)
     ours = made is not None and made.recipe["settings"].get("to") == settings
-    if ours and not client.has_collection(collection):
+    if ours and not client.has_collection(name):
+        artifact.require_writable(output)
         files.remove(output)  # so that the collection is made again
-    if not ours and client.has_collection(collection):
-        raise CaiError(
-            f"{shown} has a collection {collection!r} that {output} does not belong to; choose another --name"
-        )
+        ours = False
+    if not ours and client.has_collection(name):
+        raise CaiError(f"{shown} has a collection {name!r} that {output} does not belong to; choose another --name")
+    now = client.describe_collection(name)["collection_name"] if ours else ""
+    if now == name:
+        raise CaiError(f"{shown} has a collection {name!r} of an earlier version, which has no alias: drop it")
+    first, second = (f"{name}_{artifact.digest(str(output.resolve()))}{end}" for end in ("", "_2"))
+    new = second if now == first else first
 
     def write(source: Source, folder: Path) -> list[str]:
         keys = Keys(source.encoder.tokenizer.terms)
-        empty = _insert(client, unfinished, source, keys)
-        if ours:  # one that others have made meanwhile refuses the name
-            client.drop_collection(collection)
-        client.rename_collection(unfinished, collection)
-        client.load_collection(collection)
+        empty = _insert(client, new, source, keys)
+        client.load_collection(new)
+        if ours:
+            client.alter_alias(new, name)
+            client.drop_collection(now)
+        else:
+            client.create_alias(new, name)  # or an error, if others have made one meanwhile
         keys.write(folder)
         queries = ({"id": id, "vector": _floats(keys.of_query(vector))} for id, vector in source.queries().items())
         jsonl.write(folder / "queries.jsonl", queries)

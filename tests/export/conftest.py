@@ -52,7 +52,9 @@ def impacts_by_hand(checkpoint: Path, tmp_path: Path) -> Path:
     return stored_impacts(checkpoint, tmp_path / "impacts", (BY_HAND, {"d5": {"é": 300}}))
 
 
-def stored_impacts(checkpoint: Path, output: Path, shards: Sequence[Mapping[str, Mapping[str, int]]]) -> Path:
+def stored_impacts(
+    checkpoint: Path, output: Path, shards: Sequence[Mapping[str, Mapping[str, int]]], version: int = 1
+) -> Path:
     """Impacts of documents, by their ids, as that stage leaves them."""
     config = load_encoder("splade-tiny").replace(range=10.0)
 
@@ -67,7 +69,7 @@ def stored_impacts(checkpoint: Path, output: Path, shards: Sequence[Mapping[str,
         made_with = {"checkpoint": checkpoint_digest(checkpoint), "settings": {}}
         return {**counts, "document_scale": 102.3, "loss": loss, **made_with}
 
-    return artifact.make(output, artifact.recipe("impact", {}), write)
+    return artifact.make(output, artifact.recipe("impact", {"version": version}), write)
 
 
 def search_lucene(index: Path, topics: dict[str, str]) -> Found:

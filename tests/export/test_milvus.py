@@ -3,6 +3,7 @@
 import gc
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.export.source import Source
 from tests.conftest import json_lines
-from tests.export.conftest import Found, assert_same
+from tests.export.conftest import BY_HAND, Found, assert_same, stored_impacts
 
 pymilvus = pytest.importorskip("pymilvus")
 
@@ -26,9 +27,11 @@ def uri(tmp_path: Path) -> Iterator[str]:
 
 
 def collections(uri: str) -> dict[str, int]:
-    """The collections of a database, and their numbers of documents."""
+    """The aliases in a database, and their numbers of documents; there are no other collections."""
     client = connect(uri)
-    found = {name: int(client.get_collection_stats(name)["row_count"]) for name in client.list_collections()}
+    names = client.list_aliases()["aliases"]
+    found = {name: int(client.get_collection_stats(name)["row_count"]) for name in names}
+    assert len(client.list_collections()) == len(names)
     client.close()
     return found
 
@@ -61,9 +64,36 @@ def test_an_export_is_done_once_and_again_if_the_collection_is_gone(
     first = seconds()
     assert seconds() == first
     client = connect(uri)
-    client.drop_collection("cai")
+    client.drop_alias("cai")
     client.close()
+    (tmp_path / "milvus" / "notes").touch()
+    with pytest.raises(CaiError, match=r"has files that this command has not made \(notes\)"):
+        seconds()
+    (tmp_path / "milvus" / "notes").unlink()
     seconds()
+    assert collections(uri) == {"cai": 4}
+
+
+def test_there_always_is_a_collection_to_search(
+    impacts_by_hand: Path, checkpoint: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends an export of changed impacts; and nothing but the new collection is left after one."""
+
+    def killed(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai")
+    changed = Source(stored_impacts(checkpoint, tmp_path / "changed", [BY_HAND], version=2))
+    for step in ("rename_collection", "alter_alias", "insert"):
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(pymilvus.MilvusClient, step, killed)
+            export_milvus(changed, tmp_path / "milvus", uri, "cai")
+        client = connect(uri)
+        assert int(client.get_collection_stats("cai")["row_count"]) in (3, 4)
+        client.close()
+    export_milvus(changed, tmp_path / "milvus", uri, "cai")
+    assert collections(uri) == {"cai": 3}
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai")
     assert collections(uri) == {"cai": 4}
 
 
@@ -89,7 +119,7 @@ def test_a_collection_that_others_make_meanwhile_is_not_replaced(
         yield from documents
 
     source.documents = slow  # type: ignore[method-assign]
-    with pytest.raises(CaiError, match=r"cai.* already exists"):
+    with pytest.raises(CaiError, match=r"cai.* already exists|already an alias"):
         export_milvus(source, tmp_path / "milvus", uri, "cai")
 
 
