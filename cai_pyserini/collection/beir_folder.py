@@ -8,14 +8,16 @@ from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection, Judgment, Record
 from cai_pyserini.collection.ids import checked_id
-from cai_pyserini.collection.records import SUFFIXES, Columns, count_records, kind, read_records
+from cai_pyserini.collection.records import JUDGMENT, OF_TREC, SUFFIXES, Columns, count_records, kind, read_records
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
 
-QRELS = (".tsv", ".txt", ".qrels")
+LINES = (".tsv", ".tsv.gz", ".txt", ".txt.gz", ".qrels", ".qrels.gz")  # of qrels, without names of columns
+TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # of qrels, with names
+QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *OF_TREC)
 SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # files of documents, in a folder without corpus.*
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # in the name of a file without a role
 GRADE = re.compile(r"([+-]?\d{1,9})(\.0*)?", re.ASCII)
@@ -48,8 +50,8 @@ class BeirFolder(Collection):
         if not path.exists():
             raise CaiError(f"no collection file or folder {path}")
         require_if_ours(path)
-        if path.is_file():
-            kind(path)  # or an error
+        if path.is_file() and not path.name.endswith(SUFFIXES):
+            raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES)}")
         self.path = path
         self.metadata = dict(metadata or {})
         of_documents = Columns(columns, metadata=self.metadata)
@@ -85,22 +87,9 @@ class BeirFolder(Collection):
                 yield Record(where, checked_id(values["id"], where), title, text, values.get("metadata", {}))
 
     def _qrels(self, split: str) -> Iterator[Judgment]:
-        beir = header = None
-        for where, line in jsonl.read_lines(self._qrels_file(split)):
-            if beir is None:  # the first line
-                beir = line.count("\t") == 2
-                header = beir and _is_name(line.split("\t")[2])
-            columns = line.rstrip("\r\n").split("\t") if beir else line.split()
-            if len(columns) != (3 if beir else 4):
-                others = "" if beir else ", or the four of TREC, separated by white space"
-                raise CaiError(
-                    f"{where}: {len(columns)} columns; expected query-id, corpus-id and score, tab-separated{others}"
-                )
-            if header:
-                header = False
-                continue
-            query, document, grade = columns[0], *columns[-2:]
-            if not (number := GRADE.fullmatch(grade.strip())):
+        path = self._qrels_file(split)
+        for where, query, document, grade in _rows(path) if path.name.endswith(TABLES) else _lines(path):
+            if not (number := GRADE.fullmatch(str(grade).strip())):
                 raise CaiError(f"{where}: the grade {grade!r} is not an integer")
             yield Judgment(where, checked_id(query, where), checked_id(document, where), int(number[1]))
 
@@ -110,15 +99,19 @@ class BeirFolder(Collection):
                 return None
             files = [(kind(path), file_digest(path)) for path in self._files(component)]
             return [self._columns[component].given, *files]
-        return file_digest(self._qrels_file(component)) if self.has_qrels(component) else None
+        if not self.has_qrels(component):
+            return None
+        path = self._qrels_file(component)
+        return [kind(path), file_digest(path)] if path.name.endswith(TABLES) else file_digest(path)
 
     def _files(self, component: str) -> Sequence[Path]:
         """The files of the documents, or the one of the queries."""
         if component == "documents":
             return self._documents_files
-        if found := _only(self.path, "queries", SUFFIXES):
+        if found := _only(self.path, "queries", QUERIES):
             return [found]
-        raise CaiError(f"no file {self.path / 'queries'}.jsonl: {REMEDY}")
+        others = [path for path in self.path.glob("[!.]*") if re.search("quer|topic", path.name, re.IGNORECASE)]
+        raise CaiError(f"no file {self.path / 'queries'}.jsonl{_instead(others, 'queries', QUERIES)}: {REMEDY}")
 
     @cached_property
     def _documents_files(self) -> Sequence[Path]:
@@ -141,7 +134,7 @@ class BeirFolder(Collection):
             raise CaiError(f"no file {self.path / 'corpus'}.jsonl: {REMEDY}")
         if unclear:
             raise CaiError(f"{unclear[0]}: does it have documents? Move it away or merge it with those: {REMEDY}")
-        queries = [path for path in [_only(self.path, "queries", SUFFIXES)] if path]
+        queries = [path for path in [_only(self.path, "queries", QUERIES)] if path]
         taken = {"documents": files, "queries": queries, "qrels": self._qrels_files}
         taken["not read"] = [path for path in there if path not in [*files, *queries, self.path / "qrels"]]
         _note(f"{self.path}: " + "; ".join(f"{role}: {_named(paths)}" for role, paths in taken.items() if paths))
@@ -149,13 +142,44 @@ class BeirFolder(Collection):
 
     @property
     def _qrels_files(self) -> Sequence[Path]:
-        return [path for path in (self.path / "qrels").glob("[!.]*") if path.suffix in QRELS]
+        return [path for path in (self.path / "qrels").glob("[!.]*") if path.name.endswith(QRELS)]
 
     def _qrels_file(self, split: str) -> Path:
         if found := _only(self.path / "qrels", split, QRELS):
             return found
-        known = ", ".join(sorted({path.stem for path in self._qrels_files})) or "none"
+        splits = {next(path.name.removesuffix(s) for s in QRELS if path.name.endswith(s)) for path in self._qrels_files}
+        others = [*self.path.glob("qrels.*"), *self.path.glob(f"qrels/{split}.*")]
+        known = (", ".join(sorted(splits)) or "none") + _instead(others, f"qrels/{split}", QRELS)
         raise CaiError(f"no file {self.path / 'qrels' / split}.tsv; splits of this collection: {known}")
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Place, query, document and grade of each line of qrels, of BEIR's or TREC's columns."""
+    beir = header = None
+    for where, line in jsonl.read_lines(path):
+        if beir is None:  # the first line
+            beir = line.count("\t") == 2
+            header = beir and _is_name(line.split("\t")[2])
+        columns = line.rstrip("\r\n").split("\t") if beir else line.split()
+        if len(columns) != (3 if beir else 4):
+            others = "" if beir else ", or the four of TREC, separated by white space"
+            raise CaiError(
+                f"{where}: {len(columns)} columns; expected query-id, corpus-id and score, tab-separated{others}"
+            )
+        if not header:
+            yield where, columns[0], columns[-2], columns[-1]
+        header = False
+
+
+def _rows(path: Path) -> Iterator[tuple[str, object, object, object]]:
+    """As `_lines`, of a file whose columns have names."""
+    for where, values in read_records(path, Columns(key="", names=JUDGMENT)):
+        yield where, values["query"], values["document"], values["grade"]
+
+
+def _instead(others: Sequence[Path], name: str, suffixes: Iterable[str]) -> str:
+    """What to do with a file that may be the one that is looked for."""
+    return f" ({others[0]} is not read; its name should be {name} and one of {', '.join(suffixes)})" if others else ""
 
 
 def _only(folder: Path, stem: str, suffixes: Iterable[str]) -> Path | None:

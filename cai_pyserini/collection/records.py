@@ -1,11 +1,16 @@
-"""Documents and queries in files: JSONL, Parquet, CSV and TSV, streamed, each with its place.
+"""Documents, queries and judgments in files: JSONL, Parquet, CSV and TSV, each with its place; and TREC's topics.
 
 Fields of CSV can be quoted, and then have line breaks. Those of TSV cannot: a line is a record, and a quotation mark is
 part of the text. Both have a header line with the names of the columns, except a TSV of two columns, which may begin
 with a record, id and text, as Pyserini's topics do.
+
+TREC's topics are elements `top` or `topic`, of XML or of older files that close no field. Their fields are columns,
+lower-case; the id is also `num` or `number`, the text also `title` or `query`, or all of a topic without fields.
 """
 
 import csv
+import html
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -21,7 +26,17 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content
 
 NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # what fields are called
+JUDGMENT = {  # the same of judgments
+    "query": ("query-id", "query_id", "qid", "query"),
+    "document": ("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document"),
+    "grade": ("score", "relevance", "rel", "label", "grade"),
+}
 METADATA = "metadata"
+TOPIC = re.compile(r"<(top|topic)\b([^>]*)>(.*?)(?=<(?:top|topic)\b|</(?:top|topic)s?\b|\Z)", re.DOTALL | re.IGNORECASE)
+ATTRIBUTE = re.compile(r"""([\w-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+FIELD = re.compile(r"<([\w-]+)\b[^>]*>(?:(.*?)</\1\s*>|([^<]*))", re.DOTALL)
+UNREAD = re.compile(r"<!--.*?-->|<!\[CDATA\[|\]\]>", re.DOTALL)  # of XML
+LABEL = re.compile(r"\s*(?:Number|Topic|Description|Narrative)\s*:", re.IGNORECASE)  # at the start of older fields
 BATCH = 1024  # rows of Parquet in memory
 
 Values = dict[str, Any]  # id, text and perhaps title, as the file has them, and `metadata` where it is asked for
@@ -36,11 +51,17 @@ class Columns:
     Those of `metadata` have their own names, in a record or in its object `metadata`.
     """
 
-    def __init__(self, given: ColumnNames | None = None, key: str = "columns", metadata: Iterable[str] = ()):
+    def __init__(
+        self,
+        given: ColumnNames | None = None,
+        key: str = "columns",
+        metadata: Iterable[str] = (),
+        names: Mapping[str, tuple[str, ...]] = NAMES,
+    ):
         self.given = dict(given or {})
         self._metadata = list(metadata)
         self._key = key
-        self._names: dict[str, tuple[str, ...]] = {**NAMES, **{field: (name,) for field, name in self.given.items()}}
+        self._names: dict[str, tuple[str, ...]] = {**names, **{field: (name,) for field, name in self.given.items()}}
 
     def find(self, names: Collection[str], where: str) -> dict[str, str]:
         """The name of each field among `names`. Raises CaiError if one is missing, except a title that is not given."""
@@ -49,9 +70,10 @@ class Columns:
             if name := next((name for name in known if name in names), None):
                 found[field] = name
             elif field != "title" or field in self.given:
+                in_yaml = f", or in a YAML file of the collection: `{self._key}: {{{field}: NAME}}`" * bool(self._key)
                 raise CaiError(
                     f"{where}: no {' or '.join(map(repr, known))} among {', '.join(map(repr, names))[:200]}; name it "
-                    f"so, or in a YAML file of the collection: `{self._key}: {{{field}: NAME}}`"
+                    f"so{in_yaml}"
                 )
         return found
 
@@ -109,7 +131,7 @@ def kind(path: Path) -> str:
     name = path.name if path.name.endswith(".parquet.gz") else path.name.removesuffix(".gz")
     suffix = Path(name).suffix
     if suffix not in READERS:
-        raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES)}")
+        raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES + OF_TREC)}")
     return suffix
 
 
@@ -181,10 +203,28 @@ def _table(rows: Rows, columns: Columns) -> Iterator[tuple[str, Values]]:
         yield where, columns.values(dict(zip(names, row, strict=True)), found)
 
 
+def _topics(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
+    text = UNREAD.sub(lambda found: "\n" * found[0].count("\n"), "".join(line for _, line in jsonl.all_lines(path)))
+    topics = [*TOPIC.finditer(text)]
+    if not topics:
+        raise CaiError(f"{path}: no <top> or <topic> in it: these are not TREC's topics")
+    for topic in topics:
+        row = {name.lower(): first or second for name, first, second in ATTRIBUTE.findall(topic[2])}
+        for name, closed, open in FIELD.findall(topic[3]):
+            row.setdefault(name.lower().rpartition("-")[2], LABEL.sub("", closed or open, count=1))
+        row.setdefault("id", row.get("num", row.get("number", "")))
+        row.setdefault("text", row.get("title", row.get("query", topic[3] * ("<" not in topic[3]))))
+        row = {name: html.unescape(re.sub("<[^>]*>", " ", value)).strip() for name, value in row.items()}
+        where = f"{path}:{text.count('\n', 0, topic.start()) + 1}"
+        yield where, columns.values(row, columns.find([name for name, value in row.items() if value], where))
+
+
 READERS: dict[str, Callable[[Path, Columns], Iterator[tuple[str, Values]]]] = {
     ".jsonl": _jsonl,
     ".parquet": _parquet,
     ".csv": lambda path, columns: _table(_rows(path, "CSV"), columns),
     ".tsv": _tsv,
+    **dict.fromkeys((".trec", ".xml", ".txt"), _topics),
 }
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+OF_TREC = (".trec", ".trec.gz", ".xml", ".xml.gz", ".txt", ".txt.gz")  # topics

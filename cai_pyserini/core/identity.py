@@ -23,6 +23,7 @@ VERSIONS = {
     "adapt: balance": 2,
     "expand": 5,
     "fusion rerank": 2,
+    "ship": 2,
     "trainer generate": 2,
     "trainer score": 2,
     "trainer vocabulary": 2,

@@ -33,6 +33,9 @@ def all_lines(path: Path) -> Iterator[tuple[int, str]]:
                 try:
                     text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode()
                 except UnicodeDecodeError as error:
+                    if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                        convert = "convert it: `iconv -f utf-16 -t utf-8 FILE > NEW`"
+                        raise CaiError(f"{path}: UTF-16, not UTF-8; {convert}") from None
                     raise CaiError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from None
                 yield number, text
     except FileNotFoundError:

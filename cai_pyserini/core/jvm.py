@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.processes import enter
 
 OLDEST = 21  # release that Pyserini needs
@@ -92,7 +93,7 @@ def anserini_jar() -> Path:
     """Anserini's fat jar, from the folder ANSERINI_CLASSPATH, as in Pyserini, or else from the pyserini package."""
     spec = find_spec("pyserini")
     if spec is None or not spec.submodule_search_locations:
-        raise CaiError("pyserini is not installed: pip install cai-pyserini")
+        raise CaiError(f"pyserini is not installed: {install_command()}")
     bundled = Path(spec.submodule_search_locations[0]) / "resources" / "jars"
     folder = Path(os.environ.get("ANSERINI_CLASSPATH") or bundled)
     jars = sorted(folder.glob("anserini-*-fatjar.jar"), key=lambda jar: jar.stat().st_ctime)

@@ -35,7 +35,8 @@ class ServeSettings(Listening):
     database: AnyPath = flag(help="SQLite file for the judgments, on a disk of this machine; made if it is not there")
     depth: int = flag(10, "number of best documents of each system to judge", ge=1)
     topics: AnyPath | None = flag(
-        None, "the queries to judge: JSONL, Parquet, CSV, or TSV with id and text (default: the collection's)"
+        None,
+        "the queries to judge: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics (default: the collection's)",
     )
     shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
     rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(

@@ -57,7 +57,9 @@ class SearchSettings(Settings):
     )
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
-    topics: AnyPath | None = flag(None, "a file of queries to search for: JSONL, Parquet, CSV, or TSV with id and text")
+    topics: AnyPath | None = flag(
+        None, "a file of queries to search for: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
+    )
     output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
     collection: str | None = flag(None, f"queries of the run: {COLLECTION_TEXT}")
     split: str | None = SPLIT

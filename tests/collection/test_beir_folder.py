@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Document, Record
@@ -284,6 +286,37 @@ def test_qrels_in_other_forms(files, text: str, suffix: str) -> None:
         collection.qrels("test")
 
 
+def test_qrels_whose_columns_have_names(files, tmp_path: Path) -> None:
+    rows = [{"query-id": "q1", "corpus-id": "d1", "score": 1}, {"query-id": "q2", "corpus-id": "d2", "score": 2.0}]
+    texts = {
+        "csv": 'relevance,"qid",docid\n1,q1,d1\n2,"q2",d2\n',
+        "jsonl": "\n".join(map(json.dumps, rows)),
+        "tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t2\n",
+    }
+    parts = {f"qrels/{suffix}.{suffix}": text for suffix, text in texts.items()}
+    collection = files({"corpus.jsonl": "\n".join(CORPUS), "queries.jsonl": "\n".join(QUERIES), **parts})
+    parquet.write_table(pa.table({name: [row[name] for row in rows] for name in rows[0]}), tmp_path / "qrels/p.parquet")
+    with gzip.open(tmp_path / "qrels/z.tsv.gz", "wt") as file:
+        file.write(texts["tsv"])
+    for split in (*texts, "p", "z"):
+        assert collection.qrels(split) == {"q1": {"d1": 1}, "q2": {"d2": 2}}
+        assert collection.check(split)["judgments"] == 2 and collection.fingerprint(split)
+    for text, message in (
+        ("query-id,corpus-id,score\nq1,d1,0.5\n", r":2: the grade '0.5' is not an integer"),
+        ("query-id,corpus-id\nq1,d1\n", r":1: no 'score' or .* among 'query-id', 'corpus-id'; name it so$"),
+    ):
+        with pytest.raises(CaiError, match=rf"csv\.csv{message}"):
+            files({"qrels/csv.csv": text}).qrels("csv")
+
+
+def test_queries_can_be_topics_of_trec(files) -> None:
+    topics = "<top><num> Number: q1 <title> flu\nvirus <desc> Description: x </top>"
+    collection = files({"corpus.jsonl": CORPUS[0], "queries.txt": topics, "qrels/test.txt": "q1 0 d1 1"})
+    assert collection.topics("test") == {"q1": "flu virus"}
+    chosen = {"id": "num", "text": "desc"}
+    assert files({}, query_columns=chosen).topics("test") == {"q1": "x"}
+
+
 @pytest.mark.parametrize("ask", ["qrels", "topics", "check", "fingerprint"])
 def test_a_missing_split_is_answered_with_those_that_exist(tiny: Path, ask: str) -> None:
     with pytest.raises(CaiError, match=r"no file .*qrels/dev\.tsv; splits of this collection: test, train"):
@@ -433,9 +466,18 @@ def test_queries_without_qrels_are_all_topics(files, caplog: pytest.LogCaptureFi
     [
         ("notes", r"no file .*corpus\.jsonl: a folder in BEIR's layout has corpus\.jsonl, queries"),
         ("qrels/test.tsv", r"no file .*queries\.jsonl: a folder in BEIR's layout has"),
-        ("qrels/test.csv", r"no file .*qrels/test\.tsv; splits of this collection: none"),
-        ("qrels.tsv", r"no file .*qrels/test\.tsv; splits of this collection: none"),
-        ("queries.xml", r"no file .*queries\.jsonl: a folder in BEIR's layout has"),
+        (
+            "qrels/test.xml",
+            r"no file .*qrels/test\.tsv; splits of this collection: none \(.*/test\.xml is not read; its",
+        ),
+        (
+            "qrels.tsv",
+            r"no file .*qrels/test\.tsv; .*: none \(.*/qrels\.tsv is not read; its name should be qrels/test ",
+        ),
+        (
+            "queries.json",
+            r"no file .*queries\.jsonl \(.*/queries\.json is not read; its name should be queries and one",
+        ),
     ],
 )
 def test_parts_in_the_wrong_place_are_not_passed_over(files, name: str, message: str) -> None:

@@ -152,7 +152,51 @@ def test_broken_parquet_is_named(read_parquet, tmp_path: Path) -> None:
         list(read_records(path, Columns()))
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.txt", "a.parquet.gz", "a.gz", "jsonl"])
+ROBUST = """<top>
+<num> Number: 301
+<title> International
+Organized Crime &amp; AT&amp;T
+
+<desc> Description:
+Identify organizations.
+</top>
+<top>
+
+<num> Number: 302 </num>
+<EN-title> <b>Poliomyelitis</b> and Post-Polio </EN-title>
+<desc> Description: Is the disease under control? </desc>
+</top>
+"""
+COVID = """<?xml version="1.0"?>
+<!-- <topic number="0"><query>not this</query></topic> -->
+<topics task="covid">
+  <topic number="1"><query>coronavirus origin</query><question>what is the origin?</question></topic>
+  <topic number='2'>
+    A 19-year-old &lt; 20
+  </topic>
+</topics>"""
+
+
+def test_topics_of_trec(read) -> None:
+    expected = [(":1", "301", "International\nOrganized Crime & AT&T"), (":9", "302", "Poliomyelitis  and Post-Polio")]
+    for name in ("a.trec", "a.txt.gz"):
+        assert [(where, values["id"], values["text"]) for where, values in read(name, ROBUST)] == expected
+    found = [(where, values["id"], values["text"]) for where, values in read("a.xml", COVID)]
+    assert found == [(":4", "1", "coronavirus origin"), (":5", "2", "A 19-year-old < 20")]
+    with pytest.raises(CaiError, match=r"a\.xml:5: no 'question' among 'number', 'id', 'text'"):
+        read("a.xml", COVID, text="question")
+    with pytest.raises(CaiError, match=r"a\.txt: no <top> or <topic> in it"):
+        read("a.txt", "q1\tflu\n")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.trec"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(read, name: str, encoding: str) -> None:
+    with pytest.raises(CaiError, match=rf"{name}: UTF-16, not UTF-8; convert it: `iconv -f utf-16"):
+        read(name, "\ufeffid,text\n1,x\n".encode(encoding))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parquet.gz", "a.gz", "jsonl"])
 def test_a_file_of_another_kind_is_refused(read, name: str) -> None:
     with pytest.raises(CaiError, match=r"its name should end with one of \.jsonl, "):
         read(name, "")

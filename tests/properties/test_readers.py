@@ -180,7 +180,7 @@ def test_any_bytes(fresh, suffix: str, data) -> None:
         result(path, lambda read=read: read(path))
 
 
-@given(lines_of_qrels | damaged(lines_of_qrels), tables | json_lines, st.sampled_from(["csv", "tsv", "jsonl"]))
+@given(lines_of_qrels | damaged(lines_of_qrels), tables | json_lines, st.sampled_from(["csv", "tsv", "jsonl", "xml"]))
 def test_any_bytes_as_qrels_or_topics(fresh, qrels: bytes, topics: bytes, suffix: str) -> None:
     for name, data in (("qrels/test.tsv", qrels), (f"queries.{suffix}", topics)):
         folder = fresh()
