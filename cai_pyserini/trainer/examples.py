@@ -96,14 +96,25 @@ class Collator:
         documents = [e["positive"] for e in examples] + [text for each in negatives for text in each]
         ids = [[text_id(text) for text in (e["positive"], *e["negatives"])] for e in examples]
         return {
-            "queries": self._tokenize([e["query"] for e in examples], self.max_query_length),
-            "documents": self._tokenize(documents, self.max_document_length),
+            "queries": self.pad(self._ids([e["query"] for e in examples], self.max_query_length)),
+            "documents": self.pad(self._ids(documents, self.max_document_length)),
             "margins": torch.tensor([e["margins"] for e in examples]),
             "document_ids": torch.tensor(ids),
         }
 
-    def _tokenize(self, texts: list[str], max_length: int) -> dict[str, Any]:
-        ids = self._tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+    def different(self, examples: Sequence[Example]) -> dict[str, list[list[int]]]:
+        """The token ids of the queries and documents of examples, each sequence once."""
+        queries = self._ids([e["query"] for e in examples], self.max_query_length)
+        documents = [text for e in examples for text in (e["positive"], *e["negatives"])]
+        sides = {"queries": queries, "documents": self._ids(documents, self.max_document_length)}
+        return {name: [*map(list, dict.fromkeys(map(tuple, ids)))] for name, ids in sides.items()}
+
+    def _ids(self, texts: list[str], max_length: int) -> list[list[int]]:
+        ids: list[list[int]] = self._tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        return ids
+
+    def pad(self, ids: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """The texts of a side of a batch."""
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         chunks = [
             self._tokenizer.pad(

@@ -37,6 +37,8 @@ from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherit
 
 CHUNK = {"cpu": 4_608, "cuda": 65_536}  # tokens that go through the model together
 EAGER = 128  # tokens, up to which plain attention trains faster than fused on a CPU
+CHECKED = 16  # examples whose vectors are looked at before a model is saved
+SAME = 0.99  # the cosine above which vectors are as good as the same
 COLUMNS = 1024  # the number of computed terms is a multiple of it
 LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, of queries and documents
 
@@ -103,7 +105,37 @@ def _by_query(documents: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
     return documents.unflatten(0, (-1, len(queries))).transpose(0, 1)
 
 
-class SpladeTrainer(training.Trainer):
+class PairTrainer(training.Trainer):
+    """A Trainer whose data are examples, see trainer.examples."""
+
+    def vectors(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
+        """The vectors of a side of a batch, (texts, dimensions)."""
+        raise NotImplementedError
+
+    def check_active(self, queries: float, documents: float) -> None:
+        """Raise CaiError for these mean numbers of active dimensions."""
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """As training.Trainer.check; also if the vectors of a few of the examples are empty or all the same."""
+        super().check()
+        self.model.eval()
+        places = np.unique(np.linspace(0, len(self.train_dataset) - 1, CHECKED).astype(int)).tolist()
+        found = {}
+        for name, ids in self.data_collator.different([self.train_dataset[place] for place in places]).items():
+            found[name] = self.vectors(self.model, self._prepare_inputs(self.data_collator.pad(ids))).float()
+        self.check_active(**{name: float((rows > 0).sum(-1).float().mean()) for name, rows in found.items()})
+        for name, rows in found.items():
+            unit = torch.nn.functional.normalize(rows, dim=-1)
+            cosines = (unit @ unit.T)[*torch.triu_indices(len(rows), len(rows), 1)]
+            if len(cosines) and cosines.median() > SAME:
+                raise CaiError(
+                    f"{len(rows)} different {name} of the training file have the same vector: collapse. Lower "
+                    "--learning-rate, or train with more examples"
+                )
+
+
+class SpladeTrainer(PairTrainer):
     """The Trainer of a checkpoint's masked language model; `idf` (vocabulary,) weights documents."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: SpladeSettings, *more: Any):
@@ -124,9 +156,9 @@ class SpladeTrainer(training.Trainer):
 
     def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
-            queries = self._weights(model, inputs["queries"])
+            queries = self.vectors(model, inputs["queries"])
             columns, stands_for = self._columns(queries)
-            documents = _by_query(self._weights(model, inputs["documents"], columns), queries)
+            documents = _by_query(self.vectors(model, inputs["documents"], columns), queries)
         queries, documents = loss.gather(queries), loss.gather(documents)
         scored = documents if self._idf is None else documents * self._idf.to(documents)[columns]
         terms = {
@@ -159,7 +191,7 @@ class SpladeTrainer(training.Trainer):
         weight = queries.new_full((len(sample),), len(others) / len(sample))
         return torch.cat([terms, sample]), torch.cat([queries.new_ones(len(terms)), weight])
 
-    def _weights(self, model: Any, texts: dict[str, Any], columns: torch.Tensor | slice = slice(None)) -> torch.Tensor:
+    def vectors(self, model: Any, texts: dict[str, Any], columns: torch.Tensor | slice = slice(None)) -> torch.Tensor:
         """These columns of the SPLADE vectors of a side of a batch, (texts, columns)."""
         decoder = self._decoder
         bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
@@ -177,6 +209,9 @@ class SpladeTrainer(training.Trainer):
         if means:
             warm = self.state.global_step > self.args.get_warmup_steps(self.args.max_steps)
             check_sparsity(means["documents_active"], means["queries_active"], len(self._decoder.weight), warm)
+
+    def check_active(self, queries: float, documents: float) -> None:
+        check_sparsity(documents, queries, len(self._decoder.weight), warm=True)
 
 
 def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
@@ -197,7 +232,7 @@ def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool
             )
 
 
-class DenseTrainer(training.Trainer):
+class DenseTrainer(PairTrainer):
     """The Trainer of a checkpoint's transformer; `idf` (vocabulary,) weights the tokens in a mean."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: DenseSettings, *more: Any):
@@ -207,12 +242,15 @@ class DenseTrainer(training.Trainer):
         self._settings = settings
 
     def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
+            queries, documents = (self.vectors(model, inputs[side]) for side in ("queries", "documents"))
+        queries, documents = loss.gather(queries), loss.gather(_by_query(documents, queries))
+        ranking = loss.ranking(self._settings.loss, self._settings.scale * queries, documents, inputs)
+        return loss.scale_for_ddp(ranking)
+
+    def vectors(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
         def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:
             weights = self._token_weights[chunk["input_ids"]] * chunk["attention_mask"]
             return pooled(model(**chunk).last_hidden_state, weights)
 
-        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-            queries, documents = _vectors(inputs["queries"], encode), _vectors(inputs["documents"], encode)
-        queries, documents = loss.gather(queries), loss.gather(_by_query(documents, queries))
-        ranking = loss.ranking(self._settings.loss, self._settings.scale * queries, documents, inputs)
-        return loss.scale_for_ddp(ranking)
+        return _vectors(texts, encode)

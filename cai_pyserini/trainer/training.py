@@ -51,13 +51,21 @@ class Trainer(transformers.Trainer):
     def log(self, logs: dict[str, float], *more: Any) -> None:
         for name, value in logs.items():
             if name.endswith("loss") and not math.isfinite(value):
-                raise CaiError(
-                    f"{name} is {value} at step {self.state.global_step:,}: training has diverged. Lower "
-                    "--learning-rate, or set --precision float32"
-                )
+                raise diverged(name, value, self.state.global_step)
         super().log(logs, *more)
         if "loss" in logs and self.is_world_process_zero() and not sys.stderr.isatty():
             print(f"step {self.state.global_step:,}/{self.args.max_steps:,}, loss {logs['loss']:.4g}", file=sys.stderr)
+
+    def check(self) -> None:
+        """Raise CaiError if the trained model is of no use: the last step can have made it so, with a finite loss."""
+        if any(not value.isfinite().all() for value in self.model.state_dict().values() if value.is_floating_point()):
+            raise diverged("a weight", math.nan, self.state.global_step)
+
+
+def diverged(what: str, value: float, step: int) -> CaiError:
+    return CaiError(
+        f"{what} is {value} at step {step:,}: training has diverged. Lower --learning-rate, or set --precision float32"
+    )
 
 
 class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
@@ -267,6 +275,7 @@ def run(
     loss = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).training_loss
     if trainer.eval_dataset is not None:
         stats["held_out_loss_after"] = trainer.evaluate()["eval_loss"]
+    trainer.check()
     if not trainer.is_world_process_zero():
         return None
     result = Path(arguments.output_dir) / RESULT

@@ -220,6 +220,36 @@ def test_collapse_stops_training(splade_settings: MakeSettings, tmp_path: Path) 
     check_sparsity(300, 20000, 30522, warm=False)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"learning_rate": 1e-2, "lambda_d": 1e6}, r"the documents have 0\.0 active dimensions: collapse"),
+        (
+            {"learning_rate": 3e-1, "loss": "in-batch", "max_steps": 4},
+            "different queries of the training file have the same vector",
+        ),
+        ({"learning_rate": 1e38, "max_steps": 1}, "a weight is nan at step 1: training has diverged"),
+    ],
+)
+def test_a_training_too_short_to_log_is_looked_at_before_its_model_is_saved(
+    changes: dict[str, Any], message: str, splade_settings: MakeSettings, tmp_path: Path
+) -> None:
+    with pytest.raises(CaiError, match=message):
+        train(splade_settings(tmp_path / "model", log_steps=100, save_seconds=1e9, **changes))
+    assert not (tmp_path / "model" / "manifest.json").exists() and not [*tmp_path.glob("model/**/model.safetensors")]
+
+
+@pytest.mark.slow
+def test_dense_vectors_that_are_all_the_same_are_not_saved(triples: Path, tmp_path: Path) -> None:
+    values = {
+        "data": triples, "base": "splade-tiny", "output": tmp_path / "dense", "loss": "in-batch", "batch_size": 8,
+        "max_steps": 4, "learning_rate": 1.0, "warmup": 0.0, "device": "cpu", "save_seconds": 1e9,
+    }  # fmt: skip
+    with pytest.raises(CaiError, match="different queries of the training file have the same vector: collapse"):
+        train(build(DenseSettings, values, ""))
+
+
 @pytest.mark.parametrize(
     "line, message",
     [
