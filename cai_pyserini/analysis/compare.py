@@ -20,7 +20,7 @@ from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.evaluate import significance
-from cai_pyserini.evaluate.measures import mean, measure_run, parse_measures
+from cai_pyserini.evaluate.measures import mean, measure_runs
 from cai_pyserini.evaluate.significance import MIN_QUERIES, NO_P_MEANS, p_text
 
 RESAMPLING = {"n_resamples": 9999, "batch": 500, "rng": 0}  # in batches, to save memory
@@ -73,11 +73,11 @@ class Change(NamedTuple):
 def compare(settings: CompareSettings) -> Report:
     """The difference of two runs, A and B, and every query's change."""
     name = settings.measure
-    parse_measures([name])
     config = load_index_config(settings.collection)
     collection, split = open_collection(config), settings.split or config.split
-    qrels, topics = collection.qrels(split), collection.topics(split)
-    a, b = (measure_run(qrels, path, [name])[name] for path in settings.runs)
+    measured = measure_runs(collection, split, settings.runs, [name])
+    topics = collection.topics(split)
+    a, b = (measured[path][name] for path in settings.runs)
     found = difference(a, b)
     changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)

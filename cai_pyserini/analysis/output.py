@@ -1,6 +1,5 @@
 """The outcome of an analysis: text for the terminal, <name>.json, and more files, mostly figures."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import save
-from cai_pyserini.core.files import write_text
+from cai_pyserini.core.files import json_text, write_text
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Report:
 
     def write(self, folder: Path) -> list[str]:
         """Write <name>.json and the files, each atomically, and return their names."""
-        files = {f"{self.name}.json": json.dumps(self.data, indent=1, ensure_ascii=False) + "\n", **self.files}
+        files = {f"{self.name}.json": json_text(self.data, ensure_ascii=False), **self.files}
         for name, content in files.items():
             if isinstance(content, str):
                 write_text(folder / name, content)

@@ -1,6 +1,5 @@
 """Results as files, results.json and report.md, and as a table in the terminal; and whether they are as expected."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +21,7 @@ GAINED = "changed by adaptation"
 
 
 def write(results: Results, run: RunFolder) -> None:
-    files.write_text(run.results_file, json.dumps(asdict(results), indent=1) + "\n")
+    files.write_text(run.results_file, files.json_text(asdict(results)))
     files.write_text(run.report, markdown(results))
 
 

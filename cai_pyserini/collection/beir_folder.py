@@ -20,7 +20,7 @@ TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # of qrels
 QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *OF_TREC)
 SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # files of documents, in a folder without corpus.*
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # in the name of a file without a role
-GRADE = re.compile(r"([+-]?\d{1,9})(\.0*)?", re.ASCII)
+GRADE = re.compile(r"([+-]?\d{1,18})(\.0*)?", re.ASCII)
 REMEDY = (
     "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/how-to/collections.md has "
     "other forms"

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> relevance grade
 
+MOST_RELEVANT = 10_000  # trec_eval takes memory and time in proportion to the largest grade
+
 
 class Document(NamedTuple):
     """A document: its id, and its text, the chosen fields joined by a space."""
@@ -151,7 +153,10 @@ class Collection(ABC):
         """The contents of these documents, whole, by id. Raises CaiError for an unknown id, named by `source`."""
         contents = {record.id: self.contents_of(record) for record in self._whole("texts") if record.id in ids}
         if unknown := sorted(ids - contents.keys()):
-            raise CaiError(f"{source}: document {unknown[0]!r} is not in collection {self.name}")
+            raise CaiError(
+                f"{source}: document {unknown[0]!r} is not in collection {self.name}, whose ids are such as "
+                f"{next(self.records(whole=True)).id!r} ({len(unknown):,} such documents)"
+            )
         return contents
 
     def has_queries(self, split: str) -> bool:
@@ -180,13 +185,19 @@ class Collection(ABC):
     def missing(self, split: str) -> Set[str]:
         """The judged documents that the collection lacks, for which it is read once per split."""
         if split not in self._missing:
-            unseen = _documents_in(self._grades(split))
-            for document in self._whole("judged documents"):
-                unseen.discard(document.id)
-                if not unseen:
-                    break
-            self.set_missing(split, unseen)
+            self.lacking(split, frozenset())
         return self._missing[split]
+
+    def lacking(self, split: str, ids: Set[str]) -> Set[str]:
+        """Those of these ids that no document has; reads the documents, and looks for those that `split` judges too."""
+        judged = _documents_in(self._grades(split))
+        unseen = judged | ids
+        for document in self._whole("look for documents"):
+            unseen.discard(document.id)
+            if not unseen:
+                break
+        self.set_missing(split, judged & unseen)
+        return ids & unseen
 
     def set_missing(self, split: str, missing: Set[str]) -> None:
         """Set which judged documents the collection lacks, so that `missing` need not read it. Warns of them; raises
@@ -276,6 +287,7 @@ class Collection(ABC):
         if not self.has_qrels(split):
             return grades
         for where, query, document, grade in self._qrels(split):
+            grade = checked_grade(grade, where)
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise CaiError(f"{where}: document {document!r} was judged differently for query {query!r} above")
         if not grades:
@@ -306,7 +318,10 @@ class Collection(ABC):
                 empty += [] if texts[record.id] else [record]
         if unknown := next((id for id in grades if id not in texts), None):
             where = next(judgment.where for judgment in self._qrels(split) if judgment.query == unknown)
-            raise CaiError(f"{where}: query {unknown!r} is in the qrels but not among the queries")
+            raise CaiError(
+                f"{where}: query {unknown!r} is in the qrels but not among the queries: add it to them, or remove its "
+                "judgments"
+            )
         if empty:
             lacking = f"{empty[0].where}: query {empty[0].id!r} has no text ({len(empty):,} such queries)"
             if self.strict:
@@ -345,6 +360,15 @@ class Collection(ABC):
 
     @abstractmethod
     def _fingerprint(self, component: str) -> object: ...
+
+
+def checked_grade(grade: int, where: str) -> int:
+    """A grade as measures take it: one below 0, as of spam, is 0, not relevant. Raises CaiError above MOST_RELEVANT."""
+    if grade > MOST_RELEVANT:
+        raise CaiError(
+            f"{where}: the grade {grade} is too large: grades are at most {MOST_RELEVANT:,}; scale them down"
+        )
+    return max(grade, 0)
 
 
 def _documents_in(qrels: Qrels) -> set[str]:

@@ -28,6 +28,7 @@ from cai_pyserini.core.files import (
     MANIFEST,
     PARTIAL,
     atomic_write,
+    json_text,
     own_suffix,
     remove,
     remove_leftovers,
@@ -200,7 +201,7 @@ def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
 
 def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float) -> str:
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
-    return json.dumps(asdict(Manifest(recipe, digest(recipe), stats, files, _versions(), now())), indent=1) + "\n"
+    return json_text(asdict(Manifest(recipe, digest(recipe), stats, files, _versions(), now())))
 
 
 def _sizes(path: Path) -> dict[str, int]:

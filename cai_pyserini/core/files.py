@@ -1,13 +1,16 @@
 """Files that are whole or absent: each is written under a name of its own, and renamed."""
 
+import json
+import math
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import HOST
@@ -83,6 +86,19 @@ def require_content(path: Path) -> None:
                 f"{path} is a pointer of Git LFS, not the file itself: run `git lfs pull` in {path.parent}, or "
                 "download the file"
             )
+
+
+def json_text(value: Any, **how: Any) -> str:
+    """A value as JSON, indented, and a line break. JSON has no NaN and no infinity: undefined numbers are null."""
+    return json.dumps(_defined(value), indent=1, allow_nan=False, **how) + "\n"
+
+
+def _defined(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _defined(item) for key, item in value.items()}
+    return [*map(_defined, value)] if isinstance(value, list | tuple) else value
 
 
 def sync(*paths: Path) -> None:

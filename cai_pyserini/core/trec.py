@@ -1,12 +1,14 @@
 """TREC runs: `query Q0 document rank score tag`, one line per hit.
 
 In memory a run is a DataFrame with the columns `query_id` and `doc_id` (categories) and `score` (float64), sorted by
-query id, then by falling score, then by document id.
+query id, then by falling score; ties have the order in which they were found. As files, runs of this package have
+strictly falling scores, even in single precision, so that every tool reads the order in which they were found; reading
+such a file restores the ties. Ties of other runs are read in the order of trec_eval.
 """
 
 import io
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -26,6 +28,7 @@ logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
 PART = 1 << 18  # hits that are read at a time
+SUBNORMAL = (1 << 23) - 1  # numbers of single precision between 0 and the smallest normal one
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
 
 
@@ -37,12 +40,54 @@ def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
 
 
 def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sort the rows of a run, and make its ids categories in string order."""
-    ids = {name: categories(frame[name]) for name in ("query_id", "doc_id")}
-    scores = frame["score"].to_numpy()
-    keys = ids["doc_id"].codes, -scores, ids["query_id"].codes  # the last one counts most
-    sorted_frame = pd.DataFrame(ids | {"score": scores})
-    return sorted_frame if _is_sorted(keys) else sorted_frame.iloc[np.lexsort(keys)].reset_index(drop=True)
+    """Sort the rows of a run; ids become categories in string order, unless they are categories. Scores become those
+    that `read_run` would return, once they are written."""
+    run = _sorted(frame, lambda run: [-run["score"].to_numpy()])
+    return _with_ties(run.assign(score=strictly_falling(run)))
+
+
+def _sorted(frame: pd.DataFrame, order: Callable[[pd.DataFrame], list[np.ndarray]]) -> pd.DataFrame:
+    """The rows by query, then by the keys `order`, of which the last one counts most."""
+    plain = [name for name in ("query_id", "doc_id") if frame[name].dtype != "category"]
+    run = frame.assign(**{name: categories(frame[name]) for name in plain})
+    keys = [*order(run), run["query_id"].cat.codes.to_numpy()]
+    return (run if _is_sorted(keys) else run.iloc[np.lexsort(keys)]).reset_index(drop=True)
+
+
+def strictly_falling(run: pd.DataFrame) -> np.ndarray:
+    """The scores of a run, (hits,), with ties lowered to the next smaller numbers of single precision."""
+    scores = run["score"].to_numpy()
+    steps, below = _steps(scores), run["query_id"].cat.codes.to_numpy(np.int64) << 33  # all of the queries before
+    falling = np.minimum.accumulate(steps + ranks(run) - below) + below - ranks(run)
+    return np.where(falling < steps, _of_steps(falling), scores)
+
+
+def _with_ties(run: pd.DataFrame) -> pd.DataFrame:
+    """Undo `strictly_falling`: scores in a row that are one step apart are those of the first."""
+    scores = run["score"].to_numpy()
+    steps = _steps(scores)
+    down = np.diff(steps, prepend=0)
+    tied = ((down == 0) | ((down == -1) & (scores == _of_steps(steps)))) & (ranks(run) > 1)
+    return run.assign(score=scores[_last(~tied)])
+
+
+def _steps(scores: np.ndarray) -> np.ndarray:
+    """The place of each score, rounded to single precision, among the numbers of single precision, of which 0 has the
+    place 0. Subnormal numbers count as 0, as they do in software that flushes them."""
+    bits = _single(np.abs(scores)).view(np.int32).astype(np.int64)
+    return np.where(scores >= 0, 1, -1) * np.maximum(bits - SUBNORMAL, 0)
+
+
+@np.errstate(invalid="ignore")
+def _of_steps(steps: np.ndarray) -> np.ndarray:
+    """The score at each place."""
+    bits = (np.abs(steps) + SUBNORMAL).astype(np.int32)
+    return np.sign(steps) * bits.view(np.float32).astype(np.float64)
+
+
+@np.errstate(over="ignore")
+def _single(scores: np.ndarray) -> np.ndarray:
+    return scores.astype(np.float32)
 
 
 def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
@@ -67,7 +112,13 @@ def categories(ids: pd.Series | pd.Index) -> pd.Categorical:
 
 def ranks(run: pd.DataFrame) -> np.ndarray:
     """The rank of every hit, from 1."""
-    return run.groupby("query_id", sort=False, observed=True).cumcount().to_numpy() + 1
+    first = np.diff(run["query_id"].cat.codes.to_numpy(), prepend=-1) != 0
+    return np.arange(len(run)) - _last(first) + 1
+
+
+def _last(chosen: np.ndarray) -> np.ndarray:
+    """For every place, (places,), the last one up to it that is chosen, as the first one is."""
+    return np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), 0))
 
 
 def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
@@ -97,27 +148,38 @@ def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
-    """Write a run in TREC format, atomically; scores have the fewest digits that are read back as the same float64.
+    """Write a run in TREC format, atomically, with the scores of `strictly_falling`, in the fewest digits that are read
+    back as the same float64.
 
-    Raises CaiError for a score that is not finite.
+    Raises CaiError for a score that is not finite in single precision, in which trec_eval reads it.
     """
     write_parts([run], path, tag)
 
 
 def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
     """Write a run as `write_run` does, from parts that each have whole queries, in the order of their ids."""
+    empty = True
     with atomic_write(path) as partial, partial.open("wb") as file:
         for run in parts:
-            for query, document, score in run[~np.isfinite(run["score"])].itertuples(index=False, name=None):
-                raise CaiError(f"{path}: the score of document {document!r} for query {query!r} is {score}")
-            columns = (pa.array(column) for column in (run["query_id"], run["doc_id"], ranks(run), run["score"]))
+            empty &= run.empty
+            finite = np.isfinite(_single(run["score"].to_numpy()))
+            for query, document, score in run[~finite].itertuples(index=False, name=None):
+                raise CaiError(
+                    f"{path}: the score of document {document!r} for query {query!r} is {score}, which is no finite "
+                    "number of single precision"
+                )
+            scores = strictly_falling(run)
+            columns = (pa.array(column) for column in (run["query_id"], run["doc_id"], ranks(run), scores))
             query, document, rank, score = (column.cast(pa.string()) for column in columns)
             lines = pc.binary_join_element_wise(query, "Q0", document, rank, score, f"{tag}\n", " ")
             file.write(lines.buffers()[2][: pc.sum(pc.binary_length(lines)).as_py() or 0])
+    if empty:
+        logger.warning("%s finds nothing for any query", tag)
 
 
 def read_run(path: Path) -> pd.DataFrame:
-    """Read a TREC run, from this package or any other tool.
+    """Read a TREC run, from this package or any other tool. Hits are in the order of trec_eval: by falling scores in
+    single precision, ties by falling document id, whatever their ranks.
 
     Raises CaiError for a malformed line, and for a document listed twice for a query.
     """
@@ -133,6 +195,9 @@ def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
     hits = [run["query_id"].value_counts(sort=False) for run in runs]
     ends = pd.concat(hits, axis=1).fillna(0).sort_index().cumsum().to_numpy(int)  # (queries, runs)
     total = ends.sum(axis=1)
+    if not len(total):  # no run has a hit
+        yield [_checked(run, path) for run, path in zip(runs, paths, strict=True)]
+        return
     cuts = np.searchsorted(total, np.arange(PART, total[-1], PART))
     starts = np.zeros(len(runs), int)
     for stops in ends[np.unique([*cuts, len(ends) - 1])]:
@@ -143,13 +208,36 @@ def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
         starts = stops
 
 
+def ids_in(run: Path) -> tuple[set[str], set[str]]:
+    """The ids of the queries and of the documents that a run has. Raises CaiError as `read_run` does."""
+    hits = _read(run)
+    return set(hits["query_id"].cat.categories), set(hits["doc_id"].unique())
+
+
+def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:
+    """Warn if two named sets of ids, of queries or of documents, have fewer than half of `total` in common. Raises
+    CaiError if they have none."""
+    (first, second), names = ids.values(), " and ".join(ids)
+    if 2 * len(first & second) >= total:
+        return
+    folded = {id.casefold(): id for id in second - first}
+    alike = min((id for id in first - second if id.casefold() in folded), default=None)
+    unlike = [min(first - second, default=""), min(second - first, default="")]
+    pair = [alike, folded[alike.casefold()]] if alike else unlike
+    such = f"such as {pair[0]!r} and {pair[1]!r}"
+    if first.isdisjoint(second):
+        raise CaiError(f"{names} have no {kind} in common: their ids are {such}; the ids of both have to be the same")
+    others = f"; others are {such}" if all(pair) else ""
+    logger.warning("%s", f"{names} have only {len(first & second):,} of {total:,} {kind} in common{others}")
+
+
 def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
-    run = sorted_run(hits)
+    run = _sorted(hits, lambda run: [-run["doc_id"].cat.codes.to_numpy(), -_single(run["score"].to_numpy())])
     documents = run["doc_id"].cat
     keys = np.sort(run["query_id"].cat.codes.to_numpy(np.int64) * len(documents.categories) + documents.codes)
     if (keys[1:] == keys[:-1]).any():
         raise _broken(path, "a document is listed twice")
-    return run
+    return _with_ties(run)
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -161,7 +249,8 @@ def _read(path: Path) -> pd.DataFrame:
 @lru_cache(maxsize=2)  # consecutive fusions read the same runs
 def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
     """The hits of a file in the order of their queries, with documents as plain strings."""
-    require_if_ours(path)
+    if require_if_ours(path) and not size:  # a system of ours that finds nothing
+        return run_of({}).astype({"doc_id": object})
     try:
         run = _parse(path)
     except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns of another tool, or a broken file

@@ -22,16 +22,15 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core import tables
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.evaluate.measures import mean, measure_run, parse_measures
+    from cai_pyserini.evaluate.measures import mean, measure_runs
     from cai_pyserini.evaluate.significance import NO_P_MEANS, compare, p_text
 
-    parse_measures(settings.measures)
     changes = settings.model_dump(include={"split", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
-    qrels = open_collection(config).qrels(config.split)
-    values = {str(path): measure_run(qrels, path, settings.measures) for path in settings.runs}
+    found = measure_runs(open_collection(config), config.split, settings.runs, settings.measures)
+    values = {str(run): of_run for run, of_run in found.items()}
     rows = [["run", *settings.measures]]
-    rows += [[name, *(f"{mean(found[m]):.4f}" for m in settings.measures)] for name, found in values.items()]
+    rows += [[name, *(f"{mean(of_run[m]):.4f}" for m in settings.measures)] for name, of_run in values.items()]
     print(tables.aligned(rows))
     first, *others = values
     main_measure = settings.measures[0]

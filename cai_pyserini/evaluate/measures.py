@@ -1,6 +1,7 @@
 """Evaluation measures per query, computed with ir_measures."""
 
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -8,15 +9,16 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 import ir_measures
-import numpy as np
 import pandas as pd
 from ir_measures import Measure
 from ir_measures.measures import MeanAgg, registry
 
-from cai_pyserini.collection.contract import Qrels
+from cai_pyserini.collection.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import ranks, read_parts, run_digest, scores_by_query
+from cai_pyserini.core.trec import ids_in, ranks, read_parts, require_common, run_digest, scores_by_query, top
+
+logger = logging.getLogger(__name__)
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
 PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
@@ -64,14 +66,21 @@ def _is_computable(measure: Measure) -> bool:
 
 
 def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for what cannot be computed."""
+    """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for what cannot be computed.
+
+    The order of hits is that of the run in all measures: their own rules for ties differ.
+    """
     parsed = parse_measures(measures)
     values = {measure: dict.fromkeys(qrels, 0.0) for measure in parsed.values()}
     ids = list(qrels)
     numbers = {id: str(number) for number, id in enumerate(ids)}  # gdeval, which ir_measures uses for ERR, takes no ids
-    judged = {numbers[id]: grades for id, grades in qrels.items()}
+    judged = {
+        numbers[query]: {id: checked_grade(grade, f"query {query!r}, document {id!r}") for id, grade in grades.items()}
+        for query, grades in qrels.items()
+    }
+    ranked = run.assign(score=float(len(run)) - ranks(run))
     for cutoff in set(map(_cutoff, values)):
-        found = scores_by_query(run if cutoff is None else _up_to(run, cutoff))
+        found = scores_by_query(ranked if cutoff is None else top(ranked, cutoff))
         hits = {numbers[id]: scores for id, scores in found.items() if id in numbers}
         wanted = [measure for measure in values if _cutoff(measure) == cutoff]
         try:
@@ -84,8 +93,16 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
 
 
 def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """As `measure`, for a run file, which is read part by part."""
+    """As `measure`, for a run file, which is read part by part.
+
+    Warns of a run that has hits for fewer than half of the judged queries; raises CaiError for one of other queries.
+    """
     values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
+    queries, _ = ids_in(run)
+    if queries:
+        require_common("queries", len(qrels), {str(run): queries, "the qrels": qrels.keys()})
+    else:
+        logger.warning("%s has no hits: it has 0 in every measure", run)
     for (part,) in read_parts([run]):
         judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
         for name, found in measure(judged, part, measures).items():
@@ -93,18 +110,24 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
     return values
 
 
+def measure_runs(
+    collection: Collection, split: str, runs: Sequence[Path], measures: Sequence[str] = MEASURES
+) -> dict[Path, PerQuery]:
+    """As `measure_run`, for runs of a collection. Warns of a run of which fewer than half of the documents are in the
+    collection; raises CaiError for one of which none is."""
+    parse_measures(measures)
+    found = {run: ids_in(run)[1] for run in runs}
+    lacking = collection.lacking(split, set().union(*found.values()))
+    for run, documents in found.items():
+        known = (documents - lacking) | {next(collection.records(whole=True)).id}  # the last one as an example
+        require_common("documents", len(documents), {str(run): documents, f"collection {collection.name}": known})
+    return {run: measure_run(collection.qrels(split), run, measures) for run in runs}
+
+
 def _cutoff(measure: Measure) -> int | None:
     """The rank after which hits do not count; None if all may count, as where unjudged hits are left out first."""
     counts_all = measure.params.get("judged_only") or "cutoff" not in measure.params
     return None if counts_all else measure["cutoff"]
-
-
-def _up_to(run: pd.DataFrame, cutoff: int) -> pd.DataFrame:
-    """The hits that can count for a measure with this cutoff, however it breaks ties (in single precision)."""
-    scores, codes, last = run["score"].to_numpy(np.float32), run["query_id"].cat.codes, ranks(run) == cutoff
-    lowest = np.full(len(run["query_id"].cat.categories), -np.inf, np.float32)
-    lowest[codes[last]] = scores[last]
-    return run[scores >= lowest[codes]]
 
 
 def mean(values: dict[str, float]) -> float:

@@ -46,8 +46,9 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.core import artifact
 
     if isinstance(settings, Fuse):
-        from cai_pyserini.fusion.fuse import fuse
+        from cai_pyserini.fusion.fuse import fuse, require_fusable
 
+        require_fusable(settings.runs)
         fuse(settings.runs, settings.output, settings.method, settings.depth, settings.hits, weights=settings.weights)
     else:
         from cai_pyserini.collection.readers import open_collection

@@ -13,10 +13,33 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import add_latency, categories, read_parts, run_digest, top, write_parts
+from cai_pyserini.core.trec import (
+    add_latency,
+    categories,
+    ids_in,
+    read_parts,
+    require_common,
+    run_digest,
+    sorted_run,
+    top,
+    write_parts,
+)
 from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
 
 logger = logging.getLogger(__name__)
+
+
+def require_fusable(runs: Sequence[Path]) -> None:
+    """Warn of a run that has fewer than half of the queries of all, or fewer than half of its documents, in common with
+    those before it. Raises CaiError if it has none in common; runs that find nothing are none of these."""
+    name, queries, documents = "", set[str](), set[str]()
+    for run in runs:
+        of_run, in_run = ids_in(run)
+        if queries and of_run:
+            require_common("queries", len(queries | of_run), {name: queries, str(run): of_run})
+            require_common("documents", min(len(documents), len(in_run)), {name: documents, str(run): in_run})
+        name = f"{name}, {run}" if name else str(run)
+        queries, documents = queries | of_run, documents | in_run
 
 
 def fuse(
@@ -55,7 +78,7 @@ def fuse(
         for run, count in (+negative).items():
             consequence = FUSIONS[method].below_0
             logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
-        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, runs), **settings}
+        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / max(queries, 1), runs), **settings}
 
     return artifact.make(output, recipe, write, folder=False)
 
@@ -97,9 +120,7 @@ def fuse_runs(
         if not all(0 < weight < math.inf for weight in weights):
             raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
     fused, values = candidates(runs, fusion, depth, weights)
-    scores = fusion.combined(values)
-    order = np.lexsort((-scores, fused["query_id"].cat.codes))  # stable: equal scores stay in the order of documents
-    return top(fused.assign(score=scores).iloc[order].reset_index(drop=True), hits)
+    return top(sorted_run(fused.assign(score=fusion.combined(values))), hits)  # ties in the order of documents
 
 
 class Shares(NamedTuple):
@@ -133,7 +154,9 @@ def candidates(
     scores = np.concatenate([run["score"] for run in runs])
     keys = query_ids.codes.astype(np.int64) * len(doc_ids.categories) + doc_ids.codes
     starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(of_run, prepend=-1) != 0))
-    contributed = fusion.normalize(scores, starts, depth) if len(scores) else scores
+    if not len(scores):
+        return pd.DataFrame({"query_id": query_ids, "doc_id": doc_ids}), np.zeros((len(runs), 0))
+    contributed = fusion.normalize(scores, starts, depth)
     ordered = np.sort(keys[ranks_within(scores, starts) <= depth])
     fused = ordered[np.diff(ordered, prepend=-1) > 0]  # without repetitions; np.unique hashes, which is far slower
     query, document = np.divmod(fused, len(doc_ids.categories))

@@ -52,7 +52,10 @@ def rerank(
     one document per query takes longer than `minutes`.
     """
     digests = {"run": run_digest(run), "topics": artifact.digest(topics)}
-    digests["checkpoint"] = checkpoint_digest(checkpoint, modules=True)
+    digests |= {
+        "documents": collection.fingerprint("documents"),
+        "checkpoint": checkpoint_digest(checkpoint, modules=True),
+    }
 
     def recipe(depth: int) -> artifact.Recipe:
         return artifact.recipe("fusion rerank", digests, depth=depth)
@@ -67,11 +70,12 @@ def rerank(
         from cai_pyserini.models.cross_encoder import CrossEncoder
 
         hits = top(read_run(run), depth)
-        if hits.empty:
-            raise CaiError(f"{run} has no results to rerank")
         queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
         if unknown := sorted(set(queries) - topics.keys()):
-            raise CaiError(f"{run} has results of query {unknown[0]!r}, which is not among the topics")
+            raise CaiError(
+                f"{run} has results of query {unknown[0]!r}, which is not among the topics, whose ids are such as "
+                f"{min(topics)!r}: rerank with the collection and the split that were searched"
+            )
         contents = collection.contents(set(documents), str(run))
         hits = hits.assign(query=queries.map(topics), document=documents.map(contents))
         model = CrossEncoder(checkpoint, device, precision)

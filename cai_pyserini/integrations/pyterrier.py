@@ -21,6 +21,7 @@ from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.trec import strictly_falling
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries, for_index
 from cai_pyserini.impact.texts import TextImpacts
@@ -33,7 +34,10 @@ from cai_pyserini.search.open import OpenRun
 
 class CaiRetriever(pt.Transformer):
     """Queries -> the best `num_results` documents of a system: adds `docno`, `score`, `rank`, and with `text` also the
-    `text` of the document, or of its best passage."""
+    `text` of the document, or of its best passage.
+
+    Scores fall strictly, as in the runs of this package, since measures order documents by them.
+    """
 
     def __init__(self, engine: Engine, num_results: int = 1000, filter: str | None = None, text: bool = False):
         self.engine, self.num_results, self.filter, self.text = engine, num_results, filter, text
@@ -46,15 +50,18 @@ class CaiRetriever(pt.Transformer):
         queries, threads = inp["query"].tolist(), os.cpu_count() or 1
         rankings = self.engine.search(queries, self.num_results, threads, self.filter) if queries else []
         hits = [hit for ranking in rankings for hit in ranking]
-        found = inp.iloc[np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))]
+        places = np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))
+        scores = pd.DataFrame(
+            {"query_id": pd.Categorical(places), "score": np.array([hit.score for hit in hits], float)}
+        )
         columns: dict[str, Any] = {
             "docno": pd.Series([hit.id for hit in hits], dtype=object),
-            "score": pd.Series([hit.score for hit in hits], dtype=float),
+            "score": strictly_falling(scores),
             "rank": pd.Series([hit.rank - 1 + pt.model.FIRST_RANK for hit in hits], dtype=int),
         }
         if self.text:
             columns["text"] = pd.Series([stored(self.engine, hit).contents for hit in hits], dtype=object)
-        return found.reset_index(drop=True).assign(**columns)
+        return inp.iloc[places].reset_index(drop=True).assign(**columns)
 
 
 class CaiEncoder(pt.Transformer):

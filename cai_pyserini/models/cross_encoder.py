@@ -77,6 +77,8 @@ class CrossEncoder:
         """The time that a pair takes, measured on two batches per thread, or a tenth of all pairs, evenly chosen; or
         that of the longest pair, alone, if so many `pairs` of it take less than SAID seconds, of which nothing is said.
         """
+        if not queries:
+            return 0.0
         threads = torch.get_num_threads() if self.transformer.device.type == "cpu" else 1
         count = min(len(queries) // 10 + 1, 2 * threads * 8 * self.transformer.batch_size)
         columns = queries, documents, names or documents

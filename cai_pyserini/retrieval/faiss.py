@@ -55,11 +55,9 @@ class FaissSearcher:
                 scores, rows = self._search(vectors, min(hits, len(self._ids)))
             found |= {id: best for (id, _), *best in zip(batch, rows, scores, strict=True)}
         for ids in batched(sorted(found), BATCH):
-            best = {id: [values.tolist() for values in found[id]] for id in ids}
-            yield {
-                id: [(self._ids[row], score) for row, score in zip(*best[id], strict=True) if row >= 0]  # -1: no more
-                for id in ids
-            }
+            best = {id: zip(*(values.tolist() for values in found[id]), strict=True) for id in ids}
+            there = {id: [(self._ids[row], score) for row, score in best[id] if row >= 0] for id in ids}  # -1: no more
+            yield {id: sorted(there[id], key=lambda hit: (-hit[1], hit[0])) for id in ids}  # ties as in Lucene
 
     def scores(self, query: np.ndarray, ids: Sequence[str]) -> dict[str, float]:
         """The products of a query and these documents; those that the index does not have are left out."""

@@ -43,7 +43,7 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
         rescored = rescore_runs(runs[0], runs[1:], depth, scorer)
         seconds = time.perf_counter() - start
         write_run(rescored, path, tag)
-        queries = rescored["query_id"].nunique()
+        queries = max(rescored["query_id"].nunique(), 1)
         return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, [own])}
 
     return artifact.make(output, recipe, write, folder=False)

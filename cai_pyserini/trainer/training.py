@@ -331,7 +331,7 @@ def _is_complete(checkpoint: Path, processes: int) -> bool:
 
 def _write_log(log: list[dict[str, Any]], output: Path) -> None:
     """log.json, and plots of the losses (loss.png) and of the active dimensions (active.png)."""
-    files.write_text(output / "log.json", json.dumps(log, indent=1) + "\n")
+    files.write_text(output / "log.json", files.json_text(log))
     for suffix in ("loss", "active"):
         names = sorted({name for entry in log for name in entry if name.endswith(suffix)})
         logged = {name: [entry for entry in log if name in entry] for name in names}

@@ -120,7 +120,7 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
         _require_same(folder, expanded, before, sorted(base.values()))
         write_encoder(encoder, folder)
         report = {"words": len(counts), "steps": [step._asdict() for step in steps], "added": added}
-        files.write_text(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        files.write_text(folder / "report.json", files.json_text(report, ensure_ascii=False))
         points = [step.vocabulary for step in steps], [step.entropy for step in steps]
         plot_lines(folder / "entropy.png", "entries of the vocabulary", "entropy of the corpus, nats", {"": points})
         return {"added": len(added), "vocabulary": len(expanded), "steps": len(steps) - 1}

@@ -62,7 +62,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
             files.remove(next_run.folder / stale)
         execute(next_run, systems, evaluate=False, earlier=run)
         report = drift(run, next_run, systems, changes)
-        files.write_text(next_run.folder / REPORT, json.dumps(report, indent=1) + "\n")
+        files.write_text(next_run.folder / REPORT, files.json_text(report))
         _add_to_report(next_run)
         before = folders.swap(folder)
         folders.prune(folder, keep)

@@ -94,8 +94,8 @@ def recall(index: faiss.Index, positions: Positions, count: int) -> float:
     numbers = _draw(index.ntotal, SAMPLE)
     sample = _take(positions("sample"), numbers)
     weighty = np.flatnonzero(np.asarray(abs(sample).sum(1)).ravel())
-    if not weighty.size:
-        return 1.0
+    if not (count and weighty.size):
+        return 1.0  # of no documents, all are found
     numbers, sample = numbers[weighty], sample[weighty]
     columns = (sample if isinstance(sample, np.ndarray) else sample.toarray()).T
     best = faiss.ResultHeap(len(numbers), count + 1, keep_max=True)

@@ -254,6 +254,8 @@ def test_documents_are_read_once_to_find_the_judged_ones(beir, monkeypatch: pyte
         ((HEADER, "q1\td1\t1e0"), r":2: the grade '1e0' is not an integer"),
         ((HEADER, "q1\td1\t1_0"), r":2: the grade '1_0' is not an integer"),
         ((HEADER, "q1\td1\t" + "1" * 5000), r":2: the grade '1+' is not an integer"),
+        ((HEADER, "q1\td1\t1", "q1\td2\t10001"), r":3: the grade 10001 is too large: grades are at most 10,000"),
+        (("q1 0 d1 9999999999",), r":1: the grade 9999999999 is too large"),
         ((HEADER, "q1\td 1\t1"), r":2: the id 'd 1'"),
         ((HEADER, "q1\td1\t1", "q2\td2\t1", "q1\td1\t2"), r":4: document 'd1' was judged differently for query 'q1'"),
     ],
@@ -281,7 +283,7 @@ def test_qrels_in_other_forms(files, text: str, suffix: str) -> None:
     collection = files({"corpus.jsonl": "\n".join(CORPUS), f"qrels/dev{suffix}": text})
     collection.set_missing("dev", frozenset())
     found = collection.qrels("dev")
-    assert found["q2"].pop("d3", -2) == -2 and found == {"q1": {"d1": 1}, "q2": {"d2": 2}}
+    assert found["q2"].pop("d3", 0) == 0 and found == {"q1": {"d1": 1}, "q2": {"d2": 2}}
     with pytest.raises(CaiError, match=r"no file .*qrels/test\.tsv; splits of this collection: dev"):
         collection.qrels("test")
 

@@ -2,8 +2,10 @@
 
 import math
 import random
+import re
 from pathlib import Path
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,7 +55,7 @@ def test_the_format(tmp_path: Path) -> None:
 
 
 def scored(seed: int) -> dict[str, list[tuple[str, float]]]:
-    """Hits whose documents are not in the order of their ids: small scores, close ones, those of float32, and sums."""
+    """Hits whose documents are not in the order of their ids, with scores of several kinds."""
     draw = random.Random(seed)
     documents = [f"d{i}" for i in draw.sample(range(10, 90), 60)]
     close = 0.1 + 0.2
@@ -64,24 +66,44 @@ def scored(seed: int) -> dict[str, list[tuple[str, float]]]:
         "float32": [float(np.float32(draw.random() * 30)) for _ in documents],
         "sums": [draw.random() * 30 + draw.gauss(0, 1) / 3 for _ in documents],
         "large": [draw.random() * 1e30 for _ in documents],
+        "apart": draw.sample(range(1000), len(documents)),
+        "equal": [draw.choice([-1.5, 0.0, 21.345598]) for _ in documents],
     }
     return {query: list(zip(documents, values, strict=True)) for query, values in scores.items()}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_scores_are_read_back_equal_and_give_the_same_measures(tmp_path: Path, seed: int) -> None:
-    """With six decimals, small and close scores became ties, which order by id."""
-    run = trec.run_of(scored(seed))
+def test_what_is_read_back_is_what_was_found_and_every_tool_measures_it(tmp_path: Path, seed: int) -> None:
+    """Ties, and scores that are ties in single precision, were ordered by id by other tools, in either direction."""
+    hits = scored(seed)
+    run = trec.run_of(hits)
     trec.write_run(run, tmp_path / "run", "t")
     pd.testing.assert_frame_equal(trec.read_run(tmp_path / "run"), run, check_exact=True)
-    qrels = {query: {f"d{i}": i % 3 for i in range(10, 90, 7)} for query in scored(seed)}
+    found = trec.scores_by_query(run)
+    assert {query: list(documents) for query, documents in found.items()} == {
+        query: [id for id, _ in sorted(of_query, key=lambda hit: -hit[1])] for query, of_query in sorted(hits.items())
+    }
+    for query, of_query in hits.items():  # the last of n ties is lowered by n steps
+        assert found[query] == pytest.approx(dict(of_query), rel=60 * 2**-23, abs=60 * 2**-126)
+    assert found["apart"] == dict(hits["apart"]) and found["equal"] == dict(hits["equal"])
+    written: dict[str, dict[str, float]] = {}
+    for query, _, document, rank, score, _ in map(str.split, (tmp_path / "run").read_text().splitlines()):
+        written.setdefault(query, {})[document] = float(score)
+        assert int(rank) == len(written[query])
+    assert all((np.diff(np.float32([*of_query.values()])) < 0).all() for of_query in written.values())
+    qrels = {query: {f"d{i}": i % 3 for i in range(10, 90, 7)} for query in hits}
     names = ["nDCG@10", "AP", "RR@10", "P@5"]
-    assert measure_run(qrels, tmp_path / "run", names) == measure(qrels, run, names)
+    measured = measure_run(qrels, tmp_path / "run", names)
+    assert measured == measure(qrels, run, names)
+    for metric in ir_measures.iter_calc(map(ir_measures.parse_measure, names), qrels, written):
+        assert metric.value == measured[str(metric.measure)][metric.query_id]
 
 
-@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 1e39])
 def test_what_is_not_finite_is_not_written(tmp_path: Path, score: float) -> None:
-    with pytest.raises(CaiError, match=rf"run: the score of document 'b' for query 'q2' is {score}"):
+    with pytest.raises(
+        CaiError, match=rf"run: the score of document 'b' for query 'q2' is {re.escape(str(score))}, which"
+    ):
         trec.write_run(trec.run_of({"q1": [("a", 1.0)], "q2": [("a", 1.0), ("b", score)]}), tmp_path / "run", "t")
     assert not list(tmp_path.iterdir())
 
@@ -111,12 +133,15 @@ def test_runs_are_read_in_parts(
         assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_hits_are_ordered_by_query_then_score_then_document_whatever_the_file_says(written) -> None:
+def test_hits_of_other_tools_are_in_the_order_of_trec_eval_whatever_their_ranks_are(written) -> None:
+    """Scores in single precision, and ties by falling id."""
     path = written(
         "q2 Q0 a 1 7 x\nq1 Q0 c 1 1.0 x\nq1 Q0 b 2 2.0 x\nq1 Q0 a 3 2.0 x\nq10 Q0 a 1 1 x\nq1 Q0 d 4 10.0 x\n"
+        "q3 Q0 b5 1 16777217 x\nq3 Q0 b6 2 16777216 x\nq4 Q0 a 1 2e39 x\nq4 Q0 b 1 1e39 x\n"
     )
     assert read(path) == [
-        ("q1", "d", 10), ("q1", "a", 2), ("q1", "b", 2), ("q1", "c", 1), ("q10", "a", 1), ("q2", "a", 7),
+        ("q1", "d", 10), ("q1", "b", 2), ("q1", "a", 2), ("q1", "c", 1), ("q10", "a", 1), ("q2", "a", 7),
+        ("q3", "b6", 16777216), ("q3", "b5", 16777216), ("q4", "b", 1e39), ("q4", "a", 1e39),
     ]  # fmt: skip
 
 
@@ -149,7 +174,7 @@ def test_passages_are_folded_to_documents_by_their_best() -> None:
     )
     folded = trec.fold_passages(run)
     assert rows(folded) == [
-        ("q#2", "b", 1), ("q1", "a", 3), ("q1", "a!", 2), ("q1", "a-b", 2), ("q1", "b", 2), ("q1", "c", -1),
+        ("q#2", "b", 1), ("q1", "a", 3), ("q1", "b", 2), ("q1", "a!", 2), ("q1", "a-b", 2), ("q1", "c", -1),
     ]  # fmt: skip
     pd.testing.assert_frame_equal(trec.fold_passages(folded), folded)
     assert rows(trec.fold_passages(trec.run_of({}))) == []

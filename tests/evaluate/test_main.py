@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.trec import read_run, run_of, write_run
 from cai_pyserini.evaluate.__main__ import main
+from cai_pyserini.fusion.fuse import fuse
+from cai_pyserini.fusion.fusions import FUSIONS
+from cai_pyserini.retrieval.rescore import rescore
 
 BASE, GOOD = "q1 Q0 d9 1 2 x\nq1 Q0 d1 2 1 x\n", "q1 Q0 d1 1 2 x\nq2 Q0 d4 1 1 x\n"
 
@@ -63,3 +68,63 @@ def test_judgments_of_unknown_documents_do_not_count_unless_strict(
 def test_arguments_that_are_refused(tiny: Path, runs: list[str], arguments: list[str], message: str) -> None:
     with pytest.raises(CaiError, match=message):
         main(["--collection", str(tiny), *arguments])
+
+
+@pytest.mark.parametrize(
+    "hits, message",
+    [
+        (
+            {"Q1": ["d1"], "Q3": ["d1"]},
+            r"other\.trec and the qrels have no queries in common: .* such as 'Q1' and 'q1'",
+        ),
+        (
+            {"q1": ["doc_d1", "doc_d2"]},
+            r"and collection tiny have no documents in common: .* such as 'doc_d1' and 'd1'",
+        ),
+        ({"q1": ["D1", "doc_d2"]}, r"and collection tiny have no documents in common: .* such as 'D1' and 'd1'"),
+    ],
+)
+def test_a_run_of_another_collection_is_refused(tiny: Path, runs: list[str], hits: dict, message: str) -> None:
+    """It had 0 in every measure."""
+    write_run(run_of({query: [(id, 1.0) for id in ids] for query, ids in hits.items()}), Path("other.trec"), "other")
+    with pytest.raises(CaiError, match=message):
+        main(["--collection", str(tiny), "--runs", *runs, "other.trec"])
+
+
+def test_a_run_that_has_little_in_common_with_the_collection_is_warned_of(
+    tiny: Path, runs: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    main(["--collection", str(tiny), "--runs", runs[1]])
+    assert caplog.messages == ["good.trec and the qrels have only 2 of 5 queries in common"]
+    caplog.clear()
+    documents = ["d1", "d4", "x1", "x2", "x3"]
+    run = run_of({query: [(id, 1.0) for id in documents] for query in ("q1", "q2", "q3", "Q4")})
+    write_run(run, Path("other.trec"), "other")
+    main(["--collection", str(tiny), "--runs", "other.trec"])
+    assert caplog.messages == ["other.trec and collection tiny have only 2 of 5 documents in common"]
+
+
+def test_a_run_without_hits_has_0_in_every_measure(
+    tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a system of ours has made it; of other tools, an empty file is broken."""
+    empty, fused, rescored = Path("empty.trec"), Path("fused.trec"), Path("rescored.trec")
+
+    def write(path: Path) -> artifact.Stats:
+        write_run(run_of({}), path, "nothing")
+        return {"ms_per_query": 1.0}
+
+    artifact.make(empty, {"stage": "search"}, write, folder=False)
+    assert caplog.messages == ["nothing finds nothing for any query"]
+    main(["--collection", str(tiny), "--runs", "empty.trec", *runs, "--measures", "AP"])
+    assert capsys.readouterr().out.splitlines()[2] == "empty.trec  0.0000"
+    assert "empty.trec has no hits: it has 0 in every measure" in caplog.messages
+    for method in FUSIONS:
+        fuse([empty, empty], fused, method)
+        assert fused.read_text() == ""
+        fuse([empty, Path(runs[0])], fused, method)
+        assert set(read_run(fused)["doc_id"]) == {"d9", "d1"}
+    rescore(empty, [empty], lambda candidates: {}, rescored, 10, "nothing")
+    assert rescored.read_text() == ""
+    rescore(empty, [Path(runs[0])], lambda candidates: {"q1": {"d9": 1.0, "d1": 2.0}}, rescored, 10, "nothing")
+    assert list(read_run(rescored)["doc_id"]) == ["d1", "d9"]

@@ -8,14 +8,12 @@ from pathlib import Path
 from shutil import which
 
 import ir_measures
-import pandas as pd
 import pytest
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query
-from cai_pyserini.evaluate import measures
-from cai_pyserini.evaluate.measures import MEASURES, evaluate, mean, measure, parse_measures
+from cai_pyserini.evaluate.measures import MEASURES, evaluate, mean, measure, measure_run, parse_measures
 
 QRELS = {
     "q1": {"a": 3, "b": 1, "c": 0, "d": 2},
@@ -53,7 +51,7 @@ def test_measures_worked_example(run: Path) -> None:
     assert mean(values["nDCG@10"]) == pytest.approx((q1 + q2 + 1) / 4)
 
 
-def with_ties(seed: int) -> pd.DataFrame:
+def with_ties(seed: int) -> dict[str, dict[str, float]]:
     """A run of which no query has its ranks 10 and 11, nor 100 and 101, apart: few scores, many documents."""
     draw = random.Random(seed)
     documents = [f"d{i}" for i in range(150)]
@@ -65,24 +63,26 @@ def with_ties(seed: int) -> pd.DataFrame:
         "negative": lambda: -float(draw.randrange(4)),
         "apart": draw.random,
     }
-    return run_of({query: [(document, score()) for document in documents] for query, score in scores.items()})
+    return {query.replace(" ", "-"): {document: score() for document in documents} for query, score in scores.items()}
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("measures_", [list(MEASURES), ["nDCG@3", "AP", "P@10", "RR@1", "R@5", "Success@7"]])
-def test_the_hits_beyond_a_cutoff_do_not_matter(seed: int, measures_: list[str]) -> None:
-    run = with_ties(seed)
-    draw = random.Random(100 + seed)
-    qrels = {query: {f"d{i}": draw.choice([0, 1, 1, 2]) for i in range(0, 150, 3)} for query in scores_by_query(run)}
-    plain: dict[str, dict[str, float]] = {name: {} for name in measures_}
-    for metric in ir_measures.iter_calc(
-        [ir_measures.parse_measure(name) for name in measures_], qrels, scores_by_query(run)
-    ):
-        plain[str(metric.measure)][metric.query_id] = metric.value
-    assert measure(qrels, run, measures_) == plain
-    kept = measures._up_to(run, 10)
-    sizes = kept.groupby("query_id", observed=True).size()
-    assert sizes["apart"] == 10 < sizes["three"] and sizes["equal"] == sizes["equal in single precision"] == 150
+def test_ties_of_other_tools_are_in_the_order_of_trec_eval_in_all_measures(tmp_path: Path, seed: int) -> None:
+    """By falling id, scores in single precision. RR@10 of ir_measures has them by rising id, in double precision."""
+    run, draw = with_ties(seed), random.Random(100 + seed)
+    qrels = {query: {f"d{i}": draw.choice([0, 1, 1, 2]) for i in range(0, 150, 3)} for query in run}
+    lines = [f"{query} Q0 {id} 1 {score} x\n" for query, hits in run.items() for id, score in hits.items()]
+    (tmp_path / "run").write_text("".join(lines))
+    names = [*MEASURES, "nDCG@3", "AP", "P@10", "P@1", "Success@1", "R@5", "Success@7", "RR", "RR@1", "RR@100"]
+    found = measure_run(qrels, tmp_path / "run", names)
+    by_trec_eval = [ir_measures.parse_measure(name) for name in names if not name.startswith("RR@")]
+    for metric in ir_measures.iter_calc(by_trec_eval, qrels, run):
+        assert found[str(metric.measure)][metric.query_id] == metric.value
+    for query, value in found["RR"].items():
+        assert [found[f"RR@{cutoff}"][query] for cutoff in (1, 10)] == [
+            value if value >= 1 / cutoff else 0.0 for cutoff in (1, 10)
+        ]
+    assert found["RR@1"] == found["P@1"] == found["Success@1"]
 
 
 @pytest.mark.parametrize("name", ["nDCG@", "cleverness", "nDCG@10 +", "1", "nDCG@10\0"])
@@ -97,7 +97,7 @@ def test_every_measure_is_computed_as_ir_measures_does_or_refused() -> None:
     documents, graded = [f"d{i}" for i in range(40)], [*range(1, 9)]
     qrels = {str(q): {d: draw.choice([0, 0, 1, 1, 2]) for d in draw.sample(documents, 12)} for q in graded}
     qrels["9"] = {"nowhere": 1}
-    run = run_of({str(q): [(d, draw.randrange(30) / 8) for d in draw.sample(documents, 30)] for q in (*graded, 77)})
+    run = run_of({str(q): [(d, draw.random()) for d in draw.sample(documents, 30)] for q in (*graded, 77)})
     names = [f"{name}{cutoff}" for name in ir_measures.measures.registry for cutoff in ("", "@10", "@.5")]
     names += ["nDCG(judged_only=True)@3", "nDCG(dcg='exp-log2')@3", "P(rel=2, judged_only=True)@5", "P@True", "P@0"]
     computed, refused = [], []
@@ -133,6 +133,18 @@ def test_ids_of_queries_need_not_be_numbers(run: Path) -> None:
 def test_a_measure_that_does_not_take_the_grades_is_named(run: Path) -> None:
     with pytest.raises(CaiError, match="ERR@10 cannot be computed from these judgments: "):
         measure({"q1": {"a": 5}}, read_run(run), ["ERR@10"])
+
+
+def test_grades_below_0_are_not_relevant_and_very_large_ones_are_refused(run: Path) -> None:
+    """They corrupted the memory of pytrec_eval, or took gigabytes."""
+    draw, hits = random.Random(1), read_run(run)
+    for _ in range(150):
+        grades = {query: {id: draw.choice([-2, -1, 0, 0, 1, 2]) for id in "abcde"} for query in ("q1", "q2", "q3")}
+        as_0 = {query: {id: max(grade, 0) for id, grade in judged.items()} for query, judged in grades.items()}
+        assert measure(grades, hits) == measure(as_0, hits)
+    assert measure({"q1": {"a": 10_000, "b": -999_999_999}}, hits)["nDCG@10"]["q1"] == 0.5
+    with pytest.raises(CaiError, match="query 'q1', document 'a': the grade 999999999 is too large"):
+        measure({"q1": {"a": 999_999_999}}, hits)
 
 
 def test_the_file_has_every_query(run: Path, tmp_path: Path) -> None:

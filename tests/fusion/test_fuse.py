@@ -58,6 +58,31 @@ def test_the_command(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> No
     assert Path("out.trec").read_text() == f"q1 Q0 a 1 {3 / 61} cai_pyserini\n"
 
 
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        ("Q1 Q0 a 1 3 x\n", "a.trec and b.trec have no queries in common: their ids are such as 'q1' and 'Q1'"),
+        ("q1 Q0 doc_a 1 3 x\n", "a.trec and b.trec have no documents in common: their ids are such as 'a' and 'doc_a'"),
+    ],
+)
+def test_runs_of_different_collections_are_refused(runs: list[Path], other: str, message: str) -> None:
+    """The result was a mixture."""
+    runs[1].write_text(other)
+    with pytest.raises(CaiError, match=message):
+        main(["fuse", "--runs", *map(str, runs), "--output", "out.trec"])
+    assert not Path("out.trec").exists()
+
+
+def test_runs_that_have_little_in_common_are_warned_of(runs: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    runs[0].write_text("q1 Q0 a 1 3 x\nq1 Q0 b 1 2 x\nq1 Q0 c 1 1 x\nq2 Q0 a 1 3 x\n")
+    runs[1].write_text("q1 Q0 b 1 3 x\nq1 Q0 d 1 2 x\nq1 Q0 e 1 1 x\nq3 Q0 b 1 3 x\n")
+    main(["fuse", "--runs", "a.trec", "b.trec", "a.trec", "--output", "out.trec"])
+    assert caplog.messages == [
+        "a.trec and b.trec have only 1 of 3 queries in common; others are such as 'q2' and 'q3'",
+        "a.trec and b.trec have only 1 of 3 documents in common; others are such as 'a' and 'd'",
+    ]
+
+
 LONG = """\
 q1 Q0 a 1 8 x
 q1 Q0 b 2 4 x

@@ -160,10 +160,17 @@ def test_z_scores_are_those_of_the_formula(hits: int, depth: int) -> None:
 
 
 @ALL
-def test_ties_are_by_document(method: str) -> None:
-    run = run_of({"q": [("c", 1), ("a", 1), ("b", 1)]})
-    assert list(scores_by_query(fuse_runs([run, run], method))["q"]) == ["a", "b", "c"]
-    assert list(scores_by_query(fuse_runs([run, run], method, depth=1))["q"]) == ["a"]
+def test_ties_are_by_document(method: str, tmp_path: Path) -> None:
+    """Those of a run keep their order; files, in which there are none, give the same fusion."""
+    run = run_of({"q": [("c", 1), ("a", 1), ("b", 1), ("d", 0), ("e", 0)]})
+    other = run_of({"q": [("e", 1), ("b", 1), ("c", 0)]})
+    fused = fuse_runs([run, run], method)
+    assert list(scores_by_query(fused)["q"])[:3] == (["c", "a", "b"] if method == "rrf" else ["a", "b", "c"])
+    assert list(scores_by_query(fuse_runs([run, run], method, depth=1))["q"]) == ["c"]
+    paths = [tmp_path / "run", tmp_path / "other"]
+    for each, path in zip((run, other), paths, strict=True):
+        write_run(each, path, "t")
+    assert fuse_runs(list(map(read_run, paths)), method).equals(fuse_runs([run, other], method))
 
 
 @pytest.mark.parametrize("method", ["sum", "zscore"])
