@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from fastapi.testclient import TestClient
 from cai_pyserini.analysis.__main__ import main as analysis
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.core import jvm
+from cai_pyserini.core.config import WORD, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import require_same_encoder
 from cai_pyserini.search.open import open_systems
@@ -22,7 +26,7 @@ from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
 from cai_pyserini.ship import registry
 from cai_pyserini.ship.index import ship_index
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.words.analyzer import Analyzer, lucene_analyzer
 from cai_pyserini.words.words import count_words
 from tests.conftest import DATA, json_lines
 from tests.index.stock import bm25, reader, run_module
@@ -114,6 +118,27 @@ def test_words_and_weights_in_other_scripts_are_lucenes(code: str, tmp_path: Pat
         assert found == {word: pytest.approx(searcher.bm25_weight(id, word, 0.9, 0.4), abs=1e-5) for word in found}
     (expected,) = bm25(index, TEXTS[code][1:], language=code)
     assert searcher.search(TEXTS[code][1], 9) == [(id, pytest.approx(score, abs=1e-5)) for id, score in expected]
+
+
+SEPARATORS = [*map(chr, (*range(0x21), 0x7F, 0x85, 0xA0, *range(0x2000, 0x2010), 0x2028, 0x202F, 0x3000, 0xFEFF))]
+
+
+def test_words_are_whole_in_an_impact_index_whatever_is_between_them(tmp_path: Path) -> None:
+    """No-break spaces are part of words to some analyzers of Lucene, U+202F to most."""
+    text = " ".join(f"{word}{separator}{word}" for separator in SEPARATORS for word in ("ab", "नम", "血圧", "12"))
+    by_anserini = jvm.java_class("io.anserini.analysis.AnalyzerUtils").analyze
+    as_json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")().writeValueAsString
+    vectors = {}
+    for language in set(get_args(Language)) - {"th"}:  # which needs another Java
+        words = Analyzer(language)(text)
+        expected = json.loads(as_json(by_anserini(lucene_analyzer(language), text)))
+        assert words == [part for word in expected for part in word.split("\x01") if part]
+        vectors[language] = dict(zip((WORD + word for word in dict.fromkeys(words)), count(1), strict=False))
+    lines = [json.dumps({"id": id, "contents": "", "vector": vector}) + "\n" for id, vector in vectors.items()]
+    (tmp_path / "vectors.jsonl").write_text("".join(lines))
+    searcher = LuceneSearcher(index_impacts(tmp_path, tmp_path / "index"))
+    assert "bm25:ab\u202fab" in vectors["en"] and "bm25:ab\xa0ab" in vectors["sw"]
+    assert {id: searcher.impacts([id], vector)[id] for id, vector in vectors.items()} == vectors
 
 
 def test_queries_of_a_joint_index_have_its_words(run: Path, language: str) -> None:

@@ -30,7 +30,7 @@ VERSIONS = {
     "trainer mine": 2,
     "trainer score": 2,
     "trainer vocabulary": 2,
-    "words": 3,
+    "words": 4,
 }
 JAVA = ("words", "index")  # stages whose results depend on Pyserini's jar, and whose digests others have in theirs
 

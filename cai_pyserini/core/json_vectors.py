@@ -3,6 +3,7 @@
 A document becomes `term␁impact term␁impact …`, see `index.writer`.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 
 DELIMITER = "\x01"  # between term and impact: no vocabulary contains it, and Java does not count it as white space
+# What Lucene's whitespace tokenizer splits at: unlike Python, not no-break spaces, which words of BM25 can have.
+SPACE = re.compile("[\t-\r\x1c- \u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]")
 LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
 FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # of a line as the impact stage writes it
 
@@ -54,7 +57,7 @@ def parse_vector(line: str, where: str) -> tuple[str, dict[str, int]]:
     if not isinstance(id, str) or id.split() != [id]:
         raise CaiError(f"{where}: the id {id!r} is not a string, is empty or has white space")
     for term, impact in vector.items():
-        if term.split() != [term] or DELIMITER in term:
+        if not term or SPACE.search(term) or DELIMITER in term:
             raise CaiError(f"{where}: the term {term!r} is empty or has white space, which an index cannot hold")
         if len(term.encode()) > LONGEST_TERM:
             raise CaiError(

@@ -5,6 +5,7 @@ from typing import Any
 
 from cai_pyserini.core import jvm
 from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.json_vectors import DELIMITER
 
 UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split, at white space
 
@@ -20,7 +21,10 @@ def lucene_analyzer(language: Language) -> Any:
 
 
 class Analyzer:
-    """Text -> words, as in an index of BM25. Starts the JVM. Threads can share one, or have their own."""
+    """Text -> words, as in an index of BM25, except that DELIMITER, which an impact index cannot hold, is white space.
+
+    Starts the JVM. Threads can share one, or have their own.
+    """
 
     @jvm.using_java("analyzing")
     def __init__(self, language: Language = ENGLISH) -> None:
@@ -31,4 +35,5 @@ class Analyzer:
     def __call__(self, text: str) -> list[str]:
         with jvm.using_java("analyzing"):
             # One string from Java, not a call for every word.
-            return json.loads(self._json.writeValueAsString(self._analyze(self._analyzer, text)))
+            words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
+            return json.loads(self._json.writeValueAsString(words))

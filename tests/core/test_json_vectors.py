@@ -76,6 +76,13 @@ def test_json_in_another_form(read, line: str) -> None:
     assert read(line) == [("a", ["x\x012", "y\x013"])]
 
 
+def test_terms_can_have_no_break_spaces(read) -> None:
+    """At which Lucene does not split, unlike Python."""
+    terms = ["a\u00a0b", "a\u202fb", "a\u2007b", "a\x85b"]
+    line = vector_line("a", dict.fromkeys(terms, 2))
+    assert parse_checked(line, "here") == ("a", " ".join(f"{term}\x012" for term in terms))
+
+
 BROKEN = [
     ('{"id": "b", "contents": "", "vector": {"x": 2', "not JSON"),
     ('{"id": "b", "contents": "", "vector": {"x": }}', "not JSON"),
