@@ -145,6 +145,10 @@ class Collection(ABC):
             for number, passage in enumerate(passages(text, *self._passages, self.language)):
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)
 
+    def document_of(self, id: str) -> str:
+        """The document with this id, or that of the passage with this id."""
+        return id.partition(PASSAGE)[0] if self._passages else id
+
     def contents_of(self, record: Record) -> str:
         """What is searched of a record: the chosen fields, joined by a space."""
         return " ".join(getattr(record, field) for field in self.fields)

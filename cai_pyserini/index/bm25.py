@@ -1,5 +1,6 @@
 """Index text for BM25 with Anserini."""
 
+import logging
 import os
 import sqlite3
 from collections.abc import Callable
@@ -30,9 +31,14 @@ TWICE = """
 SELECT (SELECT place FROM queries WHERE id = every.id ORDER BY rowid LIMIT 1 OFFSET 1), id
 FROM queries AS every GROUP BY id HAVING count(*) > 1 LIMIT 1"""
 UNKNOWN = "SELECT judged.place, query FROM judged LEFT JOIN queries ON id = query WHERE id IS NULL LIMIT 1"
+THERE = "CREATE TEMP TABLE there (id TEXT PRIMARY KEY) WITHOUT ROWID"
+ABSENT = """
+SELECT place, document, (SELECT count(DISTINCT document) FROM judged WHERE document NOT IN there),
+(SELECT count(DISTINCT document) FROM judged) FROM judged WHERE document NOT IN there LIMIT 1"""
 OF_DOCUMENT = """
 SELECT DISTINCT queries.rowid, text FROM judged JOIN queries ON id = query
-WHERE document = ? AND text <> '' ORDER BY queries.rowid"""
+WHERE document IN (?, ?) AND text <> '' ORDER BY queries.rowid"""
+logger = logging.getLogger(__name__)
 
 
 def index_bm25(
@@ -48,13 +54,13 @@ def index_bm25(
 
     Positions and document vectors are stored (for RM3), and, with `raw`, the documents. `generated` is a collection of
     generated queries, which are appended to the documents that its qrels assign them to (docT5query, Nogueira & Lin
-    2019). With `shard_num`, only the documents whose number modulo `shard_num` is `shard_id`. Raises CaiError if there
-    are none.
+    2019), or to all passages of these. With `shard_num`, only the documents whose number modulo `shard_num` is
+    `shard_id`. Raises CaiError if there are none.
     """
     inputs = {
         "documents": collection.fingerprint("documents"),
         "metadata": collection.metadata_fingerprint,
-        "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
+        "generated queries": generated and [generated.fingerprint(part) for part in ("queries", "train")],
     }
     settings = {"language": unless_english(collection.language), **shard_settings(shard_id, shard_num)}
     recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **settings)
@@ -62,7 +68,7 @@ def index_bm25(
     def write(folder: Path) -> artifact.Stats:
         staging, index = folder / "staging", folder / "index"
         staging.mkdir()
-        appended = queries_of_documents(generated, folder / "generated") if generated else None
+        appended = queries_of_documents(generated, folder / "generated", collection) if generated else None
         count = _stage_json(collection, staging, appended or (lambda id: []), shard_id, shard_num)
         files.remove(folder / "generated")
         if not count:
@@ -101,16 +107,17 @@ def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool
     return run_indexer("IndexCollection", count, HEAP, *arguments)
 
 
-def queries_of_documents(collection: Collection, path: Path) -> Callable[[str], list[str]]:
-    """A function that returns the generated queries which the qrels of a collection assign to a document, in their
-    order.
+def queries_of_documents(generated: Collection, path: Path, collection: Collection) -> Callable[[str], list[str]]:
+    """A function that returns the generated queries which the qrels of `generated` assign to a document, or to the
+    document of a passage, in their order.
 
-    There are several per document, so they are kept in a new file `path`. Raises CaiError for a query id that occurs
-    twice, and for qrels of an unknown query.
+    There are several per document, so they are kept in a new file `path`. Warns of qrels of documents that `collection`
+    lacks. Raises CaiError if it lacks all or is strict, for a query id that occurs twice, and for qrels of an unknown
+    query.
     """
     file = sqlite3.connect(path)
     file.executescript(TABLES)
-    queries, judgments = collection.streamed(GENERATED)
+    queries, judgments = generated.streamed(GENERATED)
     texts = ((query.where, query.id, " ".join(query.text.split())) for query in queries)
     file.executemany("INSERT INTO queries VALUES (?, ?, ?)", texts)
     judged = ((judgment.where, judgment.query, judgment.document) for judgment in judgments)
@@ -119,5 +126,31 @@ def queries_of_documents(collection: Collection, path: Path) -> Callable[[str], 
     for where, id in file.execute(TWICE):
         raise CaiError(f"{where}: query id {id!r} occurs twice; ids must be unique")
     for where, id in file.execute(UNKNOWN):
-        raise CaiError(f"{where}: query {id!r} is in the qrels but not among the queries")
-    return lambda document: [text for _, text in file.execute(OF_DOCUMENT, (document,))]
+        raise CaiError(
+            f"{where}: query {id!r} is in the qrels but not among the queries: add it to them, or remove its judgments"
+        )
+    if file.execute("SELECT 1 FROM judged LIMIT 1").fetchone() is None:
+        raise CaiError(f"{generated.place}: its qrels, split {GENERATED!r}, assign no query to any document")
+    _require_documents(file, collection)
+
+    def of(id: str) -> list[str]:
+        return [text for _, text in file.execute(OF_DOCUMENT, (id, collection.document_of(id)))]
+
+    return of
+
+
+def _require_documents(file: sqlite3.Connection, collection: Collection) -> None:
+    """Warn of judged documents that a collection lacks. Raises CaiError if it lacks all, or is strict."""
+    file.execute(THERE)
+    records = progress(collection.records(), collection.size, "generated queries")
+    there = ((id,) for record in records for id in {record.id, collection.document_of(record.id)})
+    file.executemany("INSERT OR IGNORE INTO there VALUES (?)", there)
+    for where, document, absent, judged in file.execute(ABSENT):
+        lacking = f"{where}: document {document!r} of the generated queries is not in collection {collection.name}"
+        if absent == judged or collection.strict:
+            example = next(collection.records()).id
+            raise CaiError(f"{lacking} ({absent:,} of {judged:,} such documents), whose ids are such as {example!r}")
+        logger.warning(
+            "%s (%s of %s such documents): their queries are left out", lacking, f"{absent:,}", f"{judged:,}"
+        )
+    file.execute("DROP TABLE there")

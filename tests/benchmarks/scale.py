@@ -79,8 +79,10 @@ def staging(corpus: str, generated: str, folder: str) -> harness.Result:
     start = time.perf_counter()
     output = Path(folder, "staged")
     output.mkdir()
-    appended = queries_of_documents(BeirFolder(Path(generated), "generated"), Path(folder, "generated queries"))
-    _stage_json(BeirFolder(Path(corpus), "corpus"), output, appended, 0, 1)
+    collection = BeirFolder(Path(corpus), "corpus")
+    queries = BeirFolder(Path(generated), "generated")
+    appended = queries_of_documents(queries, Path(folder, "generated queries"), collection)
+    _stage_json(collection, output, appended, 0, 1)
     memory, written = harness.memory("self", PRIVATE), sum(path.stat().st_size for path in output.iterdir())
     return {"seconds": time.perf_counter() - start, "memory": memory, "bytes": written}
 

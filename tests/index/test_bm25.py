@@ -96,7 +96,7 @@ def test_generated_queries_are_appended_to_their_documents(
     ("file", "line", "message"),
     [
         ("queries.jsonl", '{"_id": "g2", "text": "x"}', r"queries\.jsonl:4: query id 'g2' occurs twice"),
-        ("qrels/train.tsv", "g9\td7\t1", r"train\.tsv:5: query 'g9' is in the qrels but not among the queries"),
+        ("qrels/train.tsv", "g9\td7\t1", r"train\.tsv:5: query 'g9' is in the qrels but not among the queries: add it"),
     ],
 )
 def test_broken_generated_queries_are_named(
@@ -107,6 +107,35 @@ def test_broken_generated_queries_are_named(
     with pytest.raises(CaiError, match=message):
         index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "index", 1, BeirFolder(generated, "generated"))
     assert not (tmp_path / "index").exists()
+
+
+def test_passages_have_the_generated_queries_of_their_documents(tiny: Path, generated: Path, tmp_path: Path) -> None:
+    """Those of a passage's own id too; none was found, as the ids of passages are others."""
+    passages = BeirFolder(tiny, "tiny").in_passages(3, 1)
+    with (generated / "queries.jsonl").open("a") as file:
+        file.write('{"_id": "g4", "text": "spotlessness"}\n')
+    with (generated / "qrels" / "train.tsv").open("a") as file:
+        file.write("g4\td1#1\t1\ng2\td1\t1\n")
+    index = index_bm25(passages, tmp_path / "index", 1, BeirFolder(generated, "generated"))
+    parts = {record.id for record in passages.records() if record.id.startswith(("d1#", "d7#"))}
+    quinsy, spotless = bm25(index, ["quinsy", "spotlessness"])
+    assert {id for id, _ in quinsy} == parts and len(parts) > 3 and [id for id, _ in spotless] == ["d1#1"]
+
+
+def test_generated_queries_of_other_documents_are_refused(
+    tiny: Path, generated: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    qrels = generated / "qrels" / "train.tsv"
+    qrels.write_text(qrels.read_text().replace("d8", "doc8"))
+    index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "index", 1, BeirFolder(generated, "generated"))
+    document = "document 'doc8' of the generated queries is not in collection tiny (1 of 2 such documents)"
+    assert f"{qrels}:4: {document}: their queries are left out" in caplog.messages
+    qrels.write_text(qrels.read_text().replace("\td", "\tDoc"))
+    with pytest.raises(CaiError, match=r"train\.tsv:2: document 'Doc7' .* \(2 of 2 .*whose ids are such as 'd1'"):
+        index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "other", 1, BeirFolder(generated, "generated"))
+    qrels.write_text("query-id\tcorpus-id\tscore\n")
+    with pytest.raises(CaiError, match="generated: its qrels, split 'train', assign no query to any document"):
+        index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "other", 1, BeirFolder(generated, "generated"))
 
 
 def test_documents_that_anserini_does_not_index_are_not_taken_for_whole(
