@@ -16,7 +16,7 @@ from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
-from cai_pyserini.vectors.shards import Matrix, Vectors
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, with_direction
 
 COUNT = struct.Struct("<Q")  # of the numbers that follow: the last field of the header
 CUTOFFS = (10, 100)  # hits whose recall is measured
@@ -27,35 +27,42 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
     Lucene index for its LuceneHnswDenseSearcher.
 
     Flat indexes are written shard by shard; graphs and clusters are made in memory, by at most `threads` threads. What
-    is found by a method other than flat is compared with exact search. Raises CaiError for sparse vectors, and for
-    those that the method cannot index.
+    is found by a method other than flat is compared with exact search. Vectors that are zero are left out. Raises
+    CaiError for sparse vectors, and for those that the method cannot index.
     """
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
-    if method == "ivfpq" and len(vectors) <= EXACT:
-        raise CaiError(
-            f"{vectors.folder} has {len(vectors):,} vectors, too few to train ivfpq, which takes more than {EXACT:,}: "
-            "choose hnsw or flat"
-        )
+    has_zeros = vectors.manifest.stats["nonzeros"] < len(vectors) * vectors.width
+
+    def shards(label: str) -> Iterator[Shard]:
+        return with_direction(progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
 
     def rows(label: str) -> Iterator[np.ndarray]:
-        return (shard.vectors for shard in progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
+        return (shard.vectors for shard in shards(label))
 
     def write(folder: Path) -> artifact.Stats:
-        others = max(1, len(vectors) - 1)
+        size = sum(len(matrix) for matrix in rows("count")) if has_zeros else len(vectors)
+        others = max(1, size - 1)
+        if not size:
+            raise CaiError(f"{vectors.folder}: all vectors are zero, so that no document can be found")
+        if method == "ivfpq" and size <= EXACT:
+            raise CaiError(
+                f"{vectors.folder} has {size:,} vectors, too few to train ivfpq, which takes more than {EXACT:,}: "
+                "choose hnsw or flat"
+            )
         with faiss_threads(threads):
             if method == "lucene":
-                index: Any = index_hnsw(vectors, folder, f"index {output.name}", threads)
+                index: Any = index_hnsw(vectors, size, shards("index"), folder, threads)
             else:
-                _write_faiss(method, vectors, folder / "index", rows)
+                _write_faiss(method, vectors, size, folder / "index", rows)
                 with (folder / "docid").open("w", encoding="utf-8") as ids:
-                    ids.writelines(f"{id}\n" for shard in vectors for id in shard.ids)
+                    ids.writelines(f"{id}\n" for shard in with_direction(vectors) for id in shard.ids)
                 index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
             found = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
         return found | {
             "kind": "dense",
             "raw": False,
-            "documents": len(vectors),
+            "documents": size,
             "bytes": files.folder_bytes(folder),
             "checkpoint": vectors.encoder["checkpoint"],
             "idf": vectors.encoder["idf"],
@@ -66,6 +73,7 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
         {"vectors": vectors.manifest.digest},
         kind="dense",
         method=None if method == "flat" else method,  # indexes that name no method are flat
+        left_out="zero" if has_zeros else None,
     )
     return artifact.make(output, recipe, write)
 
@@ -81,29 +89,29 @@ def faiss_threads(threads: int) -> Iterator[None]:
         faiss.omp_set_num_threads(others)
 
 
-def _write_faiss(method: DenseMethod, vectors: Vectors, path: Path, rows: Positions) -> None:
+def _write_faiss(method: DenseMethod, vectors: Vectors, size: int, path: Path, rows: Positions) -> None:
     width = vectors.width
     index: Any
     if method == "hnsw":
-        links, construction, search = graph(len(vectors))
+        links, construction, search = graph(size)
         index = faiss.IndexHNSWFlat(width, links, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction, index.hnsw.efSearch = construction, search
         for matrix in rows("index"):
             index.add(matrix)
     elif method == "ivfpq":
-        index = build_index(rows, width, len(vectors))
+        index = build_index(rows, width, size)
     else:
-        return _write_flat(vectors, path, rows("index"), half=method == "flat16")
+        return _write_flat(vectors, size, path, rows("index"), half=method == "flat16")
     faiss.write_index(index, str(path))
 
 
-def _write_flat(vectors: Vectors, path: Path, matrices: Iterable[Matrix], half: bool) -> None:
+def _write_flat(vectors: Vectors, size: int, path: Path, matrices: Iterable[Matrix], half: bool) -> None:
     """Write what Faiss writes, without a copy of all vectors in memory: a header, and the vectors one after another."""
     width = vectors.width
     halves = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
     empty = halves if half else faiss.IndexFlatIP(width)
-    empty.ntotal = len(vectors)
-    count = len(vectors) * width * (2 if half else 1)  # of bytes, or of float32
+    empty.ntotal = size
+    count = size * width * (2 if half else 1)  # of bytes, or of float32
     with path.open("wb") as file:
         file.write(faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(count))
         for matrix in matrices:

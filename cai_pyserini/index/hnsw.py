@@ -6,6 +6,7 @@ the background, so that the graph, and what a search misses, can differ from bui
 
 import math
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,8 @@ from pyarrow import parquet
 
 from cai_pyserini.core import files, jvm
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.anserini import run_indexer
-from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.shards import Shard, Vectors
 
 # Up to so many vectors: links per vector and level, candidates for a new vector's links, and candidates of a search.
 # In a larger graph, a search that keeps as many candidates finds fewer of the nearest. With these, recall@100 of
@@ -34,14 +34,14 @@ def graph(vectors: int) -> tuple[int, int, int]:
     return next((m, construction, search) for most, m, construction, search in GRAPHS if vectors <= most)
 
 
-def index_hnsw(vectors: Vectors, folder: Path, label: str, threads: int) -> "Found":
-    """Write a Lucene index of vectors, with Anserini's IndexHnswDenseVectors, and open it.
+def index_hnsw(vectors: Vectors, size: int, shards: Iterable[Shard], folder: Path, threads: int) -> "Found":
+    """Write a Lucene index of the `size` vectors in `shards`, with Anserini's IndexHnswDenseVectors, and open it.
 
     Raises CaiError for too many dimensions, and for vectors that are longer than 1.
     """
     if vectors.width > DIMENSIONS:
         raise CaiError(f"{vectors.folder} has {vectors.width:,} dimensions, Lucene at most {DIMENSIONS:,}: choose hnsw")
-    m, construction, _ = graph(len(vectors))
+    m, construction, _ = graph(size)
     rows: dict[str, int] = {}
     staging = folder / "staging"
     staging.mkdir()
@@ -49,8 +49,8 @@ def index_hnsw(vectors: Vectors, folder: Path, label: str, threads: int) -> "Fou
         paths = [staging / f"{n}.parquet" for n in range(min(threads or os.cpu_count() or 1, vectors.shards))]
         open_file = partial(parquet.ParquetWriter, schema=SCHEMA, compression="none", use_dictionary=False)
         writers = [stack.enter_context(open_file(path)) for path in paths]
-        for number, shard in enumerate(progress(vectors, vectors.shards, label, "shard")):
-            longest = np.linalg.norm(shard.vectors, axis=1).max()
+        for number, shard in enumerate(shards):
+            longest = np.linalg.norm(shard.vectors, axis=1).max(initial=0)
             if longest > LONGEST:
                 raise CaiError(
                     f"{vectors.folder} has vectors of length {longest:.2f}, but Lucene compares vectors of length 1: "
@@ -63,8 +63,8 @@ def index_hnsw(vectors: Vectors, folder: Path, label: str, threads: int) -> "Fou
     flags = {"input": staging, "index": folder, "threads": len(writers), "M": m, "efC": construction}
     flags |= {"collection": "ParquetDenseVectorCollection", "generator": "DenseVectorDocumentGenerator"}
     words = [str(word) for name, value in flags.items() for word in (f"-{name}", value)]
-    heap = f"{2048 + len(vectors) // 1000}m"  # the graph has less than 1 kB per vector
-    run_indexer("IndexHnswDenseVectors", len(vectors), heap, *words)
+    heap = f"{2048 + size // 1000}m"  # the graph has less than 1 kB per vector
+    run_indexer("IndexHnswDenseVectors", size, heap, *words)
     files.remove(staging)
     return Found(folder, rows)
 

@@ -53,6 +53,7 @@ class FaissSearcher:
             vectors = np.array([vector for _, vector in batch], np.float32)
             with faiss_threads(threads):
                 scores, rows = self._search(vectors, min(hits, len(self._ids)))
+            rows[~vectors.any(axis=1)] = -1  # a query that is zero, as of unknown words, is near nothing
             found |= {id: best for (id, _), *best in zip(batch, rows, scores, strict=True)}
         for ids in batched(sorted(found), BATCH):
             best = {id: zip(*(values.tolist() for values in found[id]), strict=True) for id in ids}

@@ -383,7 +383,7 @@ class LuceneSearcher(LuceneIndex):
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
         hits = min(hits, self._most)
-        found: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if not len(query)}
+        found: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if _finds_nothing(query)}
         if self._two_step and self._two_steps:
             steps = {
                 number: parts
@@ -431,6 +431,11 @@ def _made(build: Any, text: str) -> Any:
     """The Lucene query that a handle makes of a string; None if it makes none."""
     made = build.invokeWithArguments(jvm.java_class("java.util.Collections").singletonList(text))
     return made and jvm.start().cast(QUERY, made)
+
+
+def _finds_nothing(query: Query) -> bool:
+    """Whether a query is without terms, or zero, as of unknown words."""
+    return not (query.any() if isinstance(query, np.ndarray) else query)
 
 
 def _text(query: Query) -> str:

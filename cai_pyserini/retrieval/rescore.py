@@ -20,7 +20,7 @@ from cai_pyserini.encode.queries import Queries
 from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import open_searcher
-from cai_pyserini.vectors.shards import Matrix, Shard, Vectors
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, with_direction
 
 PAIRS = 8192  # query-document pairs that are scored at a time
 
@@ -32,7 +32,7 @@ Scorer = Callable[[Candidates], Scores]
 def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, depth: int, tag: str) -> Path:
     """Write a system's run with scores for the best `depth` documents per query of all runs.
 
-    `own` is the system's run; `scorer` scores the documents that are missing from it.
+    `own` is the system's run; `scorer` scores the documents that are missing from it, but for those without a vector.
     """
     inputs = {"runs": [run_digest(run) for run in (own, *others)]}
     recipe = artifact.recipe("beir", inputs, result="rescored", depth=depth)
@@ -58,7 +58,9 @@ def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, 
     missing = {query: [d for d in documents if d not in scores.get(query, {})] for query, documents in union.items()}
     for query, found in scorer({query: documents for query, documents in missing.items() if documents}).items():
         scores.setdefault(query, {}).update(found)
-    return run_of({query: [(d, scores[query][d]) for d in documents] for query, documents in union.items()})
+    return run_of(
+        {query: [(d, scores[query][d]) for d in documents if d in scores[query]] for query, documents in union.items()}
+    )
 
 
 def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Scorer:
@@ -86,7 +88,8 @@ def impact_scorer(index: Path, vectors: Path, words: Path, expansion: Path, quer
 
 def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
     def score(candidates: Candidates) -> Scores:
-        return vector_scores(candidates, list(queries.topics), queries.encoded.vectors, Vectors(vectors))
+        shards = with_direction(Vectors(vectors))
+        return vector_scores(candidates, list(queries.topics), queries.encoded.vectors, shards)
 
     return score
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -216,6 +216,14 @@ class Vectors:
     def broken(self, path: Path) -> CaiError:
         command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
         return CaiError(f"{path} is broken or of other vectors: delete it and run {command} again to restore it")
+
+
+def with_direction(shards: Iterable[Shard]) -> Iterator[Shard]:
+    """Shards of dense vectors without those that are zero, as of a document without text: near nothing, they would come
+    before every vector with a negative product."""
+    for shard in shards:
+        kept = shard.vectors.any(axis=1)
+        yield shard if kept.all() else Shard([*compress(shard.ids, kept)], shard.vectors[kept])
 
 
 def text_keys(texts: Sequence[str]) -> np.ndarray:

@@ -55,7 +55,7 @@ def test_one_thread_gives_the_same_index_again(many: Vectors, tmp_path: Path, me
     assert (first / "index").read_bytes() == (second / "index").read_bytes()
 
 
-WIDE = np.zeros((1, 4097), np.float32)
+WIDE = np.ones((1, 4097), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,7 @@ WIDE = np.zeros((1, 4097), np.float32)
         (ROWS, "ivfpq", "has 3 vectors, too few to train ivfpq, which takes more than 50,000: choose hnsw or flat"),
         (ROWS * 1e5, "flat16", "has values that float16 cannot hold: choose flat"),
         (ROWS, "lucene", "vectors of length 5.00, but Lucene compares vectors of length 1: choose hnsw"),
+        (ROWS * 0, "hnsw", "all vectors are zero, so that no document can be found"),
         (WIDE, "lucene", "has 4,097 dimensions, Lucene at most 4,096: choose hnsw"),
     ],
 )

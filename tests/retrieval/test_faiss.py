@@ -27,6 +27,7 @@ from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 from tests.index.stock import run_module
 
+NAMES = [f"d{number}" for number in range(2000)]
 ROWS = np.array([[1.5, 0], [0, 2], [3, 4], [1.5, 0], [1, 0]], np.float32)
 
 
@@ -117,6 +118,28 @@ def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
 
         stock = [(hit.docid, hit.score) for hit in Stock(str(index), None).search(queries[:1], 128)]
     assert hits[0] == [(id, pytest.approx(score, abs=1e-5)) for id, score in stock]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["flat", "flat16", "hnsw", "ivfpq", "lucene"])
+def test_a_zero_vector_is_not_found_and_finds_nothing(
+    java: None, many: Vectors, tmp_path: Path, method: DenseMethod
+) -> None:
+    """Its product, 0, is above that of every vector that points away from the query."""
+    rows = np.vstack([shard.vectors for shard in many])
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows[::3] = 0
+    vectors = stored_vectors(tmp_path / "v", rows[:900], rows[900:], ids=[NAMES[:900], NAMES[900:]], kind="dense")
+    searcher = open_searcher(index_dense(vectors, tmp_path / "index", method, threads=1))
+    hits = found(searcher, {"q": -rows.sum(0), "zero": 0 * rows[0]}, 2000)
+    assert hits["zero"] == [] and len(hits["q"]) > 90
+    assert not {id for id, _ in hits["q"]} & {*NAMES[::3]}
+    assert [*searcher.scores(rows[1], ["d0", "d1", "d3"])] == ["d1"]
+    assert artifact.require(tmp_path / "index", "index").stats["documents"] == 1333
+
+
+def test_the_index_of_vectors_without_a_zero_stays_as_it_was(many: Vectors, tmp_path: Path) -> None:
+    assert "left_out" not in artifact.require(index_dense(many, tmp_path / "index"), "index").recipe["settings"]
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.core import artifact
 from cai_pyserini.core.trec import read_run, run_of, scores_by_query, write_run
+from cai_pyserini.encode.queries import Encoded
 from cai_pyserini.retrieval import rescore as rescoring
 from cai_pyserini.retrieval.rescore import rescore, rescore_runs, text_scorer, vector_scores
 from cai_pyserini.retrieval.search import open_searcher
 from cai_pyserini.vectors.shards import Shard
+from tests.conftest import stored_vectors
 
 OWN = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 5.0)]}
 OTHER = {"q1": [("c", 9.0), ("d", 8.0), ("a", 7.0)], "q3": [("e", 1.0)]}
@@ -49,6 +53,16 @@ def test_a_rescored_run_is_made_again_only_where_a_run_or_the_depth_changes(tmp_
     assert len({first, digest(depth=1)}) == 2
     write_run(run_of({"q1": [("z", 1.0)]}), other, "other")
     assert digest() != first and "z" in output.read_text()
+
+
+def test_a_document_whose_vector_is_zero_stays_out_of_a_rescored_run(tmp_path: Path) -> None:
+    """Else its product, 0, would put it before d, whose score is below 0."""
+    rows = np.array([[1, 0], [0, 0], [-1, 1]], np.float32)
+    vectors = stored_vectors(tmp_path, rows, ids=[["a", "b", "d"]], kind="dense")
+    queries: Any = SimpleNamespace(topics={"q1": "x"}, encoded=Encoded(np.array([[2, 0]], np.float32), 0.0))
+    others = run_of({"q1": [("b", 3.0), ("d", 2.0)]})
+    run = rescore_runs(run_of({"q1": [("a", 2.0)]}), [others], 2, rescoring.dense_scorer(vectors.folder, queries))
+    assert scores_by_query(run) == {"q1": {"a": 2.0, "d": -2.0}}
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 8192])
