@@ -42,7 +42,7 @@ def changes(settings: ChangesSettings) -> Report:
     """The queries whose rankings differ, and the documents that rose or fell in them."""
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
     if run.experiment.collection.passages:
-        raise CaiError(f"{run.folder} is a run of passages; this compares whole documents")
+        raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
     folders = [settings.before, settings.run_folder]
     paths = [RunFolder(folder).run(system) for folder in folders]
     hits = [scores_by_query(top(read_run(path), settings.depth)) for path in paths]

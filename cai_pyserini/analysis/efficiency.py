@@ -81,7 +81,7 @@ def efficiency(settings: EfficiencySettings) -> Report:
     if system.kind != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
     if not run.run(system).is_file() or not run.has_qrels:
-        raise CaiError(f"{run.folder} has no scores of {system.name}")
+        raise CaiError(f"{run.root} has no scores of {system.name}")
     made = [Pruned(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
     latencies: dict[str, Latencies] = {}

@@ -75,16 +75,16 @@ def explain_query(
     """
     if query not in run.topics:
         known = cut(", ".join(run.topics), 60)
-        raise CaiError(f"no query {query!r} in {run.folder}, which has {len(run.topics):,}: {known}")
+        raise CaiError(f"no query {query!r} in {run.root}, which has {len(run.topics):,}: {known}")
     if run.experiment.collection.passages:
-        raise CaiError(f"{run.folder} is a run of passages; explanations are of whole documents")
+        raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
     asked = [parse_system(name) for name in dict.fromkeys(systems)]
     needed = with_parts(asked)
     engines = {system: opened.open(system.name) for system in needed if system.kind != "hybrid"}
     for system in needed:
         if not run.run(system).is_file():
             runs = ", ".join(sorted(path.stem for path in run.folder.glob("runs/*.trec")))
-            raise CaiError(f"{run.folder} has no run of {system.name}; it has {runs}")
+            raise CaiError(f"{run.root} has no run of {system.name}; it has {runs}")
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
     ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in needed}
@@ -93,7 +93,7 @@ def explain_query(
         by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
         shown[system] = list(dict.fromkeys(documents or [*list(ranks[system])[:depth], *by_rank]))
     ids = list(dict.fromkeys(chain.from_iterable(shown.values())))
-    contents = run.collection.contents(set(ids), str(run.folder))
+    contents = run.collection.contents(set(ids), str(run.root))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in needed:  # parts come before their hybrids
         if system.kind == "hybrid":

@@ -142,11 +142,11 @@ def main(argv: Argv = None) -> None:
             if settings.dry_run:
                 steps.print_plan(plan(run, systems, adaptation))
                 continue
-            found[run.report] = results = execute(run, systems, adaptation)
+            found[run.root / run.report.name] = results = execute(run, systems, adaptation)
         print(report.table(results))
-        print(f"\n{run.report}")
+        print(f"\n{run.root / run.report.name}")
         if not results.scored:
-            print(f"\n{report.searches(results, run.folder)}")
+            print(f"\n{report.searches(results, run.root)}")
         if several:
             print(flush=True)
     if settings.dry_run:

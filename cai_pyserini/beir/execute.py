@@ -7,9 +7,11 @@ from dataclasses import replace
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.plan import plan, require
 from cai_pyserini.beir.report import write
-from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
+from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder, current
 from cai_pyserini.beir.systems import ADAPTED, System, with_parts
+from cai_pyserini.beir.versions import publish
 from cai_pyserini.core import artifact, steps
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
 from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
 from cai_pyserini.evaluate.significance import compare, compare_pairs
@@ -32,11 +34,14 @@ def execute(
     """Run the steps that are not up to date (see plan), write results.json and report.md, and return the results."""
     require(run, systems, adaptation, keep=earlier is not None)
     planned = plan(run, systems, adaptation, evaluate, earlier)
-    artifact.require_writable(run.folder, marker=run.lock.name)
-    run.folder.mkdir(parents=True, exist_ok=True)
-    with locked(run.lock, run.folder, {}):
+    artifact.require_writable(run.root, marker=run.lock.name)
+    run.root.mkdir(parents=True, exist_ok=True)
+    with locked(run.lock, run.root, {}):
+        if current(run.root).resolve() != run.folder.resolve():
+            raise CaiError(f"{run.root} has just been updated: run the command again")
         results = gather(run, systems, steps.run(planned), evaluate)
         write(results, run)
+        publish(run.root)
     return results
 
 

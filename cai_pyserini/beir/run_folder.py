@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.systems import ADAPTED, System
+from cai_pyserini.beir.systems import ADAPTED, System, parse_system
 from cai_pyserini.collection.check import Reading
 from cai_pyserini.collection.contract import Collection, Qrels
 from cai_pyserini.collection.readers import open_collection
@@ -31,6 +31,7 @@ from cai_pyserini.vectors.shards import Vectors
 BASELINE = "bm25"
 COUNTS = ("documents", "passages", "queries", "judgments")
 BEIR = "`python -m cai_pyserini.beir`"
+CURRENT = Path("versions") / "current"  # a link in a run folder that was updated
 
 
 @dataclass
@@ -70,17 +71,28 @@ class Results:
         return any(MEASURES[0] in row for row in self.systems.values())
 
 
-class RunFolder:
-    """A run folder; `experiment` is what is run in it, by default that of its finished run."""
+def current(run: Path) -> Path:
+    """The folder that has the files of a run: the run folder, or one of its versions, as soon as it was updated.
 
-    def __init__(self, folder: Path, experiment: Experiment | None = None):
-        self.folder = folder
+    Whoever opens several of these files asks once, and so gets those of one version.
+    """
+    return (run / CURRENT).resolve() if (run / CURRENT).is_symlink() else run
+
+
+class RunFolder:
+    """A run folder, `root`, whose files are in `folder`, see current; `experiment` is what is run in it, by default
+    that of its finished run."""
+
+    def __init__(self, root: Path, experiment: Experiment | None = None):
+        self.root = root
+        self.folder = folder = current(root)
         self._given = experiment
         self._encoders: dict[str, Encoder] = {}
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
         self.report = folder / "report.md"
-        self.lock = folder / ".lock"
+        self.changes = folder / "update.json"  # what the last update has moved
+        self.lock = root / ".lock"
         self.adapted = folder / "adapted"  # the adapted SPLADE encoder
         self.adapted_dense = self.adapted / "dense"  # and dense encoder
         self.weights = folder / "weights.json"  # of BM25 + SPLADE + dense
@@ -97,7 +109,7 @@ class RunFolder:
     def results(self) -> Results:
         """The results of the run. Raises CaiError for a folder without a finished run, or one of another version."""
         if not self.is_finished:
-            raise CaiError(f"{self.folder} has no finished run: make one with {BEIR}")
+            raise CaiError(f"{self.root} has no finished run: make one with {BEIR}")
         try:
             return TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
         except ValueError:
@@ -112,6 +124,13 @@ class RunFolder:
             return Experiment.model_validate(self.results.settings)
         except ValidationError:
             raise CaiError(f"{self.results_file} does not have the settings of the run: run {BEIR} again") from None
+
+    @property
+    def systems(self) -> list[System]:
+        """The systems of the run, the best first."""
+        means, searches = self.results.systems, self.results.searches
+        names = sorted(means, key=lambda name: -means[name].get(MEASURES[0], 0.0))
+        return [parse_system(name) for name in names or searches.values()]
 
     # Where files are
 
@@ -162,11 +181,11 @@ class RunFolder:
         if self._given:
             return collection
         if (checked := artifact.read_manifest(self.checked)) is None:
-            raise CaiError(f"{self.folder} was run by another version of cai_pyserini: run {BEIR} again")
+            raise CaiError(f"{self.root} was run by another version of cai_pyserini: run {BEIR} again")
         parts = checked.recipe["inputs"]["parts"]
         if any(collection.fingerprint(part) != digest for part, digest in parts.items()):
             source = self.experiment.collection.source
-            raise CaiError(f"{self.folder} was not run on {source} as it is now: run {BEIR} again")
+            raise CaiError(f"{self.root} was not run on {source} as it is now: run {BEIR} again")
         if "left_out_judgments" not in checked.stats:
             collection.set_missing(self.experiment.collection.split, frozenset())
         return collection

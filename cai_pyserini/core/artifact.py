@@ -225,6 +225,23 @@ def files_of_others(folder: Path) -> list[str]:
     return sorted(_sizes(folder))
 
 
+def made_in(place: Path) -> set[Path]:
+    """The files of an artifact, or of all artifacts in a folder: those that manifests list, these, and what processes
+    have left unfinished."""
+    if place.is_file():
+        return {place, manifest_path(place)}
+    found: set[Path] = set()
+    for path in place.rglob("*"):
+        folder = path.parent
+        if path.name == UNFINISHED or (path.name == MANIFEST and _read(folder, of_others=True)):
+            found |= {path, *(folder / name for name in _sizes(folder).keys() - files_of_others(folder))}
+        elif path.name.endswith(f".{MANIFEST}"):
+            found |= {path, path.with_name(path.name.removesuffix(f".{MANIFEST}"))}
+        elif path.name in UNLISTED or re.fullmatch(r"\..*\.lock", path.name) or any(map(PARTIAL.fullmatch, path.parts)):
+            found.add(path)
+    return found
+
+
 def _lock_path(path: Path) -> Path:
     """The lock of what is not written in place."""
     return path.with_name(f".{path.name}.lock")

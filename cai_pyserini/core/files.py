@@ -45,7 +45,7 @@ def _is_running(process: int) -> bool:
 
 def remove(path: Path) -> None:
     """Delete a file or a folder, if it exists."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         (path / MANIFEST).unlink(missing_ok=True)  # first, so that a half-deleted folder is not used
         shutil.rmtree(path)
     else:

@@ -61,19 +61,19 @@ def pooled_documents(run: RunFolder, systems: Sequence[str], depth: int, topics:
             pooled.setdefault(query, set()).update(scores)
     documents = {query: pooled[query] for query in topics if query in pooled}
     if not documents:
-        raise CaiError(f"no query is in the runs of {run.folder}: give --topics of the runs")
+        raise CaiError(f"no query is in the runs of {run.root}: give --topics of the runs")
     return documents
 
 
 def run_of_system(run: RunFolder, name: str, topics: dict[str, str], hits: int) -> pd.DataFrame:
     """The run of a system; where there is none, as after an update, its indexes are searched for these queries."""
-    path = run.folder / "runs" / f"{name}.trec"
+    path = run.root / "runs" / f"{name}.trec"
     if path.exists() or not run.is_finished:
         return read_run(path)
     try:
         engine = open_systems([run.folder], [name])[name]
     except CaiError as error:
-        again = f"`python -m cai_pyserini.update {run.folder} --evaluate` makes it"
+        again = f"`python -m cai_pyserini.update {run.root} --evaluate` makes it"
         raise CaiError(f"no run {path}: {again}; it is not searched now, as {error}") from None
     remove = removes_query(run.experiment.collection.remove_query, run.qrels)
     found = engine.search([*topics.values()], hits + remove)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
-from cai_pyserini.beir.run_folder import BEIR, RunFolder
+from cai_pyserini.beir.run_folder import BEIR, RunFolder, current
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.cache import index_here
@@ -36,12 +36,11 @@ def open_index(
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
     """Open indexes, and systems of run folders (by default all that have indexes), by name.
 
-    If an update puts another run in the place of one meanwhile, they are opened again, or files of both could be mixed.
-    Raises CaiError for what cannot be opened, and for two of one name.
+    They are opened again if an update meanwhile deletes the version of a run that was current. Raises CaiError for
+    what cannot be opened, and for two of one name.
     """
     engines: dict[str, Engine] = {}
-    places = [index_here(folder) for folder in folders]
-    before = _identities(places)
+    places = _places(folders)
     with ExitStack() as on_error:
         try:
             for folder in places:
@@ -55,19 +54,17 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
                     on_error.callback(engine.close)
                     if engines.setdefault(engine.name, engine) is not engine:
                         raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
-        except Exception:  # of many kinds, where files of two runs do not fit together
-            if _identities(places) == before:
+            on_error.pop_all()
+            return engines
+        except Exception:  # of many kinds, where files are missing
+            if _places(folders) == places:
                 raise
-        else:
-            if _identities(places) == before:
-                on_error.pop_all()
-                return engines
-    return open_systems(places, systems, device)
+    return open_systems(folders, systems, device)
 
 
-def _identities(folders: Sequence[Path]) -> list[int | None]:
-    """What tells a folder from another that takes its place."""
-    return [folder.stat().st_ino if folder.exists() else None for folder in folders]
+def _places(folders: Sequence[Path]) -> list[Path]:
+    """The folders, or where a link leads to now."""
+    return [current(index_here(folder).resolve()) for folder in folders]
 
 
 class OpenRun:
@@ -97,7 +94,7 @@ class OpenRun:
             raise CaiError(f"{unfit} cannot be searched by hand: its scores need more than indexes")
         if missing := self._missing(system):
             raise CaiError(
-                f"{self._run.folder} has no index of {missing}: run {BEIR} with --systems {name}, "
+                f"{self._run.root} has no index of {missing}: run {BEIR} with --systems {name}, "
                 f"or take one of {', '.join(self.systems)}"
             )
         parts = _searched(system)

@@ -10,8 +10,9 @@ from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 class UpdateSettings(Settings):
     """Update a run to its collection as it is now.
 
-    Only new texts are encoded. IDF, impacts and indexes are made again beside the run, which a search service goes on
-    using, and take its place in one step. Adapted encoders stay, and so do the chosen weights of BM25 + SPLADE + dense.
+    Only new texts are encoded. IDF, impacts and indexes are made again as a new version of the run, while a search
+    service goes on using the old one, and take its place in one step. Your own files in the folder stay. Adapted
+    encoders stay, and so do the chosen weights of BM25 + SPLADE + dense.
     If interrupted, run the same command again to continue.
     """
 
@@ -28,7 +29,7 @@ class UpdateSettings(Settings):
     judgments: AnyPath | None = flag(
         None, "database of `judge serve`: say how many queries it has to train on, and propose it when they are enough"
     )
-    keep: int = flag(1, "earlier runs to keep, in RUN.before-TIME", ge=0)
+    keep: int = flag(1, "earlier runs to keep, in RUN/versions", ge=0)
     clean: bool = flag(False, "only remove earlier runs, and what an interrupted update has left")
     dry_run: bool = flag(False, "only print what has changed, and of each step whether it must run")
     device: str = DEVICE
@@ -45,8 +46,8 @@ class UpdateSettings(Settings):
 def main(argv: Argv = None) -> None:
     settings = parse(UpdateSettings, argv, "python -m cai_pyserini.update")
 
+    from cai_pyserini.beir.versions import clean
     from cai_pyserini.judge.judgments import Judgments
-    from cai_pyserini.update.folders import clean
     from cai_pyserini.update.update import evaluate, proposal, reload, update
 
     if settings.clean:

@@ -11,23 +11,21 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from cai_pyserini.beir import versions
 from cai_pyserini.beir.execute import execute
 from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import SEED, plan
 from cai_pyserini.beir.report import table
 from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import SINGLE, System, adapted, parse_system, with_parts
+from cai_pyserini.beir.systems import SINGLE, System, adapted, with_parts
 from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
-from cai_pyserini.evaluate.measures import MEASURES
 from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.judge.pool import stored_texts
-from cai_pyserini.update import folders
 from cai_pyserini.update.drift import MANY, Changes, compare, idf_drift, idf_line
 from cai_pyserini.vectors.shards import Vectors
 
-REPORT = "update.json"
 RELOAD_SECONDS = 600.0  # the longest that a service takes to open its indexes
 
 # Judged queries with a relevant document from which on training is proposed: 400 of SciFact's improve splade and the
@@ -42,8 +40,8 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
     Adapted encoders and chosen weights stay. There are no scores: the earlier ones are those of another collection.
     Raises CaiError for a folder without a finished run, and for one that another process is writing.
     """
-    with folders.updating(folder := folder.resolve()) as run:
-        systems, vectors, experiment = systems_of(run), _vectors(run), _experiment(run, **of_call)
+    with versions.updating(folder) as run:
+        systems, vectors, experiment = run.systems, _vectors(run), _experiment(run, **of_call)
         current = RunFolder(folder, experiment)
         planned = plan(current, systems, evaluate=False, earlier=run)
         if all(reason is None for _, reason in steps.plan(planned)):
@@ -57,24 +55,22 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
         if dry_run:
             steps.print_plan(planned)
             return
-        next_run = RunFolder(folders.begin(folder), experiment)
-        for stale in ("runs", "evaluations"):  # of the earlier collection
-            files.remove(next_run.folder / stale)
+        next_run = RunFolder(versions.begin(run), experiment)
         execute(next_run, systems, evaluate=False, earlier=run)
         report = drift(run, next_run, systems, changes)
-        files.write_text(next_run.folder / REPORT, files.json_text(report))
+        files.write_text(next_run.changes, files.json_text(report))
         _add_to_report(next_run)
-        before = folders.swap(folder)
-        folders.prune(folder, keep)
+        before = versions.swap(folder)
+        versions.prune(folder, keep)
         yield from [*lines(report)][1:]
         yield f"{folder} is updated" + f"; the earlier run is {before}" * (keep > 0)
 
 
 def evaluate(folder: Path, **of_call: Any) -> str:
     """Search for the queries of a run and evaluate, which leaves its indexes as they are; returns the table."""
-    run = RunFolder(folder.resolve())
-    results = execute(RunFolder(run.folder, _experiment(run, **of_call)), systems_of(run), earlier=run)
-    if (run.folder / REPORT).exists():
+    run = RunFolder(folder)
+    results = execute(RunFolder(folder, _experiment(run, **of_call)), run.systems, earlier=run)
+    if run.changes.exists():
         _add_to_report(run)
     return table(results)
 
@@ -88,19 +84,12 @@ def _experiment(run: RunFolder, **of_call: Any) -> Experiment:
 
 
 def _add_to_report(run: RunFolder) -> None:
-    report, text = json.loads((run.folder / REPORT).read_text(encoding="utf-8")), run.report.read_text(encoding="utf-8")
+    report, text = (json.loads(run.changes.read_text(encoding="utf-8")), run.report.read_text(encoding="utf-8"))
     files.write_text(run.report, "\n".join([text, "## Update", "", *(f"- {line}" for line in lines(report)), ""]))
 
 
 def _text(changes: Changes | None) -> str:
     return str(changes) if changes else "the collection has changed"
-
-
-def systems_of(run: RunFolder) -> list[System]:
-    """The systems of a run, the best first."""
-    results = run.results
-    names = sorted(results.systems, key=lambda name: -results.systems[name].get(MEASURES[0], 0.0))
-    return [parse_system(name) for name in names or results.searches.values()]
 
 
 def _encoded(systems: Sequence[System]) -> list[System]:
@@ -110,7 +99,7 @@ def _encoded(systems: Sequence[System]) -> list[System]:
 
 def _vectors(run: RunFolder) -> Vectors | None:
     """The raw vectors of a system's documents, by which these are known; None if no system has any."""
-    for system in sorted(_encoded(systems_of(run)), key=lambda system: system.adapted):
+    for system in sorted(_encoded(run.systems), key=lambda system: system.adapted):
         if artifact.read_manifest(path := run.vectors_of(replace(system, smooth=False))):
             return Vectors(path)
     return None
@@ -167,7 +156,7 @@ def _new_since(adapted: str, before: RunFolder, changes: Changes | None) -> floa
     where it is not known."""
     known = 0
     with suppress(FileNotFoundError):
-        earlier = json.loads((before.folder / REPORT).read_text(encoding="utf-8")).get("adaptation", {})
+        earlier = json.loads(before.changes.read_text(encoding="utf-8")).get("adaptation", {})
         known = earlier["new"] if earlier.get("created") == adapted else 0
     if changes is None or known is None:
         return None

@@ -69,7 +69,7 @@ async def live(collection: str, folder: Path, queries: list[str], nights: int, c
             await asyncio.to_thread(harness.fresh, update.write, collection=collection, output=output, nights=night)
             words = ("update", str(run), "--reload", f"http://127.0.0.1:{port}")
             result = await asyncio.to_thread(update.command, *words, cache=str(cache))
-            sizes = harness.memory(pid) / 1e6, disk(run, cache, *folder.glob("run.before-*")) / 1e6
+            sizes = harness.memory(pid) / 1e6, disk(run, cache) / 1e6
             times = f"{percentiles(taken)[1]:.0f}", f"{1000 * max(taken, default=0):.0f}"
             spent = f"{result['seconds']:.1f}", f"{result['peak'] / 1e9:.2f}"
             rows.append(

@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from cai_pyserini.beir import versions
 from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.beir.plan import plan
 from cai_pyserini.beir.run_folder import RunFolder
@@ -26,9 +27,8 @@ from cai_pyserini.judge.__main__ import main as judge
 from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.judge.pool import stored_texts
 from cai_pyserini.search.open import OpenRun
-from cai_pyserini.update import folders
 from cai_pyserini.update.__main__ import main
-from cai_pyserini.update.update import evaluate, reload, systems_of, update
+from cai_pyserini.update.update import evaluate, reload, update
 from cai_pyserini.vectors.cache import VARIABLE
 from tests.serve.conftest import served
 from tests.update.conftest import change, on_collection
@@ -54,7 +54,7 @@ def out_of_date(run: Path) -> list[str]:
     """The steps that are not up to date."""
     opened = RunFolder(run)
     again = RunFolder(run, opened.experiment)
-    return [step.name for step, reason in steps.plan(plan(again, systems_of(opened), earlier=opened)) if reason]
+    return [step.name for step, reason in steps.plan(plan(again, opened.systems, earlier=opened)) if reason]
 
 
 def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,13 +93,13 @@ def test_an_updated_run_equals_one_from_scratch(
     assert updated.counts == scratch.counts and updated.settings == earlier.settings
     assert not out_of_date(run)
     assert f"\n- {CHANGED}\n" in (run / "report.md").read_text()
-    (before,) = folders.earlier(run)
+    (before,) = versions.earlier(run)
     assert (
         RunFolder(before).results == earlier
         and "d12" in found(before, "bm25", "naïve")
         and not found(run, "bm25", "naïve")
     )
-    assert {path.name for path in run.parent.iterdir()} == {run.name, before.name}
+    assert before == run / "versions" / "1" and list(run.parent.iterdir()) == [run]
 
 
 def test_scores_of_the_earlier_collection_are_not_shown(
@@ -117,7 +117,7 @@ def test_scores_of_the_earlier_collection_are_not_shown(
     list(update(run))
     assert "\nupdated without --evaluate: nothing is searched or evaluated; " in (run / "report.md").read_text()
     results = RunFolder(run).results
-    assert not any(results.systems.values()) and not results.best and not (run / "runs").exists()
+    assert not any(results.systems.values()) and not results.best and not any((run / "runs").iterdir())
     assert OpenRun(run).systems == best_first and "new" in found(run, "hybrid-splade-idf-minmax")
     judge(["compare", str(run), "bm25", "splade-idf", str(database)])
     printed = capsys.readouterr().out
@@ -147,11 +147,11 @@ def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(small: Path,
         assert any(line.startswith("idf ") for line in process.stderr)
         os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    assert found(run, "joint-splade-idf") == old and not folders.earlier(run)
-    made = (folders.next_of(run) / "idf" / "manifest.json").stat().st_ino
+    assert found(run, "joint-splade-idf") == old and not versions.earlier(run)
+    made = (run / "versions" / "2" / "idf" / "manifest.json").stat().st_ino
     assert CHANGED in list(update(run))
     assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in found(run, "joint-splade-idf")
-    assert {path.name for path in run.parent.iterdir()} == {run.name, folders.earlier(run)[0].name}
+    assert list(run.parent.iterdir()) == [run]
 
 
 def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_path: Path) -> None:
@@ -170,6 +170,7 @@ def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_
     (broken / "corpus.jsonl").write_text(documents)
     lines = list(update(run))
     assert any("25.0% of the documents; by the rule of thumb (above 20%), adapt it again" in line for line in lines)
+    assert not (run / "versions" / "1").exists()  # every file in it was ours
 
 
 @contextmanager
@@ -226,10 +227,10 @@ def test_a_full_disk_leaves_the_run_as_it_was(small: Path, broken: Path, tmp_pat
     script = (
         'mount -t tmpfs -o size=$1 tmpfs "$2" || exit 77; cp -r "$3" "$2/run" && "$4" -m cai_pyserini.update "$2/run"'
     )
-    script += '; diff -rq -x .lock "$3" "$2/run" && ls -A "$2"'
+    script += '; diff -rq -x .lock -x versions "$3" "$2/run" && ls "$2/run/versions"'
     arguments = [str(size + 20_000), str(disk), str(small), sys.executable]
     done = subprocess.run(
         [unshare, "-rm", "sh", "-c", script, "sh", *arguments], capture_output=True, text=True, check=False
     )
     assert "error: no space left on the device" in done.stderr and "Traceback" not in done.stderr
-    assert done.returncode == 0 and done.stdout.splitlines()[-2:] == [".run.next", "run"], done.stdout
+    assert done.returncode == 0 and done.stdout.splitlines()[-2:] == ["2", "current"], done.stdout
