@@ -21,7 +21,7 @@ Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 VERSIONS = {
     "adapt": 2,
     "adapt: balance": 2,
-    "expand": 5,
+    "expand": 6,
     "fusion fuse": 2,
     "fusion rerank": 3,
     "search": 2,

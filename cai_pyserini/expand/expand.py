@@ -89,7 +89,8 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
             weights = csr_matrix(entries, shape=(len(counted.ids), width))
             weights.sort_indices()
             both = hstack([weights, mean_of_near(rows, products.vectors, RATES)], format="csr")
-            both.data *= np.repeat(np.diff(own.indptr) > 0, np.diff(both.indptr))  # documents with words
+            has_both = (np.diff(own.indptr) > 0) & encoded.vectors.any(axis=1)  # words, and a vector
+            both.data *= np.repeat(has_both, np.diff(both.indptr))
             both.eliminate_zeros()
             return Shard(counted.ids, both)
 

@@ -24,7 +24,7 @@ from cai_pyserini.encode.encode import encode_texts
 from cai_pyserini.encode.encoder import Encoder
 
 RIDGE = 1.0
-LENGTH = 16  # word pieces read of a word
+LENGTH = 16  # word pieces read of a word, after the prompt for documents
 CONTEXT_LENGTH = 32  # and of a context
 PRECISION = 1e-3  # of the solution, relative
 STEPS = 100  # of the solver, at most
@@ -86,6 +86,9 @@ def _learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.n
 
 
 def _encode(texts: list[str], encoder: Encoder, length: int, task: str) -> np.ndarray:
+    if prompt := encoder.config.document_prompt:  # of documents, with whose vectors those of words are compared
+        with_prompt = length + len(encoder.tokenizer.encode([prompt], None, special=False)[0])
+        length = max(length, min(with_prompt, encoder.max_length("documents")))
     with progress(iter(texts), len(texts), task) as bar:
         vectors = encode_texts(encoder, [*texts, ""], length, bar.update)
     return np.asarray(vectors[: len(texts)], np.float32)  # at least one text is encoded, so that there is a width

@@ -20,7 +20,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.__main__ import main
 from cai_pyserini.expand.expand import Near, expand
-from cai_pyserini.expand.word_vectors import RIDGE, learn, word_vectors
+from cai_pyserini.expand.word_vectors import RIDGE, evidence, learn, word_vectors
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.near.near import find_near
 from cai_pyserini.vectors.cache import VARIABLE
@@ -90,6 +90,20 @@ def test_learned_vectors_are_those_of_the_formula() -> None:
     learned = learn(csr_matrix(x), targets, alone)
     np.testing.assert_allclose(learned, alone + change, atol=2e-3)
     np.testing.assert_array_equal(learned[4], alone[4])
+
+
+@slow
+def test_a_prompt_of_documents_takes_nothing_of_what_is_read_of_words_and_contexts() -> None:
+    prompt = "represent this passage of a medical encyclopedia for the retrieval of pages that answer a question : "
+    texts, forms = ["the acute fever of a child", "a stone in the kidney"], ["fever", "kidney"]
+    encoder = Encoder(load_encoder("minilm").replace(document_prompt=prompt), "cpu", "float32")
+    found = evidence(texts, csr_matrix(np.eye(2)), forms, encoder)
+    model = encoder.load("documents")
+    np.testing.assert_allclose(found.alone, model.encode(forms, 256), atol=1e-6)
+    np.testing.assert_allclose(found.targets, model.encode(texts, 256), atol=1e-6)
+    assert found.alone[0] @ found.alone[1] < 0.98
+    no_room = Encoder(encoder.config.replace(max_document_length=24), "cpu", "float32")
+    assert evidence(texts, csr_matrix(np.eye(2)), forms, no_room).alone.shape == (2, 384)
 
 
 @pytest.fixture(scope="module")
