@@ -437,6 +437,30 @@ def test_documents_that_are_merely_numbered_like_queries_are_kept(
 
 
 @slow
+def test_a_system_that_finds_nothing_has_0_in_every_measure(
+    cross_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the run; and the recall among no other documents was NaN, which is no JSON."""
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "zinc and colds"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "xyzzy"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("q1\td1\t1\n")
+    hybrids = [f"hybrid-splade-doc-idf-{way}" for way in ("zscore", "minmax-exact")]
+    systems, output = ["bm25", "splade-doc-idf", *hybrids, "cross-encoder", "splade-idf-smooth"], tmp_path / "run"
+    main([str(tmp_path), "--output", str(output), "--cross-encoder", str(cross_encoder), "--systems", *systems])
+    found = scores(output)
+    assert found["splade-idf-smooth"]["nDCG@10"] == 1
+    for name in systems[:-1]:
+        assert f"{name} finds nothing for any query" in caplog.messages and found[name]["R@100"] == 0
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is not JSON")
+
+    manifests = [*output.rglob("*.json")]
+    assert len(manifests) > 20 and all(json.loads(path.read_text(), parse_constant=refuse) for path in manifests)
+
+
+@slow
 def test_a_folder_of_another_version_is_made_again(copied: Path, tiny: Path, run_folder: Path) -> None:
     for place in (copied / "collection.json.manifest.json", copied / "indexes" / "bm25" / "manifest.json"):
         old = json.loads(place.read_text())

@@ -46,6 +46,18 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_undefined_numbers_are_null_in_a_manifest(tmp_path: Path) -> None:
+    """JSON has no NaN, and readers other than Python's refuse it."""
+
+    def write(path: Path) -> artifact.Stats:
+        path.write_text("x")
+        return {"recall": float("nan"), "of": {"each": [float("inf"), 0.5]}}
+
+    artifact.make(tmp_path / "file", NEW, write, folder=False)
+    stats = artifact.require(tmp_path / "file", "idf").stats
+    assert stats["recall"] is None and stats["of"] == {"each": [None, 0.5]}
+
+
 @FORMS
 def test_a_made_artifact_is_up_to_date(tmp_path: Path, folder: bool) -> None:
     path = make(tmp_path / "a", NEW, "data", folder)
