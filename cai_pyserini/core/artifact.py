@@ -28,10 +28,12 @@ from cai_pyserini.core.files import (
     MANIFEST,
     PARTIAL,
     atomic_write,
+    destination,
     json_text,
     own_suffix,
     remove,
     remove_leftovers,
+    resolved,
     sync,
     write_text,
 )
@@ -95,21 +97,21 @@ def make(
         return path
     if _dry_run.get():
         raise NotUpToDate(why)
-    start = time.perf_counter()
-    require_writable(path, folder, in_place=resumable)
+    start, place = time.perf_counter(), destination(path)
+    require_writable(place, folder, in_place=resumable)
     if resumable:
-        _make_in_place(path, recipe, write, names, result, shared, start)
-    elif isinstance(path, StorePath) and folder:
-        _make_in_store(path, recipe, write)
+        _make_in_place(place, recipe, write, names, result, shared, start)
+    elif isinstance(place, StorePath) and folder:
+        _make_in_store(place, recipe, write)
     else:
-        _make_aside(path.absolute(), recipe, write, folder, start)
+        _make_aside(place.absolute(), recipe, write, folder, start)
     return path
 
 
 def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: float) -> None:
     """Make a file or folder under a name of its own, and rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial, old = (path.with_name(f".{path.name}{own_suffix()}") for _ in range(2))
+    partial, old, link = (path.with_name(f".{path.name}{own_suffix()}") for _ in range(3))
     with locked(_lock_path(path), path, {}) as lock:
         try:
             if is_up_to_date(path, recipe):
@@ -126,19 +128,51 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
                 require_writable(path)
                 if path.exists():
                     path.rename(old)  # not deleted yet, as that could be interrupted
-                partial.rename(path)
+                _rename(partial, path, old)
             else:
                 sync(partial)
                 require_writable(path, folder)
-                with atomic_write(manifest_path(path)) as written:
+                with _kept(path, old), _kept(place := manifest_path(path), link), atomic_write(place) as written:
                     written.write_text(manifest, encoding="utf-8")  # first, in case the disk is full
-                    write_text(manifest_path(path), _manifest(recipe, stats, {}, start))  # of no file: unfinished
-                    partial.replace(path)
+                    write_text(place, _manifest(recipe, stats, {}, start))  # of no file: unfinished
+                    _rename(partial, path, old)
             sync(path.parent)
         finally:
+            if folder and old.exists() and not path.exists():
+                old.rename(path)
             remove(partial)
             remove(old)
             lock.place.unlink(missing_ok=True)
+
+
+def _rename(partial: Path, path: Path, old: Path) -> None:
+    """Give what was made its name, or a folder `old` its name back. Raises CaiError, which says where things are, if it
+    cannot have it."""
+    try:
+        partial.replace(path)
+    except OSError as error:
+        where = f"what was made is {partial.rename(partial.with_suffix(''))}"  # else the next command deletes it
+        try:
+            if old.is_dir():
+                old.rename(path)
+        except OSError:
+            where += f", and what was there is {old.rename(old.with_suffix(''))}"
+        raise CaiError(f"{path} could not be replaced ({error.strerror}): {where}") from None
+
+
+@contextmanager
+def _kept(file: Path, link: Path) -> Iterator[None]:
+    """Put a file back if what replaces it fails."""
+    with suppress(OSError):  # no such file, or a file system without links
+        os.link(file, link)
+    try:
+        yield
+    except BaseException:
+        if link.exists() and not (file.exists() and file.samefile(link)):
+            link.replace(file)
+        link.unlink(missing_ok=True)
+        raise
+    link.unlink(missing_ok=True)
 
 
 def _make_in_place(
@@ -207,7 +241,7 @@ def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float)
 def _sizes(path: Path) -> dict[str, int]:
     """The files of an artifact, without its manifest, locks and partial files: path (of a file, its name) -> bytes."""
     if path.is_file():
-        return {path.name: path.stat().st_size}
+        return {resolved(path).name: path.stat().st_size}
     if isinstance(path, StorePath):
         sizes = path.sizes()
     else:
@@ -288,7 +322,7 @@ def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 def manifest_path(path: Path) -> Path:
     """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file."""
-    return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.{MANIFEST}")
+    return path / MANIFEST if path.is_dir() else (file := resolved(path)).with_name(f"{file.name}.{MANIFEST}")
 
 
 def _read(path: Path, of_others: bool = False) -> dict[str, Any] | None:

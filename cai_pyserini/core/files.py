@@ -52,9 +52,23 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def resolved(path: Path) -> Path:
+    """What a link leads to; any other path as it is."""
+    return path if isinstance(path, StorePath) or not path.is_symlink() else Path(os.path.realpath(path))
+
+
+def destination(path: Path) -> Path:
+    """Where what is written to `path` goes. Raises CaiError for a device or pipe, which a file would replace."""
+    path = resolved(path)
+    if not isinstance(path, StorePath) and path.exists() and not (path.is_file() or path.is_dir()):
+        raise CaiError(f"{path} is neither a file nor a folder: choose another --output")
+    return path
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path of one's own, which replaces `path` on success and is deleted on failure."""
+    path = destination(path)
     if isinstance(path, StorePath):
         with tempfile.TemporaryDirectory() as folder:
             yield (partial := Path(folder) / path.name)

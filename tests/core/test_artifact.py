@@ -235,6 +235,66 @@ def test_a_file_stays_if_the_manifest_of_another_cannot_be_written(
 
 
 @FORMS
+@pytest.mark.parametrize("error", [OSError(errno.EBUSY, "busy"), KeyboardInterrupt()], ids=["busy", "interrupted"])
+def test_if_it_cannot_get_its_name_the_old_one_is_back_and_the_new_one_is_named(
+    tmp_path: Path, folder: bool, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The faults: both are deleted; the old file has the manifest of an unfinished one."""
+    path, replace = make(tmp_path / "a", OLD, "old", folder), Path.replace
+
+    def fail(source: Path, target: Path) -> Path:
+        if target == path:
+            raise error
+        return replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        busy = isinstance(error, OSError)
+        with pytest.raises(
+            CaiError if busy else KeyboardInterrupt, match=r"a could not be replaced \(busy\)" if busy else None
+        ) as raised:
+            make(path, NEW, "new", folder)
+    assert artifact.is_up_to_date(path, OLD) and content(path) == "old"
+    there = names(tmp_path)
+    if busy:
+        kept = Path(str(raised.value).rpartition(" ")[2])
+        assert content(kept) == "new" and there.pop(0) == kept.name
+    assert there == ["a", *["a.manifest.json"] * (not folder)]
+    make(path, NEW, "newer", folder)
+    assert not busy or content(kept) == "new"
+
+
+@pytest.mark.parametrize("form", ["folder", "file", "in place"])
+@pytest.mark.parametrize("there", [True, False])
+def test_an_output_that_is_a_link_is_written_where_it_leads(tmp_path: Path, form: str, there: bool) -> None:
+    """The fault: after all the work an error, or the link is replaced."""
+    (tmp_path / "disk").mkdir()
+    (link := tmp_path / "a").symlink_to("disk/b")
+    options = {"folder": form != "file", "resumable": form == "in place"}
+
+    def write(place: Path) -> artifact.Stats:
+        (place / "data" if options["folder"] else place).write_text("text")
+        return {}
+
+    for recipe in [OLD, NEW] if there else [NEW]:
+        artifact.make(link, recipe, write, **options)
+        assert artifact.is_up_to_date(link, recipe) and artifact.is_up_to_date(tmp_path / "disk" / "b", recipe)
+        assert artifact.require(link, "idf").digest == artifact.digest(recipe)
+    assert names(tmp_path) == ["a", "disk"] and link.is_symlink() and content(link) == "text"
+    with atomic_write(link / "data" if options["folder"] else link) as partial:
+        partial.write_text("by another tool")
+    assert names(tmp_path) == ["a", "disk"] and content(link) == "by another tool"
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for write in (lambda: files.write_text(pipe, "text"), lambda: make(pipe, NEW, "text", folder=False)):
+        with pytest.raises(CaiError, match="pipe is neither a file nor a folder: choose another --output"):
+            write()
+    assert pipe.is_fifo()
+
+
+@FORMS
 @pytest.mark.parametrize("damage", ["missing", "shorter", "empty"])
 def test_an_artifact_that_has_lost_something_is_refused_and_remade(tmp_path: Path, folder: bool, damage: str) -> None:
     path = make(tmp_path / "a", NEW, "data", folder)
