@@ -15,14 +15,14 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from cai_pyserini.adapt import paper, projection
-from cai_pyserini.adapt.choice import Candidate, Decision, decide, weight_of_bm25
+from cai_pyserini.adapt.choice import Candidate, Decision, decide, fusion_weights
 from cai_pyserini.adapt.examples import NEGATIVES, write_examples
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import LANGUAGES
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import load_encoder, load_index_config, unless_english
+from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
@@ -88,6 +88,9 @@ class Adaptation:
             settings.device,
             settings.precision,
             self._made,
+            settings.alpha,
+            settings.weights,
+            settings.depth,
         )
 
     def steps(self) -> list[Step]:
@@ -124,16 +127,10 @@ class Adaptation:
     def recipe(self) -> artifact.Recipe:
         """What the adapted checkpoint depends on; the steps need not exist."""
         settings, material = self.settings, self.material
-        inputs = {
-            "documents": material.whole.fingerprint("documents"),
-            "checkpoint": checkpoint_digest(model_folder(self.base)),
-            "encoder": inherited(self.base),
-            "dense": material.dense and material.encoders[-1].identity("documents"),
-        }
-        own = {"queries": settings.queries, "seed": settings.seed, "weight": settings.weight}
+        checkpoint = {"checkpoint": checkpoint_digest(model_folder(self.base)), "encoder": inherited(self.base)}
+        own = settings.model_dump(include={"queries", "seed", "weight", "alpha", "weights", "depth"})
         trained = [recorded(step, "data", "base", "idf") for step in self.trainings]
-        language = unless_english(material.collection.language)
-        return artifact.recipe(STAGE, inputs, **own, trainings=trained, language=language)
+        return artifact.recipe(STAGE, material.judged_identity | checkpoint, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:
         return self.material.encode_documents(self.material.encoders[number])
@@ -169,11 +166,11 @@ class Adaptation:
             why = f"weight {given} of the trained SPLADE, as given" if given else NO_JUDGES
             return Decision(Candidate(splade[0], 0.0), why, [])
         served = Served.judges(material, material.held_out)
-        weight, _ = weight_of_bm25(served) if material.dense else (0.0, "")
-        return decide(self.values(served, weight), served.sources, served.systems)
+        fusion = fusion_weights(served)[0] if material.dense else ()
+        return decide(self.values(served, fusion), served.sources, served.systems)
 
-    def values(self, served: Served, bm25: float) -> dict[Candidate, np.ndarray]:
-        """nDCG@10 of all candidates (systems, queries), with this weight of BM25 in the fusion."""
+    def values(self, served: Served, fusion: Sequence[float]) -> dict[Candidate, np.ndarray]:
+        """nDCG@10 of all candidates (systems, queries), with these weights of BM25, SPLADE and dense in the fusion."""
         work = self.folder / "candidate"
         weights, shares = self.tried
         projections = [projection.read_projection(self.projection, share) for share in shares]
@@ -183,9 +180,9 @@ class Adaptation:
             splade = served.old_splade
             if weight:
                 mean_of_weights(model_folder(self.base), self._trained, weight, work)
-                config, settings = self.base.replace(checkpoint=str(work)), self.settings
+                config, settings = self.base.replace(checkpoint=str(work), range=None), self.settings  # as written
                 splade = served.splade(Encoder(config, settings.device, settings.precision))
-            for share, of_systems in zip(shares, served.values(splade, dense, bm25), strict=True):
+            for share, of_systems in zip(shares, served.values(splade, dense, fusion), strict=True):
                 found[Candidate(weight, share)] = of_systems
         files.remove(work)
         return found

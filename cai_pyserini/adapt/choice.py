@@ -25,9 +25,8 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import WEIGHTS
-from cai_pyserini.adapt.served import Served, fused, smoothed
+from cai_pyserini.adapt.served import Served, smoothed
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import unless_english
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.dense import load_projection
 
@@ -83,35 +82,32 @@ def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems:
 
 def balance(material: Material, output: Path) -> Path:
     """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; without queries that judge, w is 2."""
-    inputs = {
-        "documents": material.whole.fingerprint("documents"),
-        "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in material.encoders],
-    }
-    how = {"seed": material.seed, "language": unless_english(material.collection.language)}
-    recipe = artifact.recipe("adapt: balance", inputs, idf_power=material.splade.idf_power, **how)
+    recipe = artifact.recipe("adapt: balance", material.judged_identity, seed=material.seed, depth=material.depth)
 
     def write(path: Path) -> artifact.Stats:
-        weight, evidence = WEIGHTS["bm25"], "no document yields a query to judge by"
+        weights, evidence = (*WEIGHTS.values(),), "no document yields a query to judge by"
         if material.pseudo_queries and len(material.held_out):
-            weight, evidence = weight_of_bm25(Served.judges(material, material.held_out))
-        weights = WEIGHTS | {"bm25": weight}
-        files.write_text(path, json.dumps(weights) + "\n")
-        shares = " : ".join(f"{weight:.2g}" for weight in weights.values())
+            weights, evidence = fusion_weights(Served.judges(material, material.held_out))
+        files.write_text(path, json.dumps(dict(zip(WEIGHTS, weights, strict=True))) + "\n")
+        shares = " : ".join(f"{weight:.2g}" for weight in weights)
         return {"decision": [f"BM25 + SPLADE + dense have the weights {shares} ({evidence})"]}
 
     return artifact.make(output, recipe, write, folder=False)
 
 
-def weight_of_bm25(served: Served) -> tuple[float, str]:
-    """The weight of BM25 in the fusion with SPLADE and dense, with the encoders as they are; and the evidence."""
-    queries, rows = served.old_dense
-    near, sparse = served.near(rows), served.old_splade
-    splade, _ = served.scores(sparse, served.kinds[0], smoothed(sparse.rows, near))
-    bm25, dense = served.products(served.word_queries, served.with_near(near)), served.products(queries, rows)
-    mixed = {weight: fused(weight, bm25, splade, dense) for weight in BM25_WEIGHTS}
+def fusion_weights(served: Served) -> tuple[tuple[float, ...], str]:
+    """The weights of BM25, SPLADE and dense in their fusion: those given, or those that the judges choose with the
+    encoders as they are; and the evidence."""
+    if served.material.weights:
+        return (*served.material.weights,), "as given"
+    _, *others = WEIGHTS.values()
+    (queries, rows), sparse = served.old_dense, served.old_splade
+    near = served.near(rows)
+    parts = served.parts(sparse, smoothed(sparse.rows, near), served.with_near(near), queries, rows)
+    mixed = {weight: served.fused(parts, (weight, *others)) for weight in BM25_WEIGHTS}
     means = {weight: _by_source(served.found(scores), served.sources) for weight, scores in mixed.items()}
     tried = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
-    return _smallest(means), f"{_evidence(served.sources)}, by weight: {tried}"
+    return (_smallest(means), *others), f"{_evidence(served.sources)}, by weight: {tried}"
 
 
 def gains_of(material: Material, splade: Encoder, dense: Encoder | None) -> dict[str, tuple[float, float]]:
@@ -120,11 +116,11 @@ def gains_of(material: Material, splade: Encoder, dense: Encoder | None) -> dict
     if not (material.pseudo_queries and len(material.held_out)):
         return {}
     served = Served.judges(material, material.held_out)
-    weight = weight_of_bm25(served)[0] if dense else 0.0
+    weights = fusion_weights(served)[0] if dense else ()
     matrix = load_projection(dense.projection, served.old_dense[1].shape[1]) if dense and dense.projection else None
     vectors = [[served.dense(each)] if dense else [] for each in (None, matrix)]
     before, after = served.old_splade, served.splade(splade)
-    values = [next(served.values(*each, weight)) for each in zip((before, after), vectors, strict=True)]
+    values = [next(served.values(*each, weights)) for each in zip((before, after), vectors, strict=True)]
     gained = _by_source(values[1] - values[0], served.sources)
     return dict(zip(served.systems, zip(gained.mean(1).tolist(), _error(gained).tolist(), strict=True), strict=True))
 

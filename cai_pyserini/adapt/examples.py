@@ -1,7 +1,8 @@
 """The training file of pseudo queries.
 
-The positive of a query is its source; the negatives are drawn from the best documents of every system of the mixture.
-Of each, the file has the passage that has most of the query's words. With a dense encoder, the margins are those of the
+The positive of a query is its source; the negatives are drawn from the best documents of every system of the mixture,
+without passages of the same document and copies, which are not used as in-batch negatives either. Of each, the file has
+the passage that has most of the query's words. With a dense encoder, the margins are those of the
 mixture with less BM25, to which SPLADE's scores are added in any case, on the scale of SPLADE's scores without IDF.
 """
 
@@ -15,9 +16,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.mixture import TINY
 from cai_pyserini.adapt.pseudo_queries import passage
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.trainer.settings import inherited
 
 STAGE = "adapt: pseudo queries"
 DEPTH = 50  # negatives are drawn from this many best documents of each system
@@ -26,12 +25,7 @@ TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 
 
 def recipe(material: Material) -> artifact.Recipe:
-    inputs = {
-        "documents": material.whole.fingerprint("documents"),
-        "encoders": [[encoder.identity("documents"), inherited(encoder.config)] for encoder in material.encoders],
-    }
-    language = unless_english(material.collection.language)
-    return artifact.recipe(STAGE, inputs, queries=material.queries, seed=material.seed, language=language)
+    return artifact.recipe(STAGE, material.identity, queries=material.queries, seed=material.seed)
 
 
 def write_examples(material: Material, output: Path) -> Path:
@@ -51,7 +45,8 @@ def _examples(material: Material) -> Iterator[dict[str, Any]]:
     scale = material.spread if material.dense else None
     for number in progress(material.train, len(material.train), "negatives", "query"):
         query = material.pseudo_queries[number]
-        found = np.setdiff1d(mixture.best[:-1, number, :DEPTH], [query.document])
+        alike = material.alike(query.document)
+        found = np.setdiff1d(mixture.best[:-1, number, :DEPTH], alike)
         if len(found) < NEGATIVES:
             continue
         negatives = draw.choice(found, NEGATIVES, replace=False)
@@ -60,6 +55,7 @@ def _examples(material: Material) -> Iterator[dict[str, Any]]:
             "kind": query.kind,
             "positive": passage(contents[query.document], query.text),
             "negatives": [passage(contents[other], query.text) for other in negatives],
+            "ids": [str(material.alike(other)[0]) for other in (query.document, *negatives)],
         }
         if scale:
             best = mixture.best[-1, number]

@@ -9,25 +9,28 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy.sparse import diags_array
 
-from cai_pyserini.adapt.mixture import LANGUAGES, WEIGHTS, Bm25, Mixture, Products, moments
+from cai_pyserini.adapt.mixture import LANGUAGES, WEIGHTS, Bm25, Mixture, Products
 from cai_pyserini.adapt.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection, Record
+from cai_pyserini.collection.copies import Copies, source
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.collection.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig
+from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encode import encode, recipe
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
+from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.idf.idf import Idf
+from cai_pyserini.impact.quantization import weighted
 from cai_pyserini.models.device import Precision
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
@@ -50,6 +53,9 @@ class Material:
     device: str
     precision: Precision = "auto"  # the precision of the vectors
     made: Container[Path] = ()  # folders of vectors that other steps make
+    alpha: float | None = None  # the weight of BM25 in joint systems; None: estimated
+    weights: Sequence[float] = ()  # of BM25 + SPLADE + dense in their fusion; empty: chosen
+    depth: int = DEPTH  # documents per query of each part that are fused
 
     @cached_property
     def whole(self) -> Collection:
@@ -81,6 +87,24 @@ class Material:
         """The SPLADE encoder, and the dense one if there is one."""
         return [Encoder(config, self.device, self.precision) for config in (self.splade, self.dense) if config]
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What pseudo queries and their mixture depend on, besides the seed, for recipes."""
+        collection = self.collection
+        return {
+            "documents": self.whole.fingerprint("documents"),
+            "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in self.encoders],
+            "idf_power": self.splade.idf_power,
+            "bm25": [collection.k1, collection.b],
+            "language": unless_english(collection.language),
+        }
+
+    @property
+    def judged_identity(self) -> dict[str, Any]:
+        """What the scores of judges depend on, besides the settings of the fusion."""
+        impacts = self.encoders[0].config.shaping("impacts", "queries")
+        return self.identity | {"impacts": impacts, "hits": self.collection.hits}
+
     def vectors(self, encoder: Encoder) -> Path:
         """The folder of an encoder's vectors, named as in a run folder: of the whole collection if it is small or has
         been encoded, or will be, else of the sample."""
@@ -103,21 +127,49 @@ class Material:
         return [self.documents.contents_of(record) for record in self._records]
 
     @cached_property
+    def origins(self) -> np.ndarray:
+        """The number of the document that each document, perhaps a passage, is of, (documents,)."""
+        in_passages = self.collection.passages is not None
+        ids = [source(record.id) if in_passages else record.id for record in self._records]
+        return np.unique(np.array(ids), return_inverse=True)[1]
+
+    @cached_property
+    def _passages(self) -> list[np.ndarray]:
+        """The numbers of the documents of each origin."""
+        return np.split(np.argsort(self.origins, kind="stable"), np.cumsum(np.bincount(self.origins))[:-1])
+
+    @cached_property
+    def _copies(self) -> Copies:
+        return Copies(self.contents)
+
+    def alike(self, number: int) -> np.ndarray:
+        """The numbers of the documents that answer what a document answers, in order: its copies, and the other
+        passages of the documents that these and it are of."""
+        origins = np.unique(self.origins[self._copies.of(number)])
+        return np.sort(np.concatenate([self._passages[origin] for origin in origins]))
+
+    @cached_property
     def _drawn(self) -> tuple[list[PseudoQuery], int]:
         """Pseudo queries in random order, the held-out ones first, and how many of these there are.
 
-        There are none in languages that are not among LANGUAGES, and questions only in English.
+        Of a document in passages, the queries of one passage are held out. No passage of it trains, nor any copy of
+        one. There are no queries in languages that are not among LANGUAGES, and questions only in English.
         """
         draw, language = random.Random(self.seed), self.collection.language
         if language not in LANGUAGES:
             return [], 0
         found = list(pseudo_queries([record.title for record in self._records], self.contents, draw))
         draw.shuffle(found)
-        sources = list(dict.fromkeys(query.document for query in found))
-        held = dict.fromkeys(sources[: min(HELD_OUT, len(sources) // 5)])
+        first: dict[int, int] = {}  # document -> the first of its passages
+        for number in dict.fromkeys(query.document for query in found):
+            first.setdefault(int(self.origins[number]), number)
+        origins = list(first)[: min(HELD_OUT, len(first) // 5)]
+        held = dict.fromkeys(first[origin] for origin in origins)
+        passages = (number for origin in origins for number in self._passages[origin])
+        unseen = {int(other) for number in passages for other in self._copies.of(number)}
         held_out = [query for query in found if query.document in held]
         held_out += questions(held, self.contents, draw) if language == ENGLISH else []
-        train = [query for query in found if query.document not in held]
+        train = [query for query in found if query.document not in unseen]
         return held_out + train[: self.queries], len(held_out)
 
     @property
@@ -158,7 +210,7 @@ class Material:
         """Each encoder's vectors of pseudo queries and of documents; SPLADE's documents are weighted with IDF."""
         splade, *dense = self.raw
         queries = (encode_queries(encoder, self._texts) for encoder in self.encoders)
-        documents = [splade @ diags_array(self.idf), *dense]
+        documents = [weighted(splade, self.idf), *dense]
         return [Products(*each) for each in zip(queries, documents, strict=True)]
 
     @cached_property
@@ -166,16 +218,14 @@ class Material:
         """BM25, SPLADE with IDF, and dense retrieval if there is a dense encoder, for all pseudo queries."""
         if not self.pseudo_queries:
             raise self.too_small()
-        bm25 = Bm25(self.contents, self.collection.language)
+        bm25 = Bm25(self.contents, self.collection)
         systems = [Products(bm25.queries(self._texts), bm25.documents), *self.products]
         return Mixture(systems, [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values()))
 
     @cached_property
     def spread(self) -> float:
         """The mean deviation of SPLADE's best scores without IDF."""
-        plain = Products(self.products[0].queries, self.raw[0])
-        scores = plain.scores(np.arange(min(SPREAD, len(self.pseudo_queries))))
-        return float(moments(scores)[1].mean())
+        return float(Mixture([Products(self.products[0].queries[:SPREAD], self.raw[0])], [1.0]).spread[0])
 
     @cached_property
     def _found(self) -> np.ndarray:

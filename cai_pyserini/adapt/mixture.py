@@ -1,4 +1,4 @@
-"""A mixture of retrieval systems, which teaches and judges each of them.
+"""A mixture of retrieval systems, which teaches each of them.
 
     score = sum over systems s of w_s * (score_s - mean_s) / deviation_s
 
@@ -15,16 +15,15 @@ import numpy as np
 import Stemmer
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.impact.bm25 import weights_of, with_near
+from cai_pyserini.impact.bm25 import WordWeighting
 from cai_pyserini.vectors.shards import Matrix
 
 WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # the weights of BM25 + SPLADE + dense, as in hybrid-…-zscore
 BEST = 100  # best documents per query
 CHUNK = 64  # queries that are scored together
 TINY = 1e-9
-K1, B = 0.9, 0.4
 STOPPED = frozenset(["da", "de", "en", "es", "fr", "it", "nl", "no", "pt", "ru", "sv", "tr"])  # bm25s has stop words
 LANGUAGES = STOPPED | {"ar", "fa", "fi", "hu", "id", "pl"}  # have words between spaces, and a stemmer
 
@@ -43,24 +42,23 @@ class Products(NamedTuple):
 
 
 class Bm25:
-    """BM25 without Java, as vectors: a score is the product of a query's counts and a document's weights.
+    """BM25 of the impact stage without Java: the analysis of words is Snowball's, not Anserini's. A score is the
+    product of a query's counts and a document's weights.
 
     `counts` (documents, words) are those of the documents, `documents` their weights, `words` the columns.
     """
 
-    def __init__(self, documents: Sequence[str], language: Language = ENGLISH):
-        self._language = language
-        tokens = _words(documents, language)
+    def __init__(self, documents: Sequence[str], collection: IndexConfig):
+        self._language = collection.language
+        tokens = self.analyze(documents)
         self.words = {word: column for column, word in enumerate(dict.fromkeys(chain.from_iterable(tokens)))}
         self.counts = self._count(tokens)
-        frequencies = np.bincount(self.counts.indices, minlength=len(self.words))
-        self._idf = np.log1p((len(documents) - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
-        self._length = max(float(self.counts.sum()) / len(documents), 1.0)
-        self.documents = self.weights(self.counts)
+        self.weighting = WordWeighting.of([self.counts], len(self.words), collection.k1, collection.b)
+        self.documents = self.weighting.weights(self.counts)
 
     def queries(self, texts: Sequence[str]) -> csr_matrix:
         """The counts of queries (texts, words)."""
-        return self._count(_words(texts, self._language))
+        return self._count(self.analyze(texts))
 
     def _count(self, tokens: Sequence[Sequence[str]]) -> csr_matrix:
         counts = [Counter(word for word in words if word in self.words) for words in tokens]
@@ -69,22 +67,11 @@ class Bm25:
         indptr = np.cumsum([0, *map(len, counts)])
         return csr_matrix((np.array(data, np.float32), indices, indptr), shape=(len(tokens), len(self.words)))
 
-    def weights(self, counts: csr_matrix, rates: csr_matrix | None = None) -> csr_matrix:
-        """The weights of counts (texts, words); `rates` are those of near documents, as in impact.bm25."""
-        lengths = counts.sum(1).A1 / self._length
-        return weights_of(counts if rates is None else with_near(counts, rates), lengths, self._idf, K1, B)
-
-
-def _words(texts: Sequence[str], language: Language) -> list[list[str]]:
-    how = {"stopwords": language if language in STOPPED else [], "stemmer": Stemmer.Stemmer(language)}
-    return bm25s.tokenize(list(texts), **how, return_ids=False, show_progress=False)
-
-
-def moments(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the deviation of each query's best scores, both (queries, 1), from scores (queries, documents)."""
-    depth = min(BEST, scores.shape[1])
-    best = -np.partition(-scores, depth - 1, axis=1)[:, :depth]
-    return best.mean(1, keepdims=True), np.maximum(best.std(1, keepdims=True), TINY)
+    def analyze(self, texts: Sequence[str]) -> list[list[str]]:
+        """The words of texts."""
+        stop_words: str | list[str] = self._language if self._language in STOPPED else []
+        how = {"stopwords": stop_words, "stemmer": Stemmer.Stemmer(self._language)}
+        return bm25s.tokenize(list(texts), **how, return_ids=False, show_progress=False)
 
 
 class Mixture:
@@ -116,7 +103,8 @@ class Mixture:
         top: np.ndarray = np.take_along_axis(scores, best, axis=1)
         order = np.argsort(-top, axis=1, kind="stable")
         self.best[number, chunk] = np.take_along_axis(best, order, axis=1)
-        self._means[number, chunk], self._deviations[number, chunk] = moments(top)
+        self._means[number, chunk] = top.mean(1, keepdims=True)
+        self._deviations[number, chunk] = np.maximum(top.std(1, keepdims=True), TINY)
 
     def _standardize(self, number: int, queries: np.ndarray, scores: np.ndarray) -> np.ndarray:
         return (scores - self._means[number, queries]) / self._deviations[number, queries]

@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import bm25s
 
+from cai_pyserini.collection.copies import PUNCTUATION, plain
 from cai_pyserini.collection.spans import SHARE, passage_starts, random_span
 
 PHRASES = (2, 5)  # the least and largest number of words of `phrases`
 CHOICE = 4  # the rarest of this many times as many words become phrases
 KEPT = 0.7  # the share of words that `dropped` keeps
 PASSAGE, STRIDE = 70, 35  # words of a passage, and between the starts of two
-PUNCTUATION = ".,;:!?()[]{}\"'"
 STOP_WORDS = frozenset(bm25s.stopwords.STOPWORDS_EN)
 QUESTIONS = (
     "what is {}",
@@ -88,20 +88,16 @@ def remainder(text: str, query: str) -> str:
     """A text without a query: without the passage that equals the query, or else without the query's words."""
     if query in text:
         return text.replace(query, " ", 1)
-    words = {_plain(word) for word in query.split()}
-    return " ".join(word for word in text.split() if _plain(word) not in words)
+    words = {plain(word) for word in query.split()}
+    return " ".join(word for word in text.split() if plain(word) not in words)
 
 
 def passage(text: str, query: str) -> str:
     """The passage of 70 words that has most of a query's words; ties keep the earlier passage."""
-    words, wanted = text.split(), {_plain(word) for word in query.split()}
+    words, wanted = text.split(), {plain(word) for word in query.split()}
     starts = passage_starts(len(words), PASSAGE, STRIDE)
-    best = max(starts, key=lambda start: len(wanted.intersection(map(_plain, words[start : start + PASSAGE]))))
+    best = max(starts, key=lambda start: len(wanted.intersection(map(plain, words[start : start + PASSAGE]))))
     return " ".join(words[best : best + PASSAGE])
-
-
-def _plain(word: str) -> str:
-    return word.strip(PUNCTUATION).casefold()
 
 
 def _phrases(words: Sequence[str], frequencies: Counter[str], draw: random.Random) -> str:

@@ -1,35 +1,44 @@
 """How well the recommended systems find the sources of pseudo queries, with candidate encoders.
 
-What is scored are documents of the collection as float vectors, as the stages serve them:
+What is scored are documents of the collection with the impacts, and the queries with the weights, that the stages would
+give them, by the same code and with the settings of the collection and the encoders:
 
 joint   alpha * BM25 + SPLADE with IDF
 smooth  the same, SPLADE mixed with that of near documents, and BM25 with their words and with near words, all by the
         dense encoder
 fusion  w * z(BM25 with words of near documents) + z(SPLADE with IDF, mixed likewise) + 2 * z(dense)
 
-joint ones also with bag-of-words queries (-doc). A query searches for its source's remainder in place of the source, as
-if the document had other words than the query.
+joint ones also with bag-of-words queries (-doc). Only the analysis of BM25's words is another (adapt.mixture), since
+that of the stages needs Java.
+
+A query searches for its source's remainder in place of the source, as if the document had other words than the query.
+Other passages of the source, and copies of it, are neither found nor near the remainder: they have these words still.
 """
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import Stemmer
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.mixture import WEIGHTS, Bm25, moments
-from cai_pyserini.adapt.pseudo_queries import PUNCTUATION
+from cai_pyserini.adapt.mixture import Bm25
+from cai_pyserini.collection.copies import PUNCTUATION
 from cai_pyserini.collection.spans import Contexts, random_span
+from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import Representation, encode_queries
+from cai_pyserini.encode.queries import Representation, WordQueries, encode_queries, for_index
 from cai_pyserini.expand.expand import RATES, Near
 from cai_pyserini.expand.word_vectors import Evidence, evidence, learn
-from cai_pyserini.impact.bm25 import NEAR_WORDS
+from cai_pyserini.fusion.fuse import candidates
+from cai_pyserini.fusion.fusions import FUSIONS
+from cai_pyserini.impact.impacts import Terms, balanced, largest_weight, term_matrix
+from cai_pyserini.impact.quantization import Weighting, weighted
 from cai_pyserini.models.dense import project
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH
 from cai_pyserini.vectors.mixing import mean_of_near, mix
@@ -40,37 +49,46 @@ DOCUMENTS = 5000  # a sample of this size, with the sources, stands for a large 
 SPANS = 500  # spans that alpha is estimated with
 CONTEXTS = 10_000  # spans that vectors of words are learned from
 CUTOFF = 10  # the cutoff of nDCG
+BATCH = 256  # queries whose parts are fused together
+ZSCORE = FUSIONS["zscore"]
 
 
 class Sparse(NamedTuple):
     """SPLADE's raw vectors: of `rows` (see Served), and of queries and spans by representation."""
 
+    encoder: Encoder
     rows: csr_matrix
     queries: dict[Representation, csr_matrix]
     spans: dict[Representation, csr_matrix]
 
 
 class Dense(NamedTuple):
-    """Dense vectors of queries and `rows`, the inner products of rows and near documents (rows, documents), the weights
-    of words near rows, and those of BM25 with words of near documents."""
+    """Dense vectors of queries and `rows`, the inner products of rows and near documents (rows, documents), and the
+    weights of BM25 with words of near documents, and with near words as well."""
 
     queries: np.ndarray
     rows: np.ndarray
     near: csr_matrix
-    words: csr_matrix
     bm25: csr_matrix
+    words: csr_matrix
 
 
 class Served:
-    """Queries and the documents that they search, by their numbers in the material. `sources` (queries,) are the places
-    of the queries' sources among these documents.
+    """Queries and the documents that they search, by their numbers in the material. Those of pseudo queries have
+    `sources` (queries,), the places of these among the documents, and their `remainders`.
 
-    Rows are the documents, and then the remainder of the source of each query. Scores are (queries, documents + 1),
-    that of the remainder last.
+    Rows are the documents, and then the remainders. Scores are (queries, documents); in the place of a query's source,
+    that of its remainder. Where the collection is in passages, the columns of scores are those of the documents that
+    these are of, each with the score of its best passage.
     """
 
     def __init__(
-        self, material: Material, queries: list[str], remainders: list[str], documents: np.ndarray, sources: np.ndarray
+        self,
+        material: Material,
+        queries: list[str],
+        documents: np.ndarray,
+        sources: np.ndarray,
+        remainders: Sequence[str] = (),
     ):
         self.material = material
         self.queries = queries
@@ -82,11 +100,9 @@ class Served:
         texts = draw.sample(self._contents, min(SPANS, len(documents)))
         self.spans = [span for text in texts if (span := random_span(text, draw))]
         self.kinds: list[Representation] = ["splade", "bow"] if material.splade.query == "splade" else ["bow"]
-        self.bm25 = Bm25(self._contents, material.collection.language)
+        self.bm25 = Bm25(self._contents, material.collection)
         self.counts = vstack([self.bm25.counts, self.bm25.queries(remainders)], format="csr")
-        self.words = self.bm25.weights(self.counts)
-        self.word_queries = self.bm25.queries(queries)
-        self._word_spread = _spread(self.bm25.queries(self.spans) @ self.bm25.documents.T)
+        self.words = self.bm25.weighting.weights(self.counts)
 
     @classmethod
     def judges(cls, material: Material, numbers: np.ndarray) -> "Served":
@@ -95,34 +111,42 @@ class Served:
         others = np.random.default_rng(material.seed).permutation(size)
         documents = np.sort(list(dict.fromkeys([*sources, *others]))[: min(size, DOCUMENTS)])
         queries = [material.pseudo_queries[number].text for number in numbers]
-        return cls(material, queries, material.remainders(numbers), documents, np.searchsorted(documents, sources))
+        return cls(material, queries, documents, np.searchsorted(documents, sources), material.remainders(numbers))
 
-    @cached_property
-    def _word_scores(self) -> np.ndarray:
-        """BM25's scores, which only systems without a dense encoder have as they are."""
-        return self.products(self.word_queries, self.words)
+    @property
+    def _name(self) -> str:
+        return f"collection {self.material.collection.name}"
 
     @property
     def systems(self) -> list[str]:
         """The systems that are judged, in the order of their values."""
-        names = ["splade-doc" if kind == "bow" else "splade" for kind in self.kinds]
+        idf = "-idf" * (self.material.splade.idf_power != 0)
+        names = [f"splade-doc{idf}" if kind == "bow" else f"splade{idf}" for kind in self.kinds]
         if self.material.dense is None:
-            return [f"joint-{name}-idf" for name in names]
-        return [
-            f"fused-bm25-smooth-{names[0]}-idf-smooth-dense-zscore",
-            *(f"joint-{name}-idf-smooth" for name in names),
-        ]
+            return [f"joint-{name}" for name in names]
+        return [f"fused-bm25-smooth-{names[0]}-smooth-dense-zscore", *(f"joint-{name}-smooth" for name in names)]
+
+    @cached_property
+    def alike(self) -> csr_matrix:
+        """The documents that answer what the source of a query answers, (queries, documents), with ones."""
+        places = {number: place for place, number in enumerate(self.documents.tolist())}
+        known = {source: self.material.alike(self.documents[source]).tolist() for source in set(self.sources.tolist())}
+        rows = [[places[number] for number in known[source] if number in places] for source in self.sources.tolist()]
+        indices = np.array([place for row in rows for place in row], np.int32)
+        indptr = np.cumsum([0, *map(len, rows)])
+        return csr_matrix((np.ones(len(indices), np.float32), indices, indptr), (len(rows), len(self.documents)))
 
     def splade(self, encoder: Encoder) -> Sparse:
         material = self.material
         is_old = encoder is material.encoders[0]
         documents = material.raw[0][self.documents] if is_old else material.encode(encoder, self._contents)
-        rows = vstack([documents, material.encode(encoder, self._remainders)], format="csr")
+        remainders = [material.encode(encoder, self._remainders)] if self._remainders else []
+        rows = vstack([documents, *remainders], format="csr")
         rows.eliminate_zeros()
         queries, spans = (
             {kind: encode_queries(encoder, texts, kind) for kind in self.kinds} for texts in (self.queries, self.spans)
         )
-        return Sparse(rows, queries, spans)
+        return Sparse(encoder, rows, queries, spans)
 
     @cached_property
     def old_splade(self) -> Sparse:
@@ -132,7 +156,9 @@ class Served:
     def old_dense(self) -> tuple[np.ndarray, np.ndarray]:
         """The dense vectors of queries and rows before adaptation."""
         material, encoder = self.material, self.material.encoders[-1]
-        rows = np.vstack([material.raw[-1][self.documents], material.encode(encoder, self._remainders)])
+        rows = material.raw[-1][self.documents]
+        if self._remainders:
+            rows = np.vstack([rows, material.encode(encoder, self._remainders)])
         return np.asarray(encode_queries(encoder, self.queries)), rows
 
     @cached_property
@@ -168,56 +194,146 @@ class Served:
         weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.counts.shape)
         weights = csr_matrix(diags_array(np.sign(self.counts.sum(1).A1)) @ weights)  # texts without words have none
         near = self.near(rows)
-        return Dense(queries, rows, near, weights, self.with_near(near))
+        return Dense(queries, rows, near, self.with_near(near), self.with_near(near, weights))
 
     def near(self, rows: np.ndarray) -> csr_matrix:
-        """The inner products (rows, documents) of rows with these dense vectors and near documents; a remainder is not
-        near its source."""
+        """The inner products (rows, documents) of rows with these dense vectors and near documents; what is like its
+        source is not near a remainder."""
         count = len(self.documents)
         index = build_index(lambda label: [rows[:count]], rows.shape[1], count)
-        own = np.concatenate([np.arange(count), self.sources])
-        return nearest(index, rows, own, min(NEIGHBOURS, count - 1)).matrix(count)
+        own = np.concatenate([np.arange(count), self.sources[: len(self._remainders)]])
+        near = nearest(index, rows, own, min(NEIGHBOURS, count - 1)).matrix(count)
+        if self._remainders:
+            of_remainders = near[count:]
+            near = vstack([near[:count], of_remainders - of_remainders.multiply(self.alike)], format="csr")
+            near.eliminate_zeros()
+        return near
 
-    def with_near(self, near: csr_matrix) -> csr_matrix:
-        """BM25's weights with the words of near documents."""
+    def with_near(self, near: csr_matrix, words: csr_matrix | None = None) -> csr_matrix:
+        """BM25's weights with the words of near documents, and with these weights of near words."""
         rates = csr_matrix(diags_array(1 / np.maximum(self.counts.sum(1).A1, 1)) @ self.counts)
-        return self.bm25.weights(self.counts, mean_of_near(rates, near, RATES))
+        return self.bm25.weighting.weights(self.counts, mean_of_near(rates, near, RATES), words)
 
-    def values(self, sparse: Sparse, dense: Sequence[Dense], weight: float) -> Iterator[np.ndarray]:
+    def values(self, sparse: Sparse, dense: Sequence[Dense], weights: Sequence[float]) -> Iterator[np.ndarray]:
         """nDCG@10 (systems, queries) with each of these dense vectors; without any, of the systems that need none.
-        `weight` is that of BM25 in the fusion."""
+        `weights` are those of BM25, SPLADE and dense in the fusion."""
         if not dense:
-            plain = [self.scores(sparse, kind, sparse.rows) for kind in self.kinds]
-            yield np.array([self.found(alpha * self._word_scores + scores) for scores, alpha in plain])
+            yield np.array([*self._joint(sparse, sparse.rows, self.words)])
         for vectors in dense:
             rows = smoothed(sparse.rows, vectors.near)
-            smooth = [self.scores(sparse, kind, rows) for kind in self.kinds]
-            words = self.products(self.word_queries, vectors.bm25 + NEAR_WORDS * vectors.words)
-            bm25 = self.products(self.word_queries, vectors.bm25)
-            systems = [fused(weight, bm25, smooth[0][0], self.products(vectors.queries, vectors.rows))]
-            systems += [alpha * words + scores for scores, alpha in smooth]
-            yield np.array([self.found(scores) for scores in systems])
+            fused = self.fused(self.parts(sparse, rows, vectors.bm25, vectors.queries, vectors.rows), weights)
+            yield np.array([self.found(fused), *self._joint(sparse, rows, vectors.words)])
 
-    def scores(self, sparse: Sparse, kind: Representation, rows: csr_matrix) -> tuple[np.ndarray, float]:
-        """Scores with IDF of raw rows, and alpha."""
-        weighted = rows @ diags_array(self.material.idf)
-        spans = sparse.spans[kind] @ weighted[: len(self.documents)].T
-        return self.products(sparse.queries[kind], weighted), _spread(spans) / self._word_spread
+    def _joint(self, sparse: Sparse, rows: csr_matrix, words: csr_matrix) -> Iterator[np.ndarray]:
+        """nDCG@10 (queries,) of joint indexes of these raw vectors and weights of words, by representation."""
+        alpha = self.alpha(sparse, rows)
+        return (self.found(self.impact_scores(sparse, kind, rows, words, alpha[kind])) for kind in self.kinds)
+
+    def alpha(self, sparse: Sparse, rows: csr_matrix) -> Mapping[Representation, float]:
+        """The weights of BM25 in a joint index of these raw vectors, by representation. Raises CaiError where they
+        cannot be estimated."""
+        if self.material.alpha is not None:
+            return dict.fromkeys(self.kinds, self.material.alpha)
+        count = len(self.documents)
+        documents = weighted(rows[:count], self.material.idf), self.words[:count]
+        return balanced(sparse.spans, self.bm25.queries(self.spans), [documents], self._name)
+
+    def parts(
+        self, sparse: Sparse, rows: csr_matrix, bm25: csr_matrix, queries: np.ndarray, dense: np.ndarray
+    ) -> list[np.ndarray]:
+        """The scores of BM25, SPLADE and dense retrieval, of smooth parts."""
+        alone = sparse.encoder.config.replace(keep_terms=0)
+        return [
+            self.impact_scores(sparse, "bow", rows, bm25, 1.0, alone),
+            self.impact_scores(sparse, self.kinds[0], rows),
+            self.products(queries, dense),
+        ]
+
+    def impact_scores(
+        self,
+        sparse: Sparse,
+        kind: Representation,
+        rows: csr_matrix,
+        words: csr_matrix | None = None,
+        alpha: float = 1.0,
+        config: EncoderConfig | None = None,
+    ) -> np.ndarray:
+        """Scores of an index of impacts of these raw vectors of rows, with the settings of the encoder, or of `config`;
+        with the BM25 weights of `words`, a joint one."""
+        count, collection = len(self.documents), self.material.collection
+        config = config or sparse.encoder.config
+        largest = config.range or largest_weight([weighted(rows[:count], self.material.idf)], self._name)
+        config = config.replace(range=largest, joint=None)
+        of_words = None
+        if words is not None:
+            of_best = largest_weight([words[:count]], self._name)
+            joint = Joint(alpha={kind: alpha}, range=of_best, k1=collection.k1, b=collection.b)
+            config = config.replace(joint=joint)
+            of_words = WordQueries(self._analyzed.__getitem__, config)
+        impacts, _ = Weighting(config, self.material.idf).impacts(rows, words)
+        queries: list[Any] = for_index(
+            sparse.queries[kind], self.queries, sparse.encoder, config.query_scale, kind, of_words
+        )
+        terms = Terms(sparse.encoder.tokenizer.terms, [] if words is None else [*self.bm25.words])
+        scores = self.products(term_matrix(queries, terms), impacts.astype(np.float32))
+        scores[scores <= 0] = -np.inf  # what shares no term with a query is not found
+        return scores
+
+    @cached_property
+    def _analyzed(self) -> dict[str, list[str]]:
+        """The words of the queries."""
+        return dict(zip(self.queries, self.bm25.analyze(self.queries), strict=True))
 
     def products(self, queries: Matrix, rows: Matrix) -> np.ndarray:
         """Scores of rows, as products of their vectors and those of queries."""
         count = len(self.documents)
-        if isinstance(rows, np.ndarray):
-            return np.column_stack([queries @ rows[:count].T, (queries * rows[count:]).sum(1)])
-        of_remainders = np.asarray(rows[count:].multiply(queries).sum(1))
-        return np.column_stack([(queries @ rows[:count].T).toarray(), of_remainders])
+        product = queries @ rows[:count].T
+        scores: np.ndarray = product if isinstance(product, np.ndarray) else product.toarray()
+        if self._remainders:
+            of_remainders = rows[count:]
+            if isinstance(of_remainders, np.ndarray):
+                own = (queries * of_remainders).sum(1)
+            else:
+                own = of_remainders.multiply(queries).sum(1).A1
+            scores[self.alike.nonzero()] = -np.inf
+            scores[np.arange(len(scores)), self.sources] = own
+        return self._folded(scores)
+
+    @cached_property
+    def _columns(self) -> np.ndarray:
+        """The columns of scores that documents, perhaps passages, belong to, (documents,)."""
+        if self.material.collection.passages is None:
+            return np.arange(len(self.documents))
+        return np.unique(self.material.origins[self.documents], return_inverse=True)[1]
+
+    @property
+    def answers(self) -> np.ndarray:
+        """The columns of scores that the queries' sources belong to, (queries,)."""
+        return self._columns[self.sources]
+
+    def _folded(self, scores: np.ndarray) -> np.ndarray:
+        """The scores of documents, each that of its best passage, from those of passages."""
+        columns = self._columns
+        order = np.argsort(columns, kind="stable")
+        starts = np.flatnonzero(np.diff(columns[order], prepend=-1))
+        return scores if len(starts) == len(columns) else np.maximum.reduceat(scores[:, order], starts, axis=1)
+
+    def fused(self, parts: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+        """Scores of BM25 + SPLADE + dense, from those of its parts; -inf for documents that are not fused."""
+        fused = np.full_like(parts[0], -np.inf)
+        for start in range(0, len(fused), BATCH):
+            chunk = slice(start, start + BATCH)
+            runs = [_run(scores[chunk], self.material.collection.hits) for scores in parts]
+            hits, values = candidates(runs, ZSCORE, self.material.depth, weights)
+            places = (hits[name].cat.codes.to_numpy() for name in ("query_id", "doc_id"))
+            fused[chunk][*places] = ZSCORE.combined(values)
+        return fused
 
     def found(self, scores: np.ndarray) -> np.ndarray:
         """nDCG@10 of the remainders in the place of the sources, (queries,)."""
-        others = scores[:, :-1].copy()
-        others[np.arange(len(scores)), self.sources] = -np.inf
-        ranks = (others >= scores[:, -1:]).sum(1)
-        return np.where(ranks < CUTOFF, 1 / np.log2(ranks + 2), 0)
+        own = scores[np.arange(len(scores)), self.answers]
+        ranks = (scores >= own[:, None]).sum(1) - 1
+        return np.where((ranks < CUTOFF) & (own > -np.inf), 1 / np.log2(ranks + 2), 0)
 
 
 def smoothed(rows: csr_matrix, near: csr_matrix) -> csr_matrix:
@@ -225,19 +341,17 @@ def smoothed(rows: csr_matrix, near: csr_matrix) -> csr_matrix:
     return mix(rows, rows, near, SMOOTH["dense"])
 
 
-def fused(weight: float, bm25: np.ndarray, splade: np.ndarray, dense: np.ndarray) -> np.ndarray:
-    """Scores of the fusion, with this weight of BM25, of the scores of its parts."""
-    return (
-        weight * _standardize(bm25) + WEIGHTS["splade"] * _standardize(splade) + WEIGHTS["dense"] * _standardize(dense)
-    )
-
-
-def _standardize(scores: np.ndarray) -> np.ndarray:
-    """Scores in units of the deviation of the best documents' scores; remainders are no documents."""
-    means, deviations = moments(scores[:, :-1])
-    return (scores - means) / deviations
-
-
-def _spread(scores: csr_matrix) -> float:
-    """The mean deviation of the best documents' scores."""
-    return float(moments(scores.toarray())[1].mean())
+def _run(scores: np.ndarray, hits: int) -> pd.DataFrame:
+    """A run with at most `hits` documents for each of these queries (queries, documents), named by their numbers."""
+    depth = min(hits, scores.shape[1])
+    best = np.sort(np.argpartition(-scores, depth - 1, axis=1)[:, :depth], axis=1)
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    best = np.take_along_axis(best, order, axis=1)
+    top: np.ndarray = np.take_along_axis(scores, best, axis=1)
+    found = top > -np.inf
+    queries, documents = (pd.Index([f"{number:09}" for number in range(size)], dtype="str") for size in scores.shape)
+    columns = {
+        "query_id": pd.Categorical.from_codes(np.nonzero(found)[0], queries),
+        "doc_id": pd.Categorical.from_codes(best[found], documents),
+    }
+    return pd.DataFrame(columns | {"score": top[found].astype(np.float64)})

@@ -4,9 +4,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.flags import COLLECTION, DOCUMENT_PRECISION
+from cai_pyserini.core.flags import COLLECTION, DEVICE, DOCUMENT_PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.trainer.settings import CONFIG, ONE_GPU, SEED
+from cai_pyserini.fusion.fusions import DEPTH
+from cai_pyserini.trainer.settings import CONFIG, SEED
 
 
 class AdaptSettings(Settings):
@@ -30,6 +31,13 @@ class AdaptSettings(Settings):
         gt=0,
         le=1,
     )
+    alpha: float | None = flag(
+        None, "weight of BM25 in the joint systems that judge (default: estimated, as for the index)", gt=0
+    )
+    weights: list[float] = flag(
+        [], "weights of BM25, SPLADE and dense in the fusion that judges (default: chosen for the collection)"
+    )
+    depth: int = flag(DEPTH, "fuse this many best documents per query of each run in the fusion that judges", ge=1)
     vocabulary: AnyPath | None = flag(None, "with --data, YAML file with settings for the vocabulary expansion")
     pretrain: AnyPath | None = flag(None, "with --data, YAML file with settings for the pretraining")
     splade: AnyPath | None = flag(None, "YAML file with settings for the SPLADE training")
@@ -38,7 +46,7 @@ class AdaptSettings(Settings):
         None, "folder for the vectors of the documents before adaptation (default: in <output>.steps)"
     )
     seed: int = SEED
-    device: Literal["auto", "cpu"] = ONE_GPU
+    device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
 
@@ -47,10 +55,15 @@ class AdaptSettings(Settings):
         def given(*names: str) -> list[str]:
             return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
 
-        if self.data and (without := given("dense", "weight", "queries", "vectors", "precision")):
+        of_judges = ("alpha", "weights", "depth")
+        if self.data and (without := given("dense", "weight", "queries", "vectors", "precision", *of_judges)):
             raise ValueError(f"--data is the paper's method, which has no --{without[0]}")
         if not self.data and (steps := given("vocabulary", "pretrain")):
             raise ValueError(f"--{steps[0]} is a step of the paper's method, which needs --data")
         if self.distil and not self.dense:
             raise ValueError("--distil needs a teacher: --dense")
+        if (without := given("weights", "depth")) and not self.dense:
+            raise ValueError(f"--{without[0]} is of the fusion with a dense encoder: --dense")
+        if self.weights and (len(self.weights) != 3 or min(self.weights) <= 0):
+            raise ValueError("--weights: give three positive numbers, of BM25, SPLADE and dense")
         return self

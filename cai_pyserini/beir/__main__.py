@@ -2,7 +2,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cai_pyserini.beir.systems import NAMES, System, all_systems, default_systems, parse_system, with_parts
 from cai_pyserini.core import flags, terminal
@@ -117,15 +117,15 @@ def main(argv: Argv = None) -> None:
         run = RunFolder(folder / config.name if settings.output and several else folder, experiment)
         if not settings.adapt:
             return run, None
+        fusion: dict[str, Any] = {"weights": experiment.given_weights, "depth": settings.depth} if dense else {}
         return run, AdaptSettings(
             collection=argument,
             base=settings.encoder,
             dense=settings.dense,
             output=run.adapted,
             vectors=run.vectors,
-            seed=settings.seed,
-            device="cpu" if settings.device == "cpu" else "auto",
-            precision=settings.precision,
+            **settings.model_dump(include={"alpha", "seed", "device", "precision"}),
+            **fusion,
         )
 
     if several or settings.dry_run:

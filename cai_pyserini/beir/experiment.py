@@ -38,6 +38,11 @@ class Experiment(Settings):
     def weights_of(self, system: System) -> tuple[float, ...] | None:
         return tuple(self.weights) if self.weights and len(self.weights) == len(system.parts) else None
 
+    @property
+    def given_weights(self) -> list[float]:
+        """The weights given for BM25 + SPLADE + dense, if there are any."""
+        return self.weights if len(self.weights) == 3 else []
+
     def balances(self, system: System) -> bool:
         """Whether the weights of a system's parts are chosen for the collection."""
         return system.balanced and self.weights_of(system) is None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.experiment import REQUIRES, Experiment
@@ -275,9 +276,8 @@ class Plan:
             from cai_pyserini.adapt.material import Material
 
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
-            folder, device, precision = run.vectors, experiment.device, experiment.precision
-            material = Material(experiment.collection, splade, dense, folder, 0, SEED, device, precision=precision)
-            return balance(material, output)
+            how: dict[str, Any] = experiment.model_dump(include={"device", "precision", "depth"})
+            return balance(Material(experiment.collection, splade, dense, run.vectors, 0, SEED, **how), output)
 
         return self._add("weights", output, call, self.documents(SINGLE["splade"]), *self._dense_documents())
 

@@ -19,8 +19,9 @@ Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
 # Raise the version of a stage when it makes something else of the same inputs and settings; others have version 1.
 VERSIONS = {
-    "adapt": 2,
-    "adapt: balance": 2,
+    "adapt": 3,
+    "adapt: balance": 3,
+    "adapt: pseudo queries": 2,
     "expand": 6,
     "fusion fuse": 2,
     "fusion rerank": 3,

@@ -10,10 +10,11 @@ what these say; `length` stays that of the document's own words. Words that are 
 weight from the expand stage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array
@@ -72,16 +73,9 @@ class Bm25:
         return [(line["text"], line["words"]) for _, line in jsonl.read(self.folder / "spans.jsonl", ["text"])]
 
     @cached_property
-    def _statistics(self) -> tuple[np.ndarray, float]:
-        """The IDF of each word (words,), and the average length of a document."""
-        frequencies = np.zeros(len(self.words), np.int64)
-        documents = length = 0
-        for shard in progress(self.counts, self.counts.shards, "word statistics", "shard"):
-            counts: csr_matrix = shard.vectors
-            frequencies += np.bincount(counts.indices, minlength=len(frequencies))
-            documents += int((np.diff(counts.indptr) > 0).sum())
-            length += int(counts.data.sum())
-        return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5)), length / max(documents, 1)
+    def weighting(self) -> "WordWeighting":
+        shards = progress(self.counts, self.counts.shards, "word statistics", "shard")
+        return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.k1, self.b)
 
     def shards(self) -> Iterator[Shard]:
         """Weights (documents, words), shard by shard."""
@@ -90,24 +84,44 @@ class Bm25:
     def shard(self, number: int) -> Shard:
         counts = self.counts.shard(number)
         if self.near is None:
-            return Shard(counts.ids, self.weights(counts.vectors))
+            return Shard(counts.ids, self.weighting.weights(counts.vectors))
         near, width = self.near.shard(number).vectors, len(self.words)
-        weights = self.weights(counts.vectors, near[:, width:])
-        return Shard(counts.ids, weights if self.documents_only else weights + NEAR_WORDS * near[:, :width])
+        words = None if self.documents_only else near[:, :width]
+        return Shard(counts.ids, self.weighting.weights(counts.vectors, near[:, width:], words))
 
-    def weights(self, counts: csr_matrix, rates: csr_matrix | None = None) -> csr_matrix:
-        """The BM25 weights of counts (documents, words), float32; `rates` are those of near documents."""
-        idf, average = self._statistics
+
+@dataclass(frozen=True)
+class WordWeighting:
+    """BM25 of a collection: the IDF of its words (words,), the average length of a document, and the parameters."""
+
+    idf: np.ndarray
+    average: float
+    k1: float
+    b: float
+
+    @classmethod
+    def of(cls, counts: Iterable[csr_matrix], words: int, k1: float, b: float) -> Self:
+        """The weighting of a collection whose documents have these counts, in parts (documents, words)."""
+        frequencies = np.zeros(words, np.int64)
+        documents = length = 0
+        for part in counts:
+            frequencies += np.bincount(part.indices, minlength=words)
+            documents += int((np.diff(part.indptr) > 0).sum())
+            length += int(part.data.sum())
+        idf = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
+        return cls(idf, max(length / max(documents, 1), 1.0), k1, b)
+
+    def weights(
+        self, counts: csr_matrix, rates: csr_matrix | None = None, near: csr_matrix | None = None
+    ) -> csr_matrix:
+        """The weights of counts (documents, words), float32; `rates` are those of near documents, and `near` the
+        weights of near words."""
         lengths = np.asarray(counts.sum(1)).ravel()
-        counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(idf)))
+        counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(self.idf)))
         if rates is not None:
-            counts = with_near(counts, rates)
-        return weights_of(counts, stored_lengths(lengths) / max(average, 1.0), idf, self.k1, self.b)
-
-
-def with_near(counts: csr_matrix, rates: csr_matrix) -> csr_matrix:
-    """Counts (documents, words), with those of the words of near documents, which have these rates."""
-    return csr_matrix(counts + diags_array(NEAR_DOCUMENTS * counts.sum(1).A1) @ rates)
+            counts = csr_matrix(counts + diags_array(NEAR_DOCUMENTS * lengths) @ rates)
+        weights = weights_of(counts, stored_lengths(lengths) / self.average, self.idf, self.k1, self.b)
+        return weights if near is None else csr_matrix(weights + NEAR_WORDS * near)
 
 
 def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, k1: float, b: float) -> csr_matrix:

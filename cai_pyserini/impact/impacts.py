@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, load_encoder
@@ -32,7 +32,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
+from cai_pyserini.impact.quantization import Quantizer, Weighting, loss_stats, weighted
 from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.shards import Shard, Vectors
 
@@ -82,25 +82,24 @@ class Impacts:
     bm25: Bm25 | None = None
 
     @property
+    def weighting(self) -> Weighting:
+        return Weighting(self.config, self.weights)
+
+    @property
     def quantizer(self) -> Quantizer:
-        return Quantizer.of(self.config.bits, self.config.range or 1.0)
+        return self.weighting.quantizer
 
     def __iter__(self) -> Iterator[Shard]:
         return (self.shard(number)[0] for number in range(self.vectors.shards))
 
     def shard(self, number: int) -> tuple[Shard, np.ndarray]:
         """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
-        shard = self.vectors.shard(number)
-        weights = weighted(shard.vectors, self.weights)
-        impacts = self.quantizer.impacts(weights, shard.ids)
-        loss = self.quantizer.loss(weights, impacts)
-        impacts = prune(impacts, self.config)
-        if self.bm25 and (joint := self.config.joint):
+        shard, words = self.vectors.shard(number), None
+        if self.bm25 and self.config.joint:
             words = self.bm25.shard(number)
             if words.ids != shard.ids:
                 raise _other_documents(self.vectors, self.bm25)
-            of_words = Quantizer.of(joint.bits, joint.range).impacts(words.vectors, words.ids)
-            impacts = hstack([impacts, of_words], format="csr")
+        impacts, loss = self.weighting.impacts(shard.vectors, words and words.vectors, shard.ids)
         return Shard(shard.ids, impacts), loss
 
     def queries(self, queries: Queries) -> csr_matrix:
@@ -209,11 +208,12 @@ def write_impacts(
         impacts = open_impacts(vectors, config, bm25)
         if bm25 and (len(bm25.counts), bm25.counts.shards) != (len(vectors), vectors.shards):
             raise _other_documents(vectors, bm25)
-        largest = config.range or _largest((weighted(s.vectors, impacts.weights) for s in vectors), vectors.folder)
+        of_documents = (weighted(shard.vectors, impacts.weights) for shard in vectors)
+        largest = config.range or largest_weight(of_documents, vectors.folder)
         used = config.replace(range=largest, joint=None)
         if bm25:
             alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
-            largest = _largest((shard.vectors for shard in bm25.shards()), bm25.folder)
+            largest = largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder)
             joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, language=bm25.language)
             near = {"expanded": bm25.near is not None, "documents_only": bm25.documents_only}
             used = used.replace(joint=joint.replace(**near))
@@ -246,11 +246,11 @@ def _other_documents(vectors: Vectors, bm25: Bm25) -> CaiError:
     return CaiError(f"{vectors.folder} and {bm25.folder} have different documents: count the words again")
 
 
-def _largest(vectors: Iterable[csr_matrix], folder: Path) -> float:
+def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
     """The largest weight of a collection. Raises CaiError if there is none."""
     largest = max(float(matrix.data.max(initial=0)) for matrix in vectors)
     if not largest > 0:
-        raise CaiError(f"{folder}: no document has any weight; is this a SPLADE checkpoint?")
+        raise CaiError(f"{source}: no document has any weight; is this a SPLADE checkpoint?")
     return largest
 
 
@@ -269,18 +269,32 @@ def estimate_alpha(
         raise CaiError(f"{bm25.folder}: the documents are too short to estimate alpha from them: give --alpha")
     queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
     words = term_matrix([counts for _, counts in spans], bm25.words)
-    bm25 = replace(bm25, expansion=None)
-    best: dict[str, np.ndarray] = {kind: np.zeros((len(spans), 0)) for kind in (*kinds, "bm25")}
     bar = progress(vectors, vectors.shards, "alpha", "shard")
-    for shard, of_words in zip(bar, bm25.shards(), strict=True):
-        documents = weighted(shard.vectors, weights)
+    shards = zip(bar, replace(bm25, expansion=None).shards(), strict=True)
+    documents = ((weighted(shard.vectors, weights), of_words.vectors) for shard, of_words in shards)
+    return balanced(queries, words, documents, bm25.folder)
+
+
+def balanced(
+    queries: Mapping[Representation, csr_matrix],
+    words: csr_matrix,
+    documents: Iterable[tuple[csr_matrix, csr_matrix]],
+    source: object,
+) -> dict[Representation, float]:
+    """Alpha for each representation of queries (queries, vocabulary), whose counts of words are `words` (queries,
+    words), from documents in parts: SPLADE's weights (documents, vocabulary) and BM25's (documents, words).
+
+    Raises CaiError if there are too few documents; `source` is what it names.
+    """
+    best: dict[str, np.ndarray] = {kind: np.zeros((words.shape[0], 0)) for kind in (*queries, "bm25")}
+    for of_splade, of_words in documents:
         for kind, matrix in queries.items():
-            best[kind] = _merge(best[kind], matrix @ documents.T)
-        best["bm25"] = _merge(best["bm25"], words @ of_words.vectors.T)
+            best[kind] = _merge(best[kind], matrix @ of_splade.T)
+        best["bm25"] = _merge(best["bm25"], words @ of_words.T)
     deviations = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
     if not all(deviations.values()):
-        raise CaiError(f"{bm25.folder}: the documents are too few to estimate alpha from them: give --alpha")
-    return {kind: round(deviations[kind] / deviations["bm25"], 4) for kind in kinds}
+        raise CaiError(f"{source}: the documents are too few to estimate alpha from them: give --alpha")
+    return {kind: round(deviations[kind] / deviations["bm25"], 4) for kind in queries}
 
 
 def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Weights -> integer impacts: IDF weighting (Iida & Okazaki 2022, equation 6), quantization, static pruning.
+"""Raw vectors -> integer impacts: IDF weighting (Iida & Okazaki 2022, equation 6), quantization, static pruning.
 
     impact = round(weight * document_scale),   document_scale = (2 ** bits - 1) / range
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
@@ -85,3 +85,33 @@ def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:
     if config.keep_terms is not None:
         impacts = largest(impacts, config.keep_terms)
     return impacts
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """How the documents of an index get their impacts: as `config` says, an encoder.yaml of the impact stage, with the
+    IDF of tokens (vocabulary,), if there is one."""
+
+    config: EncoderConfig
+    idf: np.ndarray | None
+
+    @property
+    def quantizer(self) -> Quantizer:
+        return Quantizer.of(self.config.bits, self.config.range or 1.0)
+
+    def impacts(
+        self, vectors: csr_matrix, words: csr_matrix | None = None, names: Sequence[str] = ()
+    ) -> tuple[csr_matrix, np.ndarray]:
+        """int32 impacts (documents, vocabulary) of raw vectors, and Quantizer.loss of their weights. With `words`, the
+        BM25 weights of the documents (documents, words), their impacts in a joint index follow.
+
+        Raises CaiError for a weight that is not finite, with the document's name if there are `names`.
+        """
+        weights = weighted(vectors, self.idf)
+        impacts = self.quantizer.impacts(weights, names)
+        loss = self.quantizer.loss(weights, impacts)
+        impacts = prune(impacts, self.config)
+        if words is not None and (joint := self.config.joint):
+            of_words = Quantizer.of(joint.bits, joint.range).impacts(words, names)
+            impacts = hstack([impacts, of_words], format="csr")
+        return impacts, loss

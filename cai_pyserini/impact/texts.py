@@ -7,7 +7,7 @@ import numpy as np
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import as_terms
-from cai_pyserini.impact.quantization import Quantizer, prune, weighted
+from cai_pyserini.impact.quantization import Weighting
 from cai_pyserini.models.idf import idf_weights
 
 TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
@@ -29,9 +29,9 @@ class TextImpacts:
             )
         self._model, self._terms = encoder.load("documents"), encoder.tokenizer.terms
         if config.kind == "splade":
-            self._weights = idf_weights(config, encoder.tokenizer.vocabulary)
-            largest = 1.0 if self._weights is None else float(self._weights.max())
-            self._quantizer = Quantizer.of(config.bits, config.range or TYPICAL_RANGE * largest)
+            idf = idf_weights(config, encoder.tokenizer.vocabulary)
+            largest = 1.0 if idf is None else float(idf.max())
+            self._weighting = Weighting(config.replace(range=config.range or TYPICAL_RANGE * largest), idf)
 
     def __call__(self, contents: Sequence[str], max_length: int | None = None) -> list[dict[str, int]] | np.ndarray:
         """The impacts, or the vectors (documents, width), of the first `max_length` tokens of each text."""
@@ -39,5 +39,4 @@ class TextImpacts:
         vectors = self._model.encode(contents, length, overlap=self._config.overlap)
         if isinstance(vectors, np.ndarray):
             return vectors
-        impacts = self._quantizer.impacts(weighted(vectors, self._weights))
-        return as_terms(prune(impacts, self._config), self._terms)
+        return as_terms(self._weighting.impacts(vectors)[0], self._terms)

@@ -1,8 +1,9 @@
 """Training files, and the batches made of them.
 
-A training file is JSONL of {"query", "positive", "negatives": [...], "margins": [...]}. A margin is the teacher's score
-of the positive less that of the negative; labelled pairs have none. A single negative can be written as "negative" and
-"margin".
+A training file is JSONL of {"query", "positive", "negatives": [...], "margins": [...], "ids": [...]}. A margin is the
+teacher's score of the positive less that of the negative; labelled pairs have none. Ids, which are optional, name the
+documents that the positive and the negatives are passages of: no passage of the document that answers a query is an
+in-batch negative of it. A single negative can be written as "negative" and "margin".
 
 An epoch has every line once, with its next negatives: in 30 epochs, a line with 30 negatives is trained with each.
 """
@@ -19,7 +20,7 @@ import torch
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 
-Example = dict[str, Any]  # query, positive: str; negatives: list[str]; margins: list[float]
+Example = dict[str, Any]  # query, positive: str; negatives: list[str]; margins: list[float]; ids: list[str] or hashes
 PAD_MULTIPLE = 32  # of padded lengths: every new shape costs the compilation of its kernels
 
 
@@ -35,12 +36,18 @@ def read(path: Path) -> Iterator[tuple[str, Example]]:
             raise CaiError(f"{where}: negatives must be a list of strings")
         if not isinstance(margins, list) or not all(type(m) in (int, float) and math.isfinite(m) for m in margins):
             raise CaiError(f"{where}: margins must be a list of finite numbers")
-        example = {"query": data["query"], "positive": data["positive"]}
+        ids = data.get("ids", [])
+        if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
+            raise CaiError(f"{where}: ids must be a list of strings")
+        if ids and len(ids) != 1 + len(negatives):
+            raise CaiError(f"{where}: {len(ids)} ids; give one for the positive and one for each negative, or none")
+        example = {"query": data["query"], "positive": data["positive"]} | ({"ids": ids} if ids else {})
         yield where, example | {"negatives": negatives, "margins": [float(margin) for margin in margins]}
 
 
 def examples(path: Path, margins: bool, negatives: int) -> Iterator[Example]:
-    """The lines of a training file, to train with `negatives` negatives at a time, and with `margins` or without.
+    """The lines of a training file, to train with `negatives` negatives at a time, and with `margins` or without. Their
+    ids are hashes, of texts where the file has no ids.
 
     Raises CaiError for a broken line, one with too few negatives, one without the margins it needs, and if there is no
     line.
@@ -52,7 +59,9 @@ def examples(path: Path, margins: bool, negatives: int) -> Iterator[Example]:
             raise CaiError(f"{where}: {len(texts)} negatives but {len(scores)} margins; Margin-MSE needs one for each")
         if len(texts) < negatives:
             raise CaiError(f"{where}: {len(texts)} negatives, fewer than the {negatives} that an example needs")
-        yield line | {"negatives": texts if negatives else [], "margins": scores if margins else []}
+        texts = texts if negatives else []
+        ids = [text_id(id) for id in line.get("ids", [line["positive"], *texts])[: 1 + len(texts)]]
+        yield line | {"negatives": texts, "margins": scores if margins else [], "ids": ids}
     if line is None:
         raise CaiError(f"{path} has no line to train on")
 
@@ -63,10 +72,11 @@ def count(path: Path, margins: bool, negatives: int) -> int:
 
 
 def in_epoch(line: Example, number: int, epoch: int, negatives: int) -> Example:
-    """A line with the `negatives` negatives, and their margins, that are next in this epoch."""
-    texts, margins = line["negatives"], line["margins"]
+    """A line with the `negatives` negatives, their margins and ids, that are next in this epoch."""
+    texts, margins, ids = line["negatives"], line["margins"], line["ids"]
     places = [(epoch * negatives + i) % len(texts) for i in range(negatives)]
-    return line | {"negatives": [texts[i] for i in places], "margins": [margins[i] for i in places if margins]}
+    chosen = {"negatives": [texts[i] for i in places], "margins": [margins[i] for i in places if margins]}
+    return line | chosen | {"ids": [ids[0], *(ids[1 + i] for i in places)]}
 
 
 def text_id(text: str) -> int:
@@ -79,7 +89,7 @@ class Collator:
 
     queries, documents   tokenized texts; documents are all positives, then all first negatives, and so on
     margins              float (examples, negatives)
-    document_ids         hashes of the documents' texts, int64 (examples, 1 + negatives), the positive first
+    document_ids         ids and hashes of texts, int64 (examples, 1 + negatives, 2), the positive first
 
     The texts of a side are sorted by length, longest first, and padded in chunks of `chunk` texts, which go through the
     model one after the other; `positions` (texts,) are the places of the texts in the chunks.
@@ -93,8 +103,9 @@ class Collator:
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         negatives = zip(*[e["negatives"] for e in examples], strict=True)
+        texts = [(e["positive"], *e["negatives"]) for e in examples]
+        ids = [[*zip(e["ids"], map(text_id, own), strict=True)] for e, own in zip(examples, texts, strict=True)]
         documents = [e["positive"] for e in examples] + [text for each in negatives for text in each]
-        ids = [[text_id(text) for text in (e["positive"], *e["negatives"])] for e in examples]
         return {
             "queries": self.pad(self._ids([e["query"] for e in examples], self.max_query_length)),
             "documents": self.pad(self._ids(documents, self.max_document_length)),

@@ -1,7 +1,8 @@
 """Training files: queries with relevant documents, negatives, and a teacher's margins.
 
 `mine` takes positives from a collection's qrels, and negatives from the best documents of TREC runs that are not judged
-relevant. `msmarco` takes both from files that sentence-transformers distributes for MS MARCO:
+relevant, and are neither copies nor other passages of relevant ones. `msmarco` takes both from files that
+sentence-transformers distributes for MS MARCO:
 
     hard negatives    JSONL lines {"qid": …, "pos": [passage, …], "neg": {system: [passage, …], …}}
     scores            Parquet or JSONL with the columns query_id, corpus_id and score, the last two single values or
@@ -22,6 +23,7 @@ from typing import Any
 from datasets import load_dataset
 
 from cai_pyserini.collection.contract import Collection
+from cai_pyserini.collection.copies import Copies, source
 from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
@@ -52,21 +54,30 @@ def mine(settings: MineSettings) -> Path:
             for query, scores in scores_by_query(top(read_run(run), settings.depth)).items():
                 candidates.setdefault(query, set()).update(scores)
         draw = random.Random(settings.seed)
-        chosen: list[tuple[str, str, list[str]]] = []  # query, positive, negatives
-        without = 0  # negatives
+        answers: dict[str, list[str]] = {}  # query -> relevant documents
+        drawn: list[tuple[str, str, list[str]]] = []  # query, positive, negatives
         for query in topics:
             relevant = [document for document, grade in qrels[query].items() if grade > 0]
-            others = sorted(candidates.get(query, set()) - set(relevant) - {query})
-            without += len(relevant) if not others else 0
-            for positive in relevant if others else ():
-                chosen.append((query, positive, draw.sample(others, min(settings.negatives, len(others)))))
+            origins = {source(document) for document in relevant}
+            others = sorted(
+                document
+                for document in candidates.get(query, set()) - set(relevant) - {query}
+                if source(document) not in origins
+            )
+            answers[query] = relevant
+            for positive in relevant:
+                drawn.append((query, positive, draw.sample(others, min(settings.negatives, len(others)))))
+        texts = collection.contents(_documents(drawn), "the runs and qrels")
+        kept = ((query, positive, _no_copies(texts, answers[query], ids)) for query, positive, ids in drawn)
+        chosen = [line for line in kept if line[2]]
         if not chosen:
             raise CaiError(
                 f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
                 "are they runs of its queries?"
             )
-        count = jsonl.write(path, _lines(collection, topics, chosen, "the runs and qrels"))
-        return {"lines": count, "queries": len({query for query, _, _ in chosen}), "without_negatives": without}
+        count = jsonl.write(path, _lines(texts, topics, chosen))
+        queries = len({query for query, _, _ in chosen})
+        return {"lines": count, "queries": queries, "without_negatives": len(drawn) - count}
 
     recipe = artifact.recipe("trainer mine", inputs, **recorded(settings, "collection", "runs"))
     return artifact.make(settings.output, recipe, write, folder=False)
@@ -83,7 +94,8 @@ def msmarco(settings: MsmarcoSettings) -> Path:
         chosen = _draw(settings, topics)
         margins = _margins(settings, chosen)
         drawn = [(query, chosen[query][0], list(negatives)) for query, negatives in margins.items()]
-        examples = _lines(collection, topics, drawn, str(settings.hard_negatives))
+        texts = collection.contents(_documents(drawn), str(settings.hard_negatives))
+        examples = _lines(texts, topics, drawn)
         lines = (
             line | {"margins": list(values.values())} for line, values in zip(examples, margins.values(), strict=True)
         )
@@ -97,11 +109,22 @@ def _inputs(collection: Collection, split: str) -> dict[str, Any]:
     return {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
 
 
+def _documents(drawn: Sequence[tuple[str, str, list[str]]]) -> set[str]:
+    """The documents of lines; `drawn` has a query, its positive and its negatives, by id."""
+    return {id for _, positive, negatives in drawn for id in (positive, *negatives)}
+
+
+def _no_copies(texts: dict[str, str], relevant: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The documents among others that are no copies of relevant ones, by their texts."""
+    copies = Copies([texts[id] for id in (*relevant, *others)])
+    found = {number for place in range(len(relevant)) for number in copies.of(place).tolist()}
+    return [id for number, id in enumerate(others, len(relevant)) if number not in found]
+
+
 def _lines(
-    collection: Collection, topics: dict[str, str], drawn: Sequence[tuple[str, str, list[str]]], source: str
+    texts: dict[str, str], topics: dict[str, str], drawn: Sequence[tuple[str, str, list[str]]]
 ) -> Iterator[Example]:
-    """The lines of a training file; `drawn` has a query, its positive and its negatives, by id."""
-    texts = collection.contents({id for _, positive, negatives in drawn for id in (positive, *negatives)}, source)
+    """The lines of a training file."""
     for query, positive, negatives in drawn:
         yield {"query": topics[query], "positive": texts[positive], "negatives": [texts[id] for id in negatives]}
 

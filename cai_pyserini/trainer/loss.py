@@ -30,10 +30,11 @@ def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, document_
     """MultipleNegativesRankingLoss (Henderson et al. 2017) of dot products.
 
     `documents` (texts, 1 + n, dimensions) has the positive of each query (texts, dimensions) first. Negatives are all
-    other documents of the batch, except copies of the positive, which have its id in `document_ids` (texts, 1 + n).
+    other documents of the batch, except those that have an id in common with the positive: `document_ids` (texts,
+    1 + n, ids).
     """
     own = torch.arange(len(queries), device=queries.device) * documents.shape[1]
-    copies = document_ids[:, :1] == document_ids.flatten()
+    copies = (document_ids[:, :1] == document_ids.flatten(0, 1)).any(-1)
     copies[torch.arange(len(queries)), own] = False
     scores = (queries @ documents.flatten(0, 1).T).masked_fill(copies, -torch.inf)
     return F.cross_entropy(scores, own)

@@ -25,7 +25,6 @@ CHECKPOINT = flag(help="output folder, the checkpoint")
 FRACTION = "fraction of the steps during which"
 WARMUP = f"{FRACTION} the learning rate rises linearly from 0"
 PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
-ONE_GPU = flag("auto", "auto: the GPU if there is one, else the CPU")
 UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # settings that no result depends on
 
 
@@ -67,7 +66,7 @@ class TrainingSettings(Settings):
     accumulate: int = flag(1, "batches per step and device (gradient accumulation)", ge=1)
     seed: int = flag(42, "random seed for the order of examples, dropout and masks", ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
-    device: Literal["auto", "cpu"] = ONE_GPU
+    device: str = DEVICE
     log_steps: int = flag(50, "log the loss after every this many steps", ge=1)
     save_seconds: float = flag(
         120.0,
@@ -95,7 +94,9 @@ class PretrainSettings(TrainingSettings):
 
 
 class PairSettings(TrainingSettings):
-    data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives", "margins"}, gzipped or not')
+    data: AnyPath = flag(
+        help='training file: JSONL of {"query", "positive", "negatives", "margins", "ids"}, gzipped or not'
+    )
     loss: Literal["margin-mse", "in-batch"] = flag(
         "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
     )

@@ -11,6 +11,8 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,22 @@ def diverged(what: str, value: float, step: int) -> CaiError:
     return CaiError(
         f"{what} is {value} at step {step:,}: training has diverged. Lower --learning-rate, or set --precision float32"
     )
+
+
+@dataclass
+class Arguments(TrainingArguments):
+    """Arguments of a trainer for the GPU of this number, and no other; transformers takes the first one, or all."""
+
+    gpu: int | None = None
+
+    @cached_property
+    def _setup_devices(self) -> torch.device:
+        device: torch.device = super()._setup_devices
+        if self.gpu is None or device.type != "cuda":
+            return device
+        self._n_gpu = 1
+        torch.cuda.set_device(self.gpu)
+        return torch.device("cuda", self.gpu)
 
 
 class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
@@ -129,13 +147,17 @@ def total_steps(settings: TrainingSettings, examples: int, processes: int = 1) -
 
 
 def require_one_gpu(device: str) -> None:
-    """Raise CaiError if this process would train on several GPUs, or several processes on one."""
-    gpus, processes = torch.cuda.device_count() if device != "cpu" else 0, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if gpus > 1 and "LOCAL_RANK" not in os.environ:  # which torchrun sets
+    """Raise CaiError for a device that is not there, and if this process would train on several GPUs, or several
+    processes on one."""
+    chosen, processes = resolve_device(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    gpus = torch.cuda.device_count() if device == "auto" or chosen.type == "cuda" else 0
+    if gpus > 1 and chosen.index is None and "LOCAL_RANK" not in os.environ:  # which torchrun sets
         raise CaiError(
-            f"one process trains on one GPU, and this one sees {gpus}: choose one, CUDA_VISIBLE_DEVICES=0, or start "
+            f"one process trains on one GPU, and this one sees {gpus}: choose one, --device cuda:0, or start "
             f"`trainer pretrain`, `splade` or `dense` with `torchrun --nproc-per-node {gpus} -m`"
         )
+    if chosen.index is not None and processes > 1:
+        raise CaiError(f"--device {device} is one GPU, and {processes} processes train: leave it out")
     if 0 < gpus < processes:
         raise CaiError(
             f"{processes} processes on {gpus} GPUs: start one for each, with torchrun --nproc-per-node {gpus}"
@@ -193,7 +215,7 @@ def training_arguments(settings: TrainingSettings, work: Path) -> TrainingArgume
     """The arguments of a trainer with the working folder `work`."""
     logging.set_verbosity_error()
     device = resolve_device(settings.device)
-    return TrainingArguments(
+    return Arguments(
         output_dir=str(work),
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=settings.batch_size,
@@ -216,6 +238,7 @@ def training_arguments(settings: TrainingSettings, work: Path) -> TrainingArgume
         ddp_find_unused_parameters=False,
         disable_tqdm=True,
         optim="adamw_torch_fused",
+        gpu=device.index,
     )
 
 

@@ -144,8 +144,9 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
         return {}
     splade, dense, *_ = [*(run.encoder(system).config for system in plain), None]
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
-    how = experiment.device, experiment.precision
-    material = Material(experiment.collection, splade, dense, run.vectors, 0, SEED, *how)
+    how: dict[str, Any] = experiment.model_dump(include={"device", "precision", "alpha", "depth"})
+    how["weights"] = experiment.given_weights or (run.chosen_weights() if artifact.read_manifest(run.weights) else ())
+    material = Material(experiment.collection, splade, dense, run.vectors, 0, SEED, **how)
     gains = gains_of(material, new_splade, new_dense)
     known = {name: now for name, now in gains.items() if name in then and math.isfinite(now[1])}
     return {name: [then[name], *now] for name, now in known.items()}

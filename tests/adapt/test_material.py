@@ -1,6 +1,7 @@
 """Material and the training file that is made of it, with real encoders."""
 
 import json
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from tests.adapt.conftest import material
+from tests.adapt.conftest import in_passages, material
 from tests.conftest import DATA, json_lines
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,28 @@ def test_margins_are_the_mixtures_on_the_scale_of_splade(with_dense: Material, t
 def test_held_out_sources_train_nothing(with_dense: Material) -> None:
     held_out, train = (set(with_dense.sources[numbers]) for numbers in (with_dense.held_out, with_dense.train))
     assert held_out and not held_out & train
+
+
+def test_passages_and_copies_of_a_held_out_document_train_nothing(tmp_path: Path) -> None:
+    """Nor is any passage of a source, or of its copy, a negative of a query."""
+    made = in_passages(tmp_path)
+
+    def documents(numbers: Iterable[int]) -> set[str]:
+        """The documents that these are passages of; the copy c0 is d0."""
+        return {made._records[number].id.partition("#")[0].replace("c", "d") for number in numbers}
+
+    drawn = made._drawn[1]
+    held_out = made.sources[:drawn].tolist()
+    assert len({made.origins[number] for number in held_out}) == len(set(held_out)) == 2  # one passage of each
+    assert not documents(held_out) & documents(made.sources[drawn:])
+    lines = json_lines(write_examples(made, tmp_path / "x.jsonl"))
+    numbers = {" ".join(text.split()): number for number, text in enumerate(made.contents)}
+    for line in lines:
+        positive, *negatives = (numbers[text] for text in (line["positive"], *line["negatives"]))
+        assert not documents([positive]) & documents(negatives)
+        of_own, *of_others = line["ids"]
+        assert of_own not in of_others and of_own == str(made.alike(positive)[0])
+    assert len(lines) > 10
 
 
 def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import Stemmer
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.adapt.mixture import LANGUAGES, Bm25, Mixture, Products
-from cai_pyserini.core.config import Language
+from cai_pyserini.core.config import IndexConfig, Language
 
 
 def test_scores_are_standardized_and_weighted() -> None:
@@ -40,15 +40,15 @@ def test_many_queries_and_documents_are_as_in_plain_numpy() -> None:
 def test_bm25_is_that_of_bm25s() -> None:
     documents = ["infections of the kidney", "a broken bone", "kidney stones and kidney pain"]
     queries = ["kidneys in pain", "the", "unknown"]
-    bm25 = Bm25(documents)
+    bm25 = Bm25(documents, IndexConfig(name="x", source="x", k1=1.2, b=0.7))
     scores = (bm25.queries(queries) @ bm25.documents.T).toarray()
     stemmer = Stemmer.Stemmer("english")
     words = [bm25s.tokenize(t, stopwords="en", stemmer=stemmer, return_ids=False) for t in (documents, queries)]
-    peer = bm25s.BM25(k1=0.9, b=0.4)
+    peer = bm25s.BM25(k1=1.2, b=0.7)
     peer.index(words[0])
     np.testing.assert_allclose(scores[0], peer.get_scores(words[1][0]), rtol=1e-5)
     assert scores[0].argmax() == 2 and not scores[1:].any()  # a stop word alone, and one that no document has
-    np.testing.assert_array_equal(bm25.weights(bm25.queries(documents)).toarray(), bm25.documents.toarray())
+    np.testing.assert_array_equal(bm25.weighting.weights(bm25.queries(documents)).toarray(), bm25.documents.toarray())
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,6 @@ def test_bm25_is_that_of_bm25s() -> None:
     [("de", "die großen Häuser", "das Haus"), ("pl", "domy", "domów"), ("ru", "и дома", "дом и")],
 )
 def test_words_are_stemmed_as_in_the_language_of_the_collection(language: Language, document: str, query: str) -> None:
-    assert Bm25([document], language).queries([query]).nnz == 1  # a stop word is none
+    collection = IndexConfig(name="x", source="x", language=language)
+    assert Bm25([document], collection).queries([query]).nnz == 1  # a stop word is none
     assert language in LANGUAGES

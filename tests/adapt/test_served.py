@@ -1,5 +1,6 @@
 """What the judges search is what the stages serve."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,17 +9,24 @@ from safetensors.numpy import save_file
 from scipy.sparse import diags_array, vstack
 
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.served import Served, fused
+from cai_pyserini.adapt.served import Served
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.trec import run_of
 from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.encode.queries import Queries
 from cai_pyserini.expand.expand import expand
+from cai_pyserini.fusion.fuse import fuse_runs
+from cai_pyserini.idf.idf import compute
 from cai_pyserini.impact.bm25 import NEAR_WORDS
+from cai_pyserini.impact.impacts import open_impacts, write_impacts
 from cai_pyserini.near.near import find_near
 from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
+from tests.adapt.conftest import changed, in_passages, material
 
 pytestmark = pytest.mark.slow
 
@@ -42,33 +50,93 @@ def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path
         assert set(dense.near[row].indices) == {*positive} - {source} and len(positive) > 8
 
 
+def test_scores_are_those_of_the_index_that_is_served(tiny: Path, tmp_path: Path) -> None:
+    """With settings of the encoder that shape impacts and queries, all of which judges ignored."""
+    unusual = {"keep_terms": 20, "bits": 5, "range": 3.0, "idf_power": 0.5, "query_scale": 7, "keep_query_terms": 4}
+    made = changed(material(tiny, tmp_path / "vectors"), encoder=unusual)
+    judges = Served.judges(made, np.arange(6))
+    scores = judges.impact_scores(judges.old_splade, "splade", judges.old_splade.rows)
+    vectors, idf = Vectors(made.folder / "documents"), compute(made.whole, made.splade, tmp_path / "idf")
+    output = write_impacts(vectors, made.splade.replace(idf=str(idf)), tmp_path / "impacts")
+    config = load_encoder(str(output))
+    impacts = open_impacts(vectors, config)
+    queries = impacts.queries(Queries({str(n): text for n, text in enumerate(judges.queries)}, Encoder(config, "cpu")))
+    (shard,) = impacts
+    expected = (queries @ shard.vectors.T).toarray()
+    others = np.arange(12) != judges.sources[:, None]
+    np.testing.assert_allclose(np.maximum(scores, 0)[others], expected[others])
+    assert np.count_nonzero(expected) > 10
+
+
+def test_settings_of_the_collection_and_the_run_reach_the_judges(tiny: Path, tmp_path: Path) -> None:
+    plain = material(tiny, tmp_path / "vectors")
+    bm25 = changed(plain, collection={"k1": 0.0, "b": 0.0})
+    given = Served.judges(replace(bm25, alpha=1.5), np.arange(6))
+    weights = given.words.toarray()
+    assert all(len(set(column[column > 0].tolist())) <= 1 for column in weights.T)  # with k1 0, words count once
+    sparse = given.old_splade
+    assert set(given.alpha(sparse, sparse.rows).values()) == {1.5}
+    one, two = (given.impact_scores(sparse, "bow", sparse.rows, given.words, alpha) for alpha in (1.0, 1.5))
+    assert (one != two).any()
+    recipes = [each.judged_identity for each in (plain, bm25, changed(plain, encoder={"keep_terms": 3}))]
+    assert len({artifact.digest(each) for each in recipes}) == 3
+
+
 def test_values_are_of_the_scores_that_are_served(served: Served) -> None:
-    """nDCG@10 of joint scores, from their parts by hand."""
+    """nDCG@10 of joint scores, from their parts by hand, and of the fusion, from runs."""
     sparse, dense = served.old_splade, served.dense(None)
-    (values,) = served.values(sparse, [dense], 2.0)
+    (values,) = served.values(sparse, [dense], (2.0, 1.0, 2.0))
     assert values.shape == (3, 6) and len(served.systems) == 3
-    weighted = (mix(sparse.rows, sparse.rows, dense.near, 0.4) @ diags_array(served.material.idf)).toarray()
-    words = (dense.bm25 + NEAR_WORDS * dense.words).toarray()
+    rows = mix(sparse.rows, sparse.rows, dense.near, 0.4)
+    weighted = (rows @ diags_array(served.material.idf)).toarray()
     splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
     spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
     plain = served.words.toarray()[:12]
     alpha = (spans @ weighted[:12].T).std(1).mean() / (of_spans @ plain.T).std(1).mean()
-    scores = alpha * counts @ words.T + splade @ weighted.T
+    assert served.alpha(sparse, rows)["splade"] == pytest.approx(alpha, rel=1e-3)
+    scores = alpha * counts @ dense.words.toarray().T + splade @ weighted.T
+    joint = served.impact_scores(sparse, "splade", rows, dense.words, alpha)
+    own = scores[np.arange(6), 12 + np.arange(6)]
+    scores[np.arange(6), served.sources] = own
+    for query in range(6):
+        assert np.corrcoef(scores[query, :12], np.maximum(joint[query], 0))[0, 1] > 0.999  # quantized
+    np.testing.assert_array_equal(values[1], served.found(joint))
+    parts = served.parts(sparse, rows, dense.bm25, dense.queries, dense.rows)
+    runs = [
+        run_of(
+            {f"{q}": [(f"{d:02}", float(s)) for d, s in enumerate(row) if s > -np.inf] for q, row in enumerate(part)}
+        )
+        for part in parts
+    ]
+    fused = fuse_runs(runs, "zscore", 100, 1000, (2.0, 1.0, 2.0))
+    expected = np.full((6, 12), -np.inf)
+    for query, document, score in fused.itertuples(index=False):
+        expected[int(query), int(document)] = score
+    np.testing.assert_allclose(served.fused(parts, (2.0, 1.0, 2.0)), expected)
     for query, source in enumerate(served.sources):
-        rank = (np.delete(scores[query, :12], source) >= scores[query, 12 + query]).sum()
-        assert values[1, query] == pytest.approx(1 / np.log2(rank + 2) if rank < 10 else 0)
+        rank = (np.delete(expected[query], source) >= expected[query, source]).sum()
+        assert values[0, query] == pytest.approx(1 / np.log2(rank + 2) if rank < 10 else 0)
 
 
-def test_the_fusion_has_the_weight_that_serves(served: Served) -> None:
-    """BM25 at weight 2 would judge the projection whatever weight serves."""
-    scores = np.random.default_rng(1).random((6, 13))
-    bm25, dense = served.products(served.word_queries, served.words), served.products(*served.old_dense)
-    one, two = (fused(weight, bm25, scores, dense) for weight in (0.5, 2.0))
-    words = served.bm25.queries(served.queries) @ served.bm25.documents.T
-    best = words.toarray()
-    np.testing.assert_allclose(
-        (two - one)[:, :12], 1.5 * (best - best.mean(1)[:, None]) / best.std(1)[:, None], atol=1e-4
-    )
+def test_passages_and_copies_of_a_source_neither_answer_nor_help(tmp_path: Path) -> None:
+    """Documents are ranked by their best passage; those that still have the words of the query are not."""
+    made = in_passages(tmp_path, dense=True)
+    judges = Served.judges(made, np.arange(4))
+    sparse, (_, rows) = judges.old_splade, judges.old_dense
+    scores = judges.impact_scores(sparse, "splade", sparse.rows)
+    assert len(judges.documents) == 48 and scores.shape == (4, 12)
+    near, weighted = judges.near(rows)[48:], (sparse.rows @ diags_array(made.idf)).toarray()
+    exact = sparse.queries["splade"].toarray() @ weighted.T * 100 * 1023 / weighted[:48].max()
+    columns = np.unique(made.origins, return_inverse=True)[1]
+    for row, source in enumerate(judges.sources):
+        alike = made.alike(source)
+        assert len(alike) >= 4 and not {*near[row].indices} & {*alike}
+        expected = np.zeros(12)
+        np.maximum.at(expected, np.delete(columns, alike), np.delete(exact[row, :48], alike))
+        assert not expected[columns[source]]
+        expected[columns[source]] = exact[row, 48 + row]
+        np.testing.assert_allclose(np.maximum(scores[row], 0), expected, rtol=0.05, atol=200)
+    assert np.isinf(scores[np.arange(4), judges.answers]).sum() < 4
 
 
 def test_a_projection_changes_neighbours_and_near_words(served: Served) -> None:
@@ -100,12 +168,13 @@ def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
     dense, own, other = served.dense(projection), *zip(*((served.bm25.words[w], columns[w]) for w in both), strict=True)
     near = shard.vectors[:, : len(columns)].toarray()
     assert len(both) > 80 and np.count_nonzero(near) > 5
-    np.testing.assert_allclose(dense.words[:12, own].toarray(), near[:, other], atol=0.02)
+    near_words = (dense.words - dense.bm25)[:12, own].toarray() / NEAR_WORDS
+    np.testing.assert_allclose(near_words, near[:, other], atol=0.02)
     rates = shard.vectors[:, len(columns) :].toarray()
     counts = served.counts.toarray()[:12]
     lengths = counts.sum(1, keepdims=True)
     counts[:, own] += 0.6 * lengths * rates[:, other]
-    weights = served.bm25._idf * counts / (counts + 0.9 * (0.6 + 0.4 * lengths / lengths.mean()))
+    weights = served.bm25.weighting.idf * counts / (counts + 0.9 * (0.6 + 0.4 * lengths / lengths.mean()))
     added = weights[:, own] - served.words[:12, own].toarray()  # of 50 words, which are not quite the same
     ours = (dense.bm25 - served.words)[:12, own].toarray()
     assert np.corrcoef(ours.ravel(), added.ravel())[0, 1] > 0.98 and 0.95 < ours.sum() / added.sum() < 1.05

@@ -93,8 +93,8 @@ def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monk
         raise InterruptedError(*(system.name for system in systems))
 
     monkeypatch.setattr(executing, "execute", record)
-    flags = [str(tiny), "--adapt", "--dense", "minilm", "--device", "cpu", "--output", str(tmp_path / "run")]
-    flags += ["--precision", "float32"]
+    flags = [str(tiny), "--adapt", "--dense", "minilm", "--device", "cuda:1", "--output", str(tmp_path / "run")]
+    flags += ["--precision", "float32", "--seed", "7", "--alpha", "2", "--depth", "50", "--weights", "3", "1", "1"]
     with pytest.raises(InterruptedError, match="adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore"):
         main(flags)
     with pytest.raises(InterruptedError):
@@ -107,8 +107,12 @@ def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monk
             dense="minilm",
             output=run.adapted,
             vectors=run.vectors,
-            device="cpu",
+            device="cuda:1",
             precision="float32",
+            seed=7,
+            alpha=2.0,
+            depth=50,
+            weights=[3.0, 1.0, 1.0],
         ),
         None,
     ]

@@ -3,7 +3,8 @@
 For each collection and seed, every candidate is scored twice: as the judges see it, without labels, and by the
 collection's own queries; so is a larger weight of the trained SPLADE than that of adapt.adapt. So other weights and
 other numbers of standard errors than that of adapt.choice are compared without training again. Scores are exact ones
-of float vectors of all documents (adapt.served), not those of indexes. What is trained and measured stays in --output.
+of the impacts and vectors of all documents (adapt.served), not those of indexes. What is trained and measured stays in
+--output.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 
 from cai_pyserini.adapt.adapt import WEIGHTS, Adaptation
-from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, decide, weight_of_bm25
+from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, decide, fusion_weights
 from cai_pyserini.adapt.material import Material
 from cai_pyserini.adapt.served import Served
 from cai_pyserini.adapt.settings import AdaptSettings
@@ -49,13 +50,12 @@ class Asked(Served):
         grades = {topics[id]: {numbers[d]: g for d, g in judged.items() if g > 0} for id, judged in qrels}
         self._judged = {text: judged for text, judged in grades.items() if judged}  # the grades of relevant documents
         queries, documents = list(self._judged), np.arange(len(material.contents))
-        super().__init__(material, queries, [""] * len(queries), documents, np.zeros(len(queries), np.int64))
+        super().__init__(material, queries, documents, np.zeros(len(queries), np.int64))
 
     def found(self, scores: np.ndarray) -> np.ndarray:
         """nDCG@10 (queries,)."""
-        documents = scores[:, :-1]
-        best = np.argpartition(-documents, 9, axis=1)[:, :10]
-        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(documents, best, axis=1), axis=1), axis=1)
+        best = np.argpartition(-scores, 9, axis=1)[:, :10]
+        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1), axis=1)
         discounts = 1 / np.log2(np.arange(2, 12))
         gains = []
         for of_query, judged in zip(best, self._judged.values(), strict=True):
@@ -107,8 +107,8 @@ def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) 
         steps.run(adaptation.steps()[:-1])
         material = adaptation.material
         judges = Served.judges(material, material.held_out)
-        weight, _ = weight_of_bm25(judges)
-        judged, real = (adaptation.values(served, weight) for served in (judges, Asked(material)))
+        weights, _ = fusion_weights(judges)
+        judged, real = (adaptation.values(served, weights) for served in (judges, Asked(material)))
         np.savez(
             file,
             candidates=list(judged),

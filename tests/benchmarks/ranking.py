@@ -88,7 +88,7 @@ class Run:
         self.counts = vstack([csr_matrix((c.data, c.indices, c.indptr), (c.shape[0], len(columns))) for c in counts])
         self.lengths = np.asarray(self.counts.sum(1)).ravel()
         self.frequencies = self.counts.getnnz(axis=0)[self.places]
-        self.word_idf, self.average = bm25._statistics
+        self.word_idf, self.average = bm25.weighting.idf, bm25.weighting.average
         stored = Vectors(run.vectors_of(dense, "queries"))
         self.dense_queries = np.vstack([shard.vectors for shard in stored])[rows]
         self.dense = self.dense_queries @ self.near.T

@@ -27,7 +27,7 @@ from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.adapt.choice import _by_source
 from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.served import Served, _standardize, smoothed
+from cai_pyserini.adapt.served import Served, smoothed
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.collection.spans import passages
@@ -327,15 +327,16 @@ def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
     shares = vectors.near.power(POWER)
     means = diags_array(1 / np.maximum(shares.sum(1).A1, 1e-9)) @ shares @ vectors.rows[: shares.shape[1]]
     asked = of_splade.queries["splade"]
-    _, alpha = served.scores(of_splade, "splade", rows)
-    return {
-        "bm25": served.products(served.word_queries, vectors.bm25),
-        "near": served.products(served.word_queries, vectors.words),
-        "splade": served.products(asked, rows @ idf),
-        "dense": served.products(vectors.queries, vectors.rows),
-        "dense, smooth": served.products(vectors.queries, vectors.rows + 2 / 3 * means),
-        "alpha": np.float32(alpha),
-    }, served
+    words, near = served.bm25.queries(served.queries), (vectors.words - vectors.bm25) / NEAR_WORDS
+    pairs = {
+        "bm25": (words, vectors.bm25),
+        "near": (words, near),
+        "splade": (asked, rows @ idf),
+        "dense": (vectors.queries, vectors.rows),
+        "dense, smooth": (vectors.queries, vectors.rows + 2 / 3 * means),
+    }
+    scores = {name: np.nan_to_num(served.products(*pair), neginf=0) for name, pair in pairs.items()}  # of copies, 0
+    return scores | {"alpha": np.float32(served.alpha(of_splade, rows)["splade"])}, served
 
 
 def recipes(runs: list[Tried]) -> list[list[str]]:
@@ -344,7 +345,7 @@ def recipes(runs: list[Tried]) -> list[list[str]]:
     for run in runs:
         parts, (judged, served) = real(run), judges(run)
         for recipe, row in zip(RECIPES, rows[1:], strict=True):
-            found = _by_source(served.found(recipe.scores(judged, _standardize)), served.sources).mean()
+            found = _by_source(served.found(recipe.scores(judged, _z)), served.sources).mean()
             row.append(f"{np.mean([*run.ndcg(recipe.scores(parts, _z)).values()]):.4f} ({found:.4f})")
     return rows
 

@@ -269,7 +269,7 @@ def test_bm25_has_words_of_near_documents_and_near_words_so_a_word_finds_a_docum
     lengths = counts.sum(1, keepdims=True)  # short: Lucene stores them as they are
     counts += 0.6 * lengths * rates
     saturation = 0.9 * (1 - 0.4 + 0.4 * lengths / lengths[lengths > 0].mean())
-    expected = Bm25(folder)._statistics[0] * counts / (counts + saturation) + 0.6 * near_words
+    expected = Bm25(folder).weighting.idf * counts / (counts + saturation) + 0.6 * near_words
     np.testing.assert_allclose(both.vectors.toarray(), expected, rtol=1e-5)
     column = names.index("heart")
     without = np.where(own.vectors[:, [column]].toarray().ravel() > 0, 0, near_words[:, column])

@@ -12,7 +12,6 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import jvm
 from cai_pyserini.impact.bm25 import Bm25, stored_lengths
 from cai_pyserini.index.bm25 import index_bm25
-from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words import words as stage
 from cai_pyserini.words.analyzer import Analyzer
 from cai_pyserini.words.words import count_words
@@ -89,7 +88,7 @@ def test_scores_are_lucenes(long: bool, tiny: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.usefixtures("java")
 def test_weights_by_hand(tiny: Path, tmp_path: Path) -> None:
     weights = Bm25(count_words(BeirFolder(tiny, "tiny"), tmp_path / "words"))
-    assert len(weights.words) == weights.weights(next(iter(Vectors(weights.folder, "words"))).vectors).shape[1]
+    assert len(weights.words) == next(iter(weights.shards())).vectors.shape[1]
     (shard,) = weights.shards()
     row, column = shard.ids.index("d9"), weights.words.index("insulin")
     # 3 of 11 words, in one of 12 documents with 108 words.

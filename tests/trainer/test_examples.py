@@ -35,9 +35,9 @@ def test_every_epoch_has_every_line_once_with_its_next_negatives(tmp_path: Path)
 def test_collator_sorts_by_length_and_says_where_each_text_is(checkpoint: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     rows = [
-        {"query": "a", "positive": "fever " * 40, "negatives": ["short"], "margins": [1.0]},
-        {"query": "b c", "positive": "two words", "negatives": ["fever " * 9], "margins": [2.0]},
-        {"query": "d", "positive": "short", "negatives": ["e"], "margins": [3.0]},
+        {"query": "a", "positive": "fever " * 40, "negatives": ["short"], "margins": [1.0], "ids": [1, 2]},
+        {"query": "b c", "positive": "two words", "negatives": ["fever " * 9], "margins": [2.0], "ids": [3, 1]},
+        {"query": "d", "positive": "short", "negatives": ["e"], "margins": [3.0], "ids": [5, 6]},
     ]
     batch = Collator(tokenizer, 256, 32, 4)(rows)
     chunks = batch["documents"]["chunks"]
@@ -47,8 +47,22 @@ def test_collator_sorts_by_length_and_says_where_each_text_is(checkpoint: Path) 
     assert [tuple(chunk["input_ids"].shape) for chunk in chunks] == [(4, 32), (2, 32)]
     assert int(chunks[1]["attention_mask"].sum()) == 3 + 3
     assert batch["margins"].tolist() == [[1.0], [2.0], [3.0]]
-    assert batch["document_ids"][0, 1] == batch["document_ids"][2, 0]
-    assert len(batch["document_ids"].unique()) == 5
+    assert batch["document_ids"][..., 0].tolist() == [[1, 2], [3, 1], [5, 6]]
+    hashes = batch["document_ids"][..., 1]
+    assert hashes[0, 1] == hashes[2, 0] and len(hashes.unique()) == 5
+
+
+def test_ids_go_with_the_texts_that_they_name(tmp_path: Path) -> None:
+    path, line = tmp_path / "x.jsonl", {"query": "q", "positive": "p", "negatives": ["a", "b", "c"]}
+    path.write_text(json.dumps(line | {"ids": ["1", "2", "3", "4"]}) + "\n" + json.dumps(line) + "\n")
+    named, plain = examples(path, False, 2)
+    ids = dict(zip(["p", "a", "b", "c"], named["ids"], strict=True))
+    chosen = in_epoch(named, 0, 1, 2)
+    assert chosen["ids"] == [ids[text] for text in (chosen["positive"], *chosen["negatives"])]
+    assert len({*named["ids"], *plain["ids"]}) == 8 and next(examples(path, False, 0))["ids"] == [ids["p"]]
+    path.write_text(json.dumps(line | {"ids": ["1"]}) + "\n")
+    with pytest.raises(CaiError, match=r"x\.jsonl:1: 1 ids; give one for the positive and one for each negative"):
+        count(path, False, 1)
 
 
 def test_corpora_are_collections_text_files_and_jsonl_files(tiny: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
+from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.cross_encoder import CrossEncoder
@@ -58,6 +59,18 @@ def test_a_query_without_negatives_is_left_out(tiny: Path, tmp_path: Path, capsy
         mine(tiny, output, "--runs", tmp_path / "other.trec")
     with pytest.raises(CaiError, match=r"no file .*no\.trec"):
         mine(tiny, output, "--runs", tmp_path / "no.trec")
+
+
+def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    text = "Recurrent infections of the bladder are treated with nitrofurantoin for a week"
+    texts = {"a#0": text, "a#1": "other things", "b#0": text.upper(), "b#1": "more things", "c#0": "something else"}
+    jsonl.write(tmp_path / "corpus.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "infections"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("q\td\ts\nq\ta#0\t1\n")
+    (tmp_path / "run.trec").write_text("".join(f"q Q0 {id} {n} {9 - n} x\n" for n, id in enumerate(texts, 1)))
+    (line,) = mine(tmp_path, tmp_path / "out.jsonl", "--runs", tmp_path / "run.trec")
+    assert {text.strip() for text in line["negatives"]} == {"more things", "something else"}
 
 
 @pytest.fixture

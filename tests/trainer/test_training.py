@@ -113,7 +113,7 @@ def test_an_interrupted_training_is_not_continued_with_fewer_processes(
     training.start(arguments, {"stage": "y"})  # which begins anew
 
 
-@pytest.mark.parametrize(
+TRAININGS = pytest.mark.parametrize(
     "run, call",
     [
         (main, "splade --data TRIPLES"),
@@ -123,13 +123,40 @@ def test_an_interrupted_training_is_not_continued_with_fewer_processes(
         (gpl, "--collection hpo --generator x --cross-encoder y"),
     ],
 )
+
+
+@TRAININGS
+def test_a_device_reaches_every_training(
+    run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path
+) -> None:
+    """Where auto was taken instead, or only auto and cpu."""
+    output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
+    for device in ("cuda:1", "mps"):
+        with pytest.raises(CaiError, match=f"no device '{device}'"):
+            run([*call.replace("TRIPLES", str(triples)).split(), *output, "--device", device])
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_of_several_gpus_trains(
+    splade_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    settings = splade_settings(tmp_path / "model", device="cuda:1", precision="float32")
+    training.require_one_gpu(settings.device)
+    assert training.training_arguments(settings, tmp_path).gpu == 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(CaiError, match="--device cuda:1 is one GPU, and 4 processes train"):
+        training.require_one_gpu(settings.device)
+
+
+@TRAININGS
 def test_several_gpus_in_one_process_are_refused(
     run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """transformers would train with DataParallel, with batches several times as large as --batch-size."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
-    with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one, CUDA_VIS"):
+    with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one, --device"):
         run([*call.replace("TRIPLES", str(triples)).split(), *output])
     assert not list(tmp_path.iterdir())
 
