@@ -6,6 +6,7 @@ Every step skips what is done, and keeps its result in `<output>.steps`. The def
 Okazaki 2022, section 4 and Appendix D).
 """
 
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.gpl.settings import GplSettings
 from cai_pyserini.trainer.examples import count
@@ -47,10 +49,11 @@ def gpl(settings: GplSettings) -> Path:
     training = load_step(kind, settings.train, common | fixed, TRAINING)
     for encoder in encoders:
         Encoder(encoder, device).require_loadable("documents", "queries")
+    names = _names(encoders)
     base_encoder(training)
 
     generated = generate(generation)
-    runs = [_search(generated, encoder, folder, device) for encoder in encoders]
+    runs = [_search(generated, encoder, folder / "runs" / name, device) for name, encoder in names.items()]
     negatives = _negatives(training, artifact.require(generated, STAGE).stats["queries"], settings.depth * len(runs))
     drawn = {"negatives": negatives, "depth": settings.depth, "seed": settings.seed}
     fixed = {"collection": str(generated), "runs": runs, "output": folder / "negatives.jsonl"}
@@ -67,10 +70,26 @@ def _negatives(settings: DenseSettings | SpladeSettings, queries: int, candidate
     return negatives + -negatives % settings.negatives
 
 
+def _names(encoders: Sequence[EncoderConfig]) -> dict[str, EncoderConfig]:
+    """The encoders by the names of their run folders: their own, with a part of their digests where another is named
+    alike. Raises CaiError for one that is given twice."""
+    known: dict[str, EncoderConfig] = {}
+    for config in encoders:
+        encoder = Encoder(config)
+        made_of = artifact.digest([encoder.identity("documents"), encoder.identity("queries"), config.query])
+        alike = sum(other.name == config.name for other in encoders) > 1
+        name = f"{config.name}-{made_of[:8]}" if alike else config.name
+        if name in known:
+            raise CaiError(f"retriever {config.checkpoint} is given twice, or is the base: leave it out")
+        known[name] = config
+    return known
+
+
 def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) -> Path:
+    """The run of the generated queries, in a run folder."""
     name = "dense" if encoder.kind == "dense" else "splade" if encoder.query == "splade" else "splade-doc"
     collection, system = load_index_config(str(generated)).replace(split="train"), parse_system(name)
     experiment = Experiment(collection=collection, encoder=encoder, device=device, dense=encoder)
-    run = RunFolder(folder / "runs" / encoder.name, experiment)
+    run = RunFolder(folder, experiment)
     execute(run, [system])
     return run.run(system)

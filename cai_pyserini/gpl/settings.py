@@ -1,10 +1,8 @@
 """The settings of GPL; those of single steps can be given in YAML files."""
 
-from typing import Literal
-
-from cai_pyserini.core.flags import COLLECTION
+from cai_pyserini.core.flags import COLLECTION, DEVICE
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.trainer.settings import CONFIG, ONE_GPU
+from cai_pyserini.trainer.settings import CONFIG
 
 
 class GplSettings(Settings):
@@ -29,4 +27,4 @@ class GplSettings(Settings):
     generate: AnyPath | None = flag(None, "YAML file with settings for query generation")
     train: AnyPath | None = flag(None, "YAML file with settings for the training")
     seed: int = flag(42, "random seed", ge=0)
-    device: Literal["auto", "cpu"] = ONE_GPU
+    device: str = DEVICE

@@ -12,7 +12,7 @@ import pytest
 
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.core.artifact import manifest_path, read_manifest
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.gpl import gpl
 from cai_pyserini.gpl.__main__ import main
@@ -71,6 +71,25 @@ def test_killed_between_its_steps_it_continues(
     main(flags)
     assert (tmp_path / "gpl" / "model.safetensors").stat().st_mtime_ns == trained
     assert capsys.readouterr().out.endswith(f"./run_beir.sh {flags[1]} --encoder {tmp_path / 'gpl'}\n")
+
+
+def test_retrievers_that_are_named_alike_have_runs_of_their_own(flags: list[str], tmp_path: Path) -> None:
+    """One run was that of both, whichever was made last."""
+    named: list[EncoderConfig] = []
+    for folder, length in (("a", 32), ("b", 64), ("c", 64)):
+        (tmp_path / folder).mkdir()
+        config = load_encoder("splade-tiny").replace(name="", max_query_length=length)
+        (tmp_path / folder / "model.yaml").write_text(encoder_yaml(config, tmp_path / folder))
+        named.append(load_encoder(str(tmp_path / folder / "model.yaml")))
+    names = [*gpl._names([named[0], named[1], load_encoder("minilm")])]
+    assert len(set(names)) == 3 and all(name.startswith("model-") for name in names[:2]) and names[2] == "minilm"
+    assert [*gpl._names(named[:1])] == ["model"]
+    for twice in (named[1:], [named[0], named[0]]):
+        with pytest.raises(CaiError, match="is given twice, or is the base: leave it out"):
+            gpl._names(twice)
+    with pytest.raises(CaiError, match="is given twice"):
+        main([*flags, "--retrievers", "splade-tiny"])
+    assert not (tmp_path / "gpl.steps").exists()
 
 
 @pytest.mark.parametrize(
