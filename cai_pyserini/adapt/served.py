@@ -192,7 +192,8 @@ class Served:
         count, frequencies = len(self.documents), self.bm25.counts.getnnz(axis=0)[columns]
         found = Near.among(words, frequencies, [rows[:count]], count).words(rows)
         weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.counts.shape)
-        weights = csr_matrix(diags_array(np.sign(self.counts.sum(1).A1)) @ weights)  # texts without words have none
+        has_both = (np.diff(self.counts.indptr) > 0) & rows.any(axis=1)  # words, and a vector, as in the expand stage
+        weights = csr_matrix(diags_array(has_both.astype(np.float32)) @ weights)
         near = self.near(rows)
         return Dense(queries, rows, near, self.with_near(near), self.with_near(near, weights))
 
@@ -289,10 +290,13 @@ class Served:
         count = len(self.documents)
         product = queries @ rows[:count].T
         scores: np.ndarray = product if isinstance(product, np.ndarray) else product.toarray()
+        if isinstance(rows, np.ndarray):
+            scores[:, ~rows[:count].any(1)] = -np.inf  # zero vectors find nothing, and are not found
+            scores[~queries.any(1)] = -np.inf
         if self._remainders:
             of_remainders = rows[count:]
             if isinstance(of_remainders, np.ndarray):
-                own = (queries * of_remainders).sum(1)
+                own = np.where(queries.any(1) & of_remainders.any(1), (queries * of_remainders).sum(1), -np.inf)
             else:
                 own = of_remainders.multiply(queries).sum(1).A1
             scores[self.alike.nonzero()] = -np.inf
