@@ -14,6 +14,7 @@ of the paper. `score` adds the margins of a cross-encoder, which Margin-MSE dist
     margin = S(query, positive) - S(query, negative),    S the cross-encoder's logit
 """
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -166,7 +167,9 @@ def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
                 try:
                     for id, score in zip(ids, values, strict=True) if isinstance(ids, list) else ((ids, values),):
                         if str(id) in kept:
-                            scores[query][str(id)] = float(score)
+                            if not math.isfinite(value := float(score)):
+                                raise ValueError
+                            scores[query][str(id)] = value
                 except (TypeError, ValueError):
                     raise CaiError(f"{path}: query {query!r} has not one number as score for each passage") from None
     margins = {
