@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cai_pyserini.core import flags, terminal
 from cai_pyserini.core import settings as core_settings
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import Argv, Settings, parse
 
 
@@ -34,9 +35,11 @@ def main(argv: Argv = None) -> None:
         kinds, argv, "python -m cai_pyserini.analysis", "Analyze collections, vocabularies and finished runs."
     )
     (name,) = (name for name, kind in kinds.items() if isinstance(settings, kind))
+    if (output := settings.output).is_file():
+        raise CaiError(f"{output} is a file: choose a folder for --output")
     report = getattr(import_module(f"cai_pyserini.analysis.{name}"), name)(settings)
-    files = report.write(settings.output)
-    print(f"{report.text}\n\n{settings.output}: {', '.join(files)}")
+    files = report.write(output)
+    print(f"{report.text}\n\n{output}: {', '.join(files)}")
 
 
 if __name__ == "__main__":

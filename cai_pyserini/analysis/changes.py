@@ -6,9 +6,10 @@ fraction of documents that the best d of both share.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cai_pyserini.analysis.output import Report, cut
+from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, cut
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag
@@ -44,12 +45,17 @@ def changes(settings: ChangesSettings) -> Report:
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
     folders = [settings.before, settings.run_folder]
-    paths = [RunFolder(folder).run(system) for folder in folders]
+    runs = [RunFolder(settings.before), run]
+    paths = [each.run(system) for each in runs]
+    for each, path in zip(runs, paths, strict=True):
+        each.results  # noqa: B018 - or an error
+        if not path.is_file():
+            raise CaiError(f"{each.root} has no run of {system.name}: {SEARCH_AGAIN}")
     hits = [scores_by_query(top(read_run(path), settings.depth)) for path in paths]
-    shared = [query for query in run.topics if all(query in of_run for of_run in hits)]
-    if not shared:
+    shared = [query for query in run.topics if any(query in of_run for of_run in hits)]
+    if not hits[0].keys() & hits[1].keys():
         raise CaiError(f"{paths[0]} and {paths[1]} have no query in common")
-    rankings = {query: [list(of_run[query]) for of_run in hits] for query in shared}
+    rankings = {query: [list(of_run.get(query, ())) for of_run in hits] for query in shared}
     overlaps = {query: overlap(both, settings.depth) for query, both in rankings.items()}
     values = [measure_run(run.qrels, path, [MEASURE])[MEASURE] for path in paths] if run.qrels else [{}, {}]
     before, now = ({query: found[query] for query in shared if query in found} for found in values)
@@ -58,9 +64,13 @@ def changes(settings: ChangesSettings) -> Report:
     changed.sort(key=lambda query: (-abs(gains.get(query, 0.0)), overlaps[query]))
     lines = [
         f"before: {paths[0]}, now: {paths[1]}",
-        f"of {len(shared):,} queries with documents in both, {len(changed):,} have others among the best "
+        f"of {len(shared):,} queries with documents in either, {len(changed):,} have others among the best "
         f"{settings.depth}, or in another order; mean overlap {mean(overlaps):.3f}",
     ]
+    manifests = [artifact.read_manifest(each.checked) for each in runs]
+    parts = [manifest.recipe["inputs"]["parts"].get("queries") for manifest in manifests if manifest]
+    if len(set(parts)) > 1:
+        lines.append("the queries have changed in between: another text of a query counts like any other change")
     if gains:
         lines.append(f"mean {MEASURE}: {mean(before):.4f} before, {mean(now):.4f} now, both by the judgments of now")
     engines = [OpenRun(folder).open(system.name) for folder in folders]

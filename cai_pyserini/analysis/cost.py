@@ -16,10 +16,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.analysis.output import Report, labels
+from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, labels
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
@@ -80,7 +81,8 @@ def cost(settings: CostSettings) -> Report:
 
 
 def costs(run: RunFolder) -> list[Cost]:
-    """The cost of every system of a run that searches one Lucene index once."""
+    """The cost of every system of a run that searches one Lucene index once. Raises CaiError for a run without any."""
+    run.results  # noqa: B018 - or an error
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for system in [system for system in SYSTEMS if run.run(system).is_file()]:
@@ -106,6 +108,8 @@ def costs(run: RunFolder) -> list[Cost]:
                 artifact.require(run.run(system), "search").stats["ms_per_query"],
             )
         )
+    if not found:
+        raise CaiError(f"{run.root} has no runs of bm25 or SPLADE: {SEARCH_AGAIN}")
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from cai_pyserini.analysis.output import Report
+from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact
@@ -80,8 +80,8 @@ def efficiency(settings: EfficiencySettings) -> Report:
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
     if system.kind != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
-    if not run.run(system).is_file() or not run.has_qrels:
-        raise CaiError(f"{run.root} has no scores of {system.name}")
+    if not run.results.scored or not run.run(system).is_file():
+        raise CaiError(f"{run.root} has no scores of {system.name}: {SEARCH_AGAIN}")
     made = [Pruned(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
     latencies: dict[str, Latencies] = {}

@@ -20,6 +20,7 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
 from cai_pyserini.core.trec import strictly_falling
 from cai_pyserini.encode.encoder import Encoder
@@ -99,7 +100,8 @@ class CaiEncoder(pt.Transformer):
 class CaiIndexer(pt.Indexer):
     """Documents, with `docno` and `text` -> a run folder with an index of a system, and its retriever.
 
-    The documents are kept beside the folder, in a file of the same name that ends in `.jsonl`.
+    The documents are kept beside the folder, in a file of the same name that ends in `.jsonl`. Raises CaiError if there
+    is another file of that name.
     """
 
     def __init__(
@@ -108,9 +110,14 @@ class CaiIndexer(pt.Indexer):
         self._folder, self._system, self._encoder, self._device = Path(folder), system, encoder, device
 
     def index(self, iter: Iterable[Mapping[str, Any]], batch_size: int | None = None) -> CaiRetriever:
-        corpus = self._folder.with_name(f"{self._folder.name}.jsonl")
+        corpus, run = self._folder.with_name(f"{self._folder.name}.jsonl"), RunFolder(self._folder)
+        of_run = Path(run.experiment.collection.source).resolve() if run.is_finished else None
+        if corpus.exists() and not (of_run == corpus.resolve() if of_run else run.lock.exists()):
+            raise CaiError(f"{corpus} is not what an index in {self._folder} was made of: choose another folder")
         with atomic_write(corpus) as partial, partial.open("w", encoding="utf-8") as file:
             for document in iter:
+                if "docno" not in document:
+                    raise CaiError(f"a document has no docno, but only {', '.join(document)}")
                 texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
                 line = {"_id": document["docno"]} | texts
                 file.write(json.dumps(line) + "\n")

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from cai_pyserini.collection.contract import Qrels
-from cai_pyserini.core import files, jsonl
+from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.retrieval.lucene import Stored
 
@@ -52,7 +52,8 @@ def write_examples(
     """Write a training file of the trainer, with a line for each query and positive, and at most so many negatives.
 
     Documents without a stored text are left out, as are negatives that have the text of a positive, and positives
-    without a negative. Returns the number of lines, and of queries. Raises CaiError if there are none.
+    without a negative. Returns the number of lines, and of queries. Raises CaiError if there are none, and for a file
+    that this command has not made.
     """
 
     @cache
@@ -60,19 +61,20 @@ def write_examples(
         stored = text(id)
         return stored.contents if stored else ""
 
-    queries = set()
-
     def lines() -> Iterator[dict[str, Any]]:
         for query, positives, of_query in labelled:
             relevant = {"", *map(contents, positives)}
             others = (text for text in map(contents, of_query) if text not in relevant)
             hard = list(islice(others, negatives)) if positives else []
             for positive in filter(None, map(contents, positives)) if hard else ():
-                queries.add(query)
                 yield {"query": query, "positive": positive, "negatives": hard}
 
-    with files.atomic_write(output) as partial:
-        count = jsonl.write(partial, lines())
-        if not count:
-            raise CaiError("no query has both a relevant document and another one: judge more, to a larger --depth")
-    return count, len(queries)
+    if not (written := list(lines())):
+        raise CaiError("no query has both a relevant document and another one: judge more, to a larger --depth")
+
+    def write(partial: Path) -> None:
+        jsonl.write(partial, written)
+
+    recipe = artifact.recipe("judge examples", {"lines": artifact.digest(written)})
+    artifact.make(output, recipe, write, folder=False)
+    return len(written), len({line["query"] for line in written})

@@ -18,8 +18,8 @@ from statistics import mean, multimode
 from typing import NamedTuple
 
 from cai_pyserini.collection.contract import Qrels
+from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import write_text
 from cai_pyserini.core.lock import execute_alone
 from cai_pyserini.retrieval.lucene import Stored
 
@@ -76,6 +76,8 @@ class Judgments:
     """
 
     def __init__(self, path: Path, rubric: Sequence[str] | None = None):
+        if path.is_dir():
+            raise CaiError(f"{path} is a folder: give the file of a database of judgments")
         if rubric is None and not path.is_file():
             raise CaiError(f"no file {path}: `python -m cai_pyserini.judge serve` makes it")
         try:
@@ -202,9 +204,15 @@ def qrels_of(judged: Iterable[Judged], rule: str) -> Qrels:
 
 
 def write_qrels(qrels: Qrels, path: Path) -> None:
-    """Write qrels: in BEIR's format as .tsv, in TREC's as .txt or .qrels. Raises CaiError for another suffix."""
+    """Write qrels: in BEIR's format as .tsv, in TREC's as .txt or .qrels. Raises CaiError for another suffix, and for a
+    file that this command has not made, such as the qrels of the collection."""
     forms = {".tsv": "{}\t{}\t{}\n", ".txt": "{} 0 {} {}\n", ".qrels": "{} 0 {} {}\n"}
     if path.suffix not in forms:
         raise CaiError(f"{path}: its name should end with .txt or .qrels for TREC's format, or .tsv for BEIR's")
     lines = [forms[path.suffix].format(q, id, grade) for q, grades in qrels.items() for id, grade in grades.items()]
-    write_text(path, "query-id\tcorpus-id\tscore\n" * (path.suffix == ".tsv") + "".join(lines))
+    text = "query-id\tcorpus-id\tscore\n" * (path.suffix == ".tsv") + "".join(lines)
+
+    def write(partial: Path) -> None:
+        partial.write_text(text, encoding="utf-8")
+
+    artifact.make(path, artifact.recipe("judge export", {"qrels": artifact.digest(text)}), write, folder=False)

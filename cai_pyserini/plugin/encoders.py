@@ -77,9 +77,14 @@ class CaiDocumentEncoder(DocumentEncoder):
     ) -> list[dict[str, int]] | np.ndarray:
         """The impacts, or the vectors (documents, width), of documents: `title text` if titles are given.
 
-        Only the first `max_length` tokens of each are read. Raises CaiError for `add_sep`, which SPLADE does not use.
+        Only the first `max_length` tokens of each are read. Raises CaiError for what would be left out: `add_sep`, and
+        other fields.
         """
         if add_sep:
             raise CaiError("add_sep does not apply: a SPLADE document is a title, a space and a text")
+        if others := [name for name, value in kwargs.items() if value is not None and value is not False]:
+            raise CaiError(
+                f"{', '.join(others)} does not apply: an encoder of ours reads titles and texts, as it is set"
+            )
         pairs = zip(titles or [""] * len(texts), texts, strict=True)
         return self._impacts([f"{title or ''} {text or ''}" for title, text in pairs], max_length)

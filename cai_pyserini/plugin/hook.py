@@ -122,6 +122,18 @@ def _register_searcher(module: Any) -> None:
     module.LuceneImpactSearcher.__init__ = __init__
 
 
+def _register_dense_searcher(module: Any) -> None:
+    """Let FaissSearcher check that an encoder of ours matches the index."""
+    init = module.FaissSearcher.__init__
+
+    def __init__(self: Any, index_dir: str, *args: Any, **kwargs: Any) -> None:
+        init(self, index_dir, *args, **kwargs)
+        if type(self.query_encoder).__module__ == OURS:
+            self.query_encoder.require_same_encoder(index_dir)
+
+    module.FaissSearcher.__init__ = __init__
+
+
 def _register_indexes(util: Any) -> None:
     stock = util.download_prebuilt_index
 
@@ -160,6 +172,7 @@ REGISTRATIONS = {  # modules of Pyserini, and what patches them once they are im
     "pyserini.encode": _register_encoders,
     "pyserini.index.lucene._base": _register_validation,
     "pyserini.search._base": _register_topics,
+    "pyserini.search.faiss._searcher": _register_dense_searcher,
     "pyserini.search.lucene._impact_searcher": _register_searcher,
     "pyserini.util": _register_indexes,
 }

@@ -96,6 +96,8 @@ def add(source: str) -> list[Entry]:
 
     Raises CaiError for an entry whose URL is not https; in a file, URLs of files are allowed as well.
     """
+    if Path(source).is_dir():
+        raise CaiError(f"{source} is a folder: give the file in it that `ship index` has written, NAME.json")
     url = source if "://" in source else Path(source).absolute().as_uri()
     try:
         with _open(url) as file:

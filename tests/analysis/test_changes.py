@@ -22,6 +22,8 @@ def test_new_gone_and_changed_documents(
     tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = Path(shutil.copytree(tiny, tmp_path / "tiny"))
+    queries = (changed / "queries.jsonl").read_text()
+    (changed / "queries.jsonl").write_text(queries.replace("bladder infection", "quux"))  # which finds nothing
     lines = (changed / "corpus.jsonl").read_text().splitlines()
     lines = [line.replace("higher blood pressure", "low pressure") for line in lines if '"d5"' not in line]
     lines.append('{"_id": "d13", "title": "", "text": "Exercise lowers high blood pressure."}')
@@ -32,10 +34,11 @@ def test_new_gone_and_changed_documents(
     arguments = ["--before", str(run_folder), "--run-folder", str(now), "--output", str(tmp_path / "out")]
     main(["changes", *arguments, "--system", "bm25"])
     printed = capsys.readouterr().out
-    assert "mean nDCG@10: " in printed
+    assert "mean nDCG@10: " in printed and "the queries have changed in between" in printed
     data = json.loads((tmp_path / "out" / "changes.json").read_text())
-    first = data["queries"][0]
-    assert first["query"] == "q3" and first["gain"] < 0 and first["overlap"] < 0.5
+    gone, first = ({each["query"]: each for each in data["queries"]}[query] for query in ("q2", "q3"))
+    assert gone["overlap"] == 0 and gone["documents"][0][2] == "–"
+    assert first["gain"] < 0 and first["overlap"] < 0.5
     why = {id: (before, now, reason) for id, before, now, reason in first["documents"]}
     assert why["d13"] == ("–", "1", "new in the collection")
     assert why["d5"][1:] == ("–", "gone from the collection")

@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.__main__ import declared_settings
+from cai_pyserini.analysis.__main__ import declared_settings, main
+from cai_pyserini.core.errors import CaiError
 from tests.test_main import HEAVY
 
 
@@ -22,3 +24,33 @@ def test_declared_settings_are_those_of_the_module(name: str, declared: type) ->
     module = import_module(f"cai_pyserini.analysis.{name}")
     settings = getattr(module, declared.__name__)
     assert settings.model_json_schema() == declared.model_json_schema() and callable(getattr(module, name))
+
+
+ANALYSES = {
+    "cost": ["--run-folders", "RUN"],
+    "efficiency": ["--run-folder", "RUN"],
+    "explain": ["--run-folder", "RUN", "--query", "q1"],
+    "changes": ["--run-folder", "RUN", "--before", "RUN", "--system", "bm25"],
+}
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
+    """The faults: an empty table; a missing run folder is taken for one without runs; after an update without
+    --evaluate, no remedy."""
+    (tmp_path / "file").touch()
+    (tmp_path / "updated").mkdir()
+    for part in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
+        (tmp_path / "updated" / part).symlink_to(run_folder / part)
+    messages = {
+        "nothing": "has no finished run",
+        "file": "has no finished run",
+        "updated": "has no (runs? of|scores of)",
+    }
+    for folder, message in messages.items():
+        arguments = [argument.replace("RUN", str(tmp_path / folder)) for argument in ANALYSES[name]]
+        with pytest.raises(CaiError, match=rf"{folder} {message}"):
+            main([name, *arguments, "--output", str(tmp_path / "out")])
+    with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
+        main([name, *arguments, "--output", str(tmp_path / "file")])
+    assert not (tmp_path / "out").exists()

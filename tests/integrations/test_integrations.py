@@ -201,8 +201,22 @@ def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tin
 
     dataset = CaiDataset(str(tiny))
     retriever = CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())
+    CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())  # again
     of_run = CaiRetriever(OpenRun(run_folder).open("bm25"))
     pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
+
+
+def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> None:
+    from cai_pyserini.integrations.pyterrier import CaiIndexer
+
+    (tmp_path / "mine.jsonl").write_text("of somebody\n")
+    with pytest.raises(
+        CaiError, match=r"mine\.jsonl is not what an index in .*mine was made of: choose another folder"
+    ):
+        CaiIndexer(str(tmp_path / "mine"), "bm25").index([{"docno": "d1", "text": "a text"}])
+    assert (tmp_path / "mine.jsonl").read_text() == "of somebody\n"
+    with pytest.raises(CaiError, match="a document has no docno, but only id, text"):
+        CaiIndexer(str(tmp_path / "other"), "bm25").index([{"id": "d1", "text": "a text"}])
 
 
 def test_metadata_is_kept_whatever_its_names_letters_and_numbers(java: None, tmp_path: Path) -> None:

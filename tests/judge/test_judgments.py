@@ -154,6 +154,11 @@ def test_files_that_are_refused(tmp_path: Path, run_folder: Path) -> None:
     empty.add("q1", "d1", "ana", 1)
     with pytest.raises(CaiError, match=r"qrels\.json: its name should end with \.txt"):
         main(arguments)
+    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")  # of a collection
+    with pytest.raises(CaiError, match=r"test\.tsv is a file that this command has not made"):
+        main([*arguments[:-1], str(tmp_path / "test.tsv")])
+    with pytest.raises(CaiError, match="is a folder: give the file of a database"):
+        main(["agree", str(tmp_path)])
 
 
 def test_agreement_worked_example() -> None:

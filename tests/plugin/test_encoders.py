@@ -50,6 +50,9 @@ def test_document_encoder_gives_what_the_collection_got(encoders, run_folder: Pa
     assert encoded == [impacts[r["_id"]] for r in records]
     with pytest.raises(CaiError, match="add_sep"):
         encoder.encode(["text"], add_sep=True)
+    assert encoder.encode(["text"], fp16=False) == encoder.encode(["text"])
+    with pytest.raises(CaiError, match="expands does not apply"):  # as `--fields text expand` of Pyserini gives it
+        encoder.encode(["text"], expands=["more text"], fp16=False)
 
 
 def test_the_query_encoder_of_a_joint_index_adds_the_words(encoders, run_folder: Path) -> None:

@@ -84,6 +84,18 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
             LuceneImpactSearcher(joint, encoder)
 
 
+def test_a_dense_index_of_another_encoder_is_refused(metadata_run: Path) -> None:
+    from pyserini.search.faiss import FaissSearcher
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    index, config = str(metadata_run / "indexes" / "dense"), load_encoder("minilm")
+    hits = FaissSearcher(index, CaiQueryEncoder(config, device="cpu")).search("cancer", 3)
+    assert len(hits) == 3
+    with pytest.raises(CaiError, match="was built with another checkpoint"):
+        FaissSearcher(index, CaiQueryEncoder("splade-tiny", query="bow"))
+
+
 def test_pyserini_encodes_and_indexes_with_our_encoder(
     run_folder: Path, tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,11 @@ def test_a_wrong_entry_is_refused(changes: dict, message: str, index: Path, cach
     assert not cache.exists()
 
 
+def test_a_folder_is_no_file_of_entries(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match=r"is a folder: give the file in it that `ship index` has written"):
+        registry.add(str(tmp_path))
+
+
 @pytest.mark.parametrize("text", ["[", "{}", "[1]"])
 def test_a_broken_registry_is_named(text: str, cache: Path) -> None:
     cache.mkdir()
