@@ -33,8 +33,8 @@ ROWS = np.array([[1.5, 0], [0, 2], [3, 4], [1.5, 0], [1, 0]], np.float32)
 
 @pytest.fixture
 def searcher(tmp_path: Path) -> FaissSearcher:
-    """A searcher of the documents d, a, c, b and e, of which b and d are equal."""
-    vectors = stored_vectors(tmp_path / "vectors", ROWS, ids=[["d", "a", "c", "b", "e"]], kind="dense")
+    """A searcher of the documents b, a, c, d and e, of which b and d are equal."""
+    vectors = stored_vectors(tmp_path / "vectors", ROWS, ids=[["b", "a", "c", "d", "e"]], kind="dense")
     return FaissSearcher(index_dense(vectors, tmp_path / "index"))
 
 
