@@ -44,7 +44,6 @@ def changes(settings: ChangesSettings) -> Report:
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
-    folders = [settings.before, settings.run_folder]
     runs = [RunFolder(settings.before), run]
     paths = [each.run(system) for each in runs]
     for each, path in zip(runs, paths, strict=True):
@@ -73,7 +72,7 @@ def changes(settings: ChangesSettings) -> Report:
         lines.append("the queries have changed in between: another text of a query counts like any other change")
     if gains:
         lines.append(f"mean {MEASURE}: {mean(before):.4f} before, {mean(now):.4f} now, both by the judgments of now")
-    engines = [OpenRun(folder).open(system.name) for folder in folders]
+    engines = [OpenRun(each.folder).open(system.name) for each in runs]
     data = []
     for query in changed[: settings.top]:
         documents = list(moved(engines, run.topics[query], rankings[query], settings.terms))

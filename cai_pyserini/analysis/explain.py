@@ -50,7 +50,8 @@ class ExplainSettings(Settings):
 
 def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text, JSON and an HTML page."""
-    run, opened = RunFolder(settings.run_folder), OpenRun(settings.run_folder)
+    run = RunFolder(settings.run_folder)
+    opened = OpenRun(run.folder)  # of the same version
     case = explain_query(
         run, opened, settings.query, settings.systems, settings.depth, settings.relevant, settings.documents
     )

@@ -34,7 +34,7 @@ def convert(
     the split `test`, without the judgments of articles that are not in the corpus. Raises CaiError if nothing is left.
     """
     if missing := next((path for path in (*inputs, *question_files) if not path.is_file()), None):
-        raise CaiError(f"no file {missing}")
+        raise CaiError(f"{missing} is a folder: give its files" if missing.is_dir() else f"no file {missing}")
     artifact.require_writable(output, in_place=True)
     questions = read_questions(question_files)
     digests = [artifact.file_digest(path) for path in progress(inputs, len(inputs), "digest", "file")]

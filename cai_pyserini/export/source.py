@@ -39,12 +39,15 @@ class Source:
         device: str = "auto",
     ):
         self._impacts = impacts
-        self.manifest = artifact.require(impacts, "impact")
+        place = impacts.resolve()  # in one version of a run, also if an update makes another meanwhile
+        self.manifest = artifact.require(place, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
         if self.manifest.stats["checkpoint"] != self.encoder.digest:
             raise CaiError(f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again")
-        self._files = [impacts / name for name in self.manifest.files if name.endswith(".jsonl")]
+        if impacts.resolve() != place:
+            raise CaiError(f"{impacts} was replaced by an update: run the command again")
+        self._files = [place / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 

@@ -76,7 +76,9 @@ def main(argv: Argv = None) -> int:
         return 0
     path = hook.pth_path()
     if isinstance(settings, Enable):
-        path.write_text(hook.LINE, encoding="utf-8")
+        from cai_pyserini.core.files import write_text
+
+        write_text(path, hook.LINE)  # whole, as every Python reads it at its start
     elif isinstance(settings, Disable):
         path.unlink(missing_ok=True)
     print(f"{'enabled' if path.exists() else 'disabled'}: {path}")

@@ -34,6 +34,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     Its URL is relative to the entry. Raises CaiError for a folder that is not one of our indexes, for `with_encoder`
     with an index that names no encoder, and for a checkpoint that has changed since.
     """
+    index = index.resolve()  # that of one version of a run, also if an update makes another meanwhile
     manifest = artifact.require(index, "index")
     kind = method_of(index) if manifest.stats["kind"] == "dense" else manifest.stats["kind"]
     title = TITLES.get(kind, f"Faiss {kind} index")

@@ -336,6 +336,8 @@ def test_refuses_files_that_do_not_exist_and_a_folder_of_other_files(tmp_path: P
         convert("bioasq", [file], tmp_path, 1)
     with pytest.raises(CaiError, match=r"no file .*b\.json"):
         convert("bioasq", [file, tmp_path / "b.json"], tmp_path / "out", 1)
+    with pytest.raises(CaiError, match="is a folder: give its files"):
+        convert("bioasq", [tmp_path], tmp_path / "out", 1)
     with pytest.raises(CaiError, match=r"no file .*q\.json"):
         convert("bioasq", [file], tmp_path / "out", 1, [tmp_path / "q.json"])
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]

@@ -10,6 +10,7 @@ from cai_pyserini.core import packages
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.export.__main__ import FORMATS, main
 from cai_pyserini.export.source import Source
+from tests.export.conftest import BY_HAND, stored_impacts
 
 
 def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,6 +55,18 @@ def test_a_missing_package_is_named_with_the_extra(
     source = ["--encoder", "splade-tiny"] if format != "milvus" else ["--impacts", str(tmp_path), "--uri", "x.db"]
     with pytest.raises(CaiError, match=rf"{missing}.* not installed: .*\[export\]"):
         main([format, *source, "--output", str(tmp_path / "x")])
+
+
+def test_an_update_that_comes_meanwhile_changes_nothing(
+    impacts_by_hand: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    """The fault: the files are those of the new version, and their encoder and counts those of the old one."""
+    changed = stored_impacts(checkpoint, tmp_path / "changed", [BY_HAND], version=2)
+    (tmp_path / "now").symlink_to(impacts_by_hand)
+    source = Source(tmp_path / "now")
+    (tmp_path / "next").symlink_to(changed)
+    (tmp_path / "next").replace(tmp_path / "now")
+    assert [id for id, _ in source.documents()] == [*BY_HAND, "d5"]
 
 
 def test_fewer_documents_than_the_manifest_says_are_refused(impacts_by_hand: Path) -> None:

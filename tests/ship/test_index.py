@@ -50,13 +50,27 @@ def search_index(index: Path) -> Found:
 
 
 @pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])
-def test_a_round_trip(name: str, run_folder: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_round_trip(
+    name: str, run_folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyserini.search.lucene import LuceneImpactSearcher
 
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
 
     index = run_folder / "indexes" / name
-    entry = ship_away(index, tmp_path)
+    (tmp_path / name).symlink_to(index)
+    whole = artifact.require
+
+    def updated_meanwhile(*arguments: str, **more: bool) -> artifact.Manifest:
+        """An update lets the name of the index lead to another one, once its manifest has been read."""
+        manifest = whole(*arguments, **more)
+        monkeypatch.setattr(artifact, "require", whole)
+        (tmp_path / name).unlink()
+        (tmp_path / name).symlink_to(index.with_name("splade"))
+        return manifest
+
+    monkeypatch.setattr(artifact, "require", updated_meanwhile)
+    entry = ship_away(tmp_path / name, tmp_path)
     expected = search_index(index)
     assert len(expected[0]) > 2
     assert search(LuceneImpactSearcher.from_prebuilt_index(entry.name, entry.name)) == expected
