@@ -208,10 +208,14 @@ def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
         starts = stops
 
 
-def ids_in(run: Path) -> tuple[set[str], set[str]]:
-    """The ids of the queries and of the documents that a run has. Raises CaiError as `read_run` does."""
-    hits = _read(run)
-    return set(hits["query_id"].cat.categories), set(hits["doc_id"].unique())
+def queries_in(run: Path) -> set[str]:
+    """The ids of the queries that a run has hits for. Raises CaiError as `read_run` does."""
+    return set(_read(run)["query_id"].cat.categories)
+
+
+def documents_in(run: Path) -> set[str]:
+    """The ids of the documents that a run has. Raises CaiError as `read_run` does."""
+    return set(_read(run)["doc_id"].unique())
 
 
 def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:

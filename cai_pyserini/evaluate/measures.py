@@ -16,7 +16,16 @@ from ir_measures.measures import MeanAgg, registry
 from cai_pyserini.collection.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import ids_in, ranks, read_parts, require_common, run_digest, scores_by_query, top
+from cai_pyserini.core.trec import (
+    documents_in,
+    queries_in,
+    ranks,
+    read_parts,
+    require_common,
+    run_digest,
+    scores_by_query,
+    top,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +107,7 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
     Warns of a run that has hits for fewer than half of the judged queries; raises CaiError for one of other queries.
     """
     values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
-    queries, _ = ids_in(run)
-    if queries:
+    if queries := queries_in(run):
         require_common("queries", len(qrels), {str(run): queries, "the qrels": qrels.keys()})
     else:
         logger.warning("%s has no hits: it has 0 in every measure", run)
@@ -116,7 +124,7 @@ def measure_runs(
     """As `measure_run`, for runs of a collection. Warns of a run of which fewer than half of the documents are in the
     collection; raises CaiError for one of which none is."""
     parse_measures(measures)
-    found = {run: ids_in(run)[1] for run in runs}
+    found = {run: documents_in(run) for run in runs}
     lacking = collection.lacking(split, set().union(*found.values()))
     for run, documents in found.items():
         known = (documents - lacking) | {next(collection.records(whole=True)).id}  # the last one as an example

@@ -16,7 +16,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import (
     add_latency,
     categories,
-    ids_in,
+    documents_in,
+    queries_in,
     read_parts,
     require_common,
     run_digest,
@@ -34,7 +35,7 @@ def require_fusable(runs: Sequence[Path]) -> None:
     those before it. Raises CaiError if it has none in common; runs that find nothing are none of these."""
     name, queries, documents = "", set[str](), set[str]()
     for run in runs:
-        of_run, in_run = ids_in(run)
+        of_run, in_run = queries_in(run), documents_in(run)
         if queries and of_run:
             require_common("queries", len(queries | of_run), {name: queries, str(run): of_run})
             require_common("documents", min(len(documents), len(in_run)), {name: documents, str(run): in_run})

@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from ir_measures import parse_measure
@@ -204,6 +205,10 @@ def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tin
     CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())  # again
     of_run = CaiRetriever(OpenRun(run_folder).open("bm25"))
     pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
+    equal = [{"docno": id, "text": "zinc and colds"} for id in "abc"]
+    found = CaiIndexer(str(tmp_path / "equal"), "splade-doc").index(equal)(dataset.get_topics()[:1])
+    assert [*found["docno"]] == ["a", "b", "c"]  # measures have ties in another order
+    assert (np.diff(found["score"].to_numpy(np.float32)) < 0).all()
 
 
 def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> None:
