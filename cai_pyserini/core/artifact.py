@@ -180,38 +180,46 @@ def _make_in_place(
 ) -> None:
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
-    others, before = files_of_others(path), _read(path) if result else None
-    moved = [*before.get("files", ())] if before else read_note(marker).get("moved", [])  # the latter if it was killed
-    with locked(marker, path, {"digest": made_from}, {"others": others, "moved": moved}, shared) as lock:
+
+    def there() -> dict[str, list[str]]:
+        """What is in the folder before; once the lock is had, as a process that shares it would count."""
+        before = _read(path) if result else None
+        moved = [*before.get("files", ())] if before else read_note(marker).get("moved", [])  # if it was killed
+        return {"others": files_of_others(path), "moved": moved}
+
+    with locked(marker, path, {"digest": made_from}, there, shared) as lock:
+        note = read_note(marker)
         if lock.alone and not isinstance(path, StorePath):
             remove_leftovers(path, r".*")
             if (old := _read(path)) and old["digest"] != made_from:
                 for name in old.get("files", ()):
                     (path / name).unlink(missing_ok=True)
         if not is_up_to_date(path, recipe):
-            (path / MANIFEST).unlink(missing_ok=True)
-            for name in moved:
-                (path / name).unlink(missing_ok=True)
-            if shared and lock.alone:
-                lock.share()
+            if lock.alone:
+                for name in (MANIFEST, *note["moved"]):
+                    (path / name).unlink(missing_ok=True)
+                if shared:
+                    lock.share()
             if (stats := write(path)) is None:
                 return
             if not is_up_to_date(path, recipe):  # another that shares it may have finished it
                 lock.require_held()
                 for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
-                    partial.unlink(missing_ok=True)  # of attempts that were killed
+                    if not partial.name.startswith(MANIFEST):  # which another that shares it may be writing
+                        partial.unlink(missing_ok=True)  # of attempts that were killed
                 if result:
                     moved = sorted(each.name for each in (path / result).iterdir())
                     lock.add(moved=moved)
                     for name in moved:
                         (path / result / name).replace(path / name)
                 sizes = _sizes(path)
-                own = moved if result else {name for name in sizes.keys() - others if re.fullmatch(names, name)}
+                found = {name for name in sizes.keys() - note["others"] if re.fullmatch(names, name)}
+                own = moved if result else found
                 files = {name: sizes[name] for name in own}
                 if not isinstance(path, StorePath):
                     sync(*(path / name for name in files), path)
                 write_text(path / MANIFEST, _manifest(recipe, stats, files, start))
-        marker.unlink(missing_ok=True)
+        lock.remove()
 
 
 def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
@@ -245,8 +253,11 @@ def _sizes(path: Path) -> dict[str, int]:
     if isinstance(path, StorePath):
         sizes = path.sizes()
     else:
-        files = (file for file in path.rglob("*") if file.is_file())
-        sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
+        sizes = {}
+        for file in path.rglob("*"):
+            with suppress(FileNotFoundError):  # of another process, which has just renamed it
+                if file.is_file():
+                    sizes[file.relative_to(path).as_posix()] = file.stat().st_size
     return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED) if not PARTIAL.fullmatch(name)}
 
 
@@ -254,8 +265,8 @@ def files_of_others(folder: Path) -> list[str]:
     """The files in an artifact's folder that its stage has not made, also while it writes there."""
     if (made := _read(folder)) is not None:
         return sorted(_sizes(folder).keys() - made.get("files", {}).keys())
-    if (marker := folder / UNFINISHED).exists():
-        return [name for name in read_note(marker).get("others", ()) if (folder / name).exists()]
+    if note := read_note(folder / UNFINISHED):
+        return [name for name in note.get("others", ()) if (folder / name).exists()]
     return sorted(_sizes(folder))
 
 

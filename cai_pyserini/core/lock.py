@@ -10,7 +10,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from cai_pyserini.core.store import StorePath
 HOST = socket.gethostname()
 
 Note = dict[str, Any]  # what is written into a lock, JSON
+SHARED: Note = {"shared": True}
 
 
 @dataclass
@@ -35,8 +36,14 @@ class Lock:
     file: IO[str] | None = None
 
     def share(self) -> None:
-        if self.file and not _flock(self.file, fcntl.LOCK_SH):
-            raise _busy(self.what, read_note(self.place))
+        """Let others in that share it. Another may be alone meanwhile, as the system frees the lock for a moment."""
+        while self.file and not _flock(self.file, fcntl.LOCK_SH):
+            _wait_to_share(self.what, self.note | SHARED, self.place)
+
+    def remove(self) -> None:
+        """Delete the file, unless it is that of another by now."""
+        if not self.file or _is_at(self.file, self.place):
+            self.place.unlink(missing_ok=True)
 
     def add(self, **more: Any) -> None:
         if self.file:
@@ -52,31 +59,50 @@ class Lock:
 
 
 @contextmanager
-def locked(place: Path, what: Path, note: Note, more: Note | None = None, shared: bool = False) -> Iterator[Lock]:
-    """Hold the lock file `place`, into which `note` and `more` are written, and who holds it.
+def locked(
+    place: Path, what: Path, note: Note, more: Callable[[], Note] = dict, shared: bool = False
+) -> Iterator[Lock]:
+    """Hold the lock file `place`, into which `note`, what `more` returns, and who holds it are written.
 
-    Several processes hold it together if their notes are equal and all are `shared`. Raises CaiError, which names the
-    holder, if another process is at work on `what`. The file remains unless it is deleted while the lock is held.
+    Several processes hold it together if their notes are equal and all are `shared`: the first one is alone until it
+    calls `share`, for which the others wait; it has written the note. Raises CaiError, which names the holder, if
+    another process is at work on `what`. The file remains unless it is deleted while the lock is held.
     """
-    text = json.dumps(note | (more or {}) | {"host": HOST, "process": os.getpid(), "since": _now()}) + "\n"
+    note = note | SHARED if shared else note
     if isinstance(place, StorePath):
-        place.put(text)
+        place.put(_text(note | more()))
         yield Lock(place, what, note)
         return
     while True:
         with place.open("a+", encoding="utf-8") as file:
             alone = _flock(file, fcntl.LOCK_EX)
-            before = read_note(place)
-            if not alone and not (shared and note.items() <= before.items() and _flock(file, fcntl.LOCK_SH)):
-                raise _busy(what, before)
+            if not alone and not (shared and _flock(file, fcntl.LOCK_SH)):
+                if not shared:
+                    raise _busy(what, read_note(place))
+                _wait_to_share(what, note, place)
+                continue
             if not _is_at(file, place):
                 continue  # its holder has deleted it
             if alone:
+                text = _text(note | more())
                 file.truncate(0)
                 file.write(text)
                 file.flush()
+            elif not note.items() <= (before := read_note(place)).items():
+                raise _busy(what, before)
             yield Lock(place, what, note, alone, file)
             return
+
+
+def _wait_to_share(what: Path, note: Note, place: Path) -> None:
+    """Wait a little for a holder that is about to share. Raises CaiError for any other."""
+    if (before := read_note(place)) and not note.items() <= before.items():
+        raise _busy(what, before)
+    time.sleep(0.01)
+
+
+def _text(note: Note) -> str:
+    return json.dumps(note | {"host": HOST, "process": os.getpid(), "since": _now()}) + "\n"
 
 
 @contextmanager

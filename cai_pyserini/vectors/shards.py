@@ -152,7 +152,7 @@ def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
     found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
     own = {shard_path(folder, number) for number in range(len(shards))}
     for stale in found - own - {folder / name for name in files_of_others(folder)}:
-        stale.unlink()
+        stale.unlink(missing_ok=True)  # by another process that finishes the same folder
     return {
         "vectors": sum(shard.rows for shard in shards),
         "shards": len(shards),
