@@ -1,8 +1,8 @@
 """Relevance judgments: a page to make them; qrels, agreement, comparisons of two systems, and files to train with."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
@@ -76,6 +76,12 @@ class CompareSettings(Settings):
     topics: AnyPath | None = TOPICS
     rule: Rule = RULE
     smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.a == self.b:
+            raise ValueError(f"{self.a} is given twice")
+        return self
 
 
 class ExamplesSettings(Settings):

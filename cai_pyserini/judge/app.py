@@ -58,7 +58,7 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, key: str | None = 
             done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
             texts="".join(judgments.texts(query, document)) if document else "",
-            outdated=(query, document, judge) in judgments.outdated(),
+            outdated=(query, document, judge) in judgments.outdated(judge),
         )
 
     @locked.get("/progress", response_class=HTMLResponse)

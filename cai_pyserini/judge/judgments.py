@@ -167,11 +167,13 @@ class Judgments:
         rows = self._db.execute("SELECT query, count(*) FROM counted WHERE grade IS NOT NULL GROUP BY query")
         return Counter(dict(rows.fetchall()))
 
-    def outdated(self) -> set[tuple[str, str, str]]:
-        """Query, document and judge of the grades that do not count, where none does since."""
+    def outdated(self, judge: str = "") -> set[tuple[str, str, str]]:
+        """Query, document and judge of the grades, by default of all judges, that do not count, where no later one
+        does."""
         rows = self._db.execute(
-            "SELECT query, document, judge FROM current GROUP BY query, document, judge "
-            "HAVING max(grade) NOT NULL AND NOT max(counts(query, document, query_text, document_text))"
+            "SELECT query, document, judge FROM current WHERE ? IN (judge, '') GROUP BY query, document, judge "
+            "HAVING max(grade) NOT NULL AND NOT max(counts(query, document, query_text, document_text))",
+            [judge],
         )
         return {*rows}
 

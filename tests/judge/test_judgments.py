@@ -159,6 +159,8 @@ def test_files_that_are_refused(tmp_path: Path, run_folder: Path) -> None:
         main([*arguments[:-1], str(tmp_path / "test.tsv")])
     with pytest.raises(CaiError, match="is a folder: give the file of a database"):
         main(["agree", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", str(run_folder), "bm25", "bm25", str(tmp_path / "empty")])
 
 
 def test_agreement_worked_example() -> None:
