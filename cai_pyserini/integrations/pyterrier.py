@@ -116,8 +116,8 @@ class CaiIndexer(pt.Indexer):
             raise CaiError(f"{corpus} is not what an index in {self._folder} was made of: choose another folder")
         with atomic_write(corpus) as partial, partial.open("w", encoding="utf-8") as file:
             for document in iter:
-                if "docno" not in document:
-                    raise CaiError(f"a document has no docno, but only {', '.join(document)}")
+                if missing := next((key for key in ("docno", "text") if key not in document), None):
+                    raise CaiError(f"a document has no {missing}, but only {', '.join(document)}")
                 texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
                 line = {"_id": document["docno"]} | texts
                 file.write(json.dumps(line) + "\n")

@@ -220,8 +220,9 @@ def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> 
     ):
         CaiIndexer(str(tmp_path / "mine"), "bm25").index([{"docno": "d1", "text": "a text"}])
     assert (tmp_path / "mine.jsonl").read_text() == "of somebody\n"
-    with pytest.raises(CaiError, match="a document has no docno, but only id, text"):
-        CaiIndexer(str(tmp_path / "other"), "bm25").index([{"id": "d1", "text": "a text"}])
+    for names, missing in (("id text", "docno"), ("docno body", "text")):
+        with pytest.raises(CaiError, match=f"a document has no {missing}, but only {', '.join(names.split())}"):
+            CaiIndexer(str(tmp_path / "other"), "bm25").index([dict.fromkeys(names.split(), "d1")])
 
 
 def test_metadata_is_kept_whatever_its_names_letters_and_numbers(java: None, tmp_path: Path) -> None:
