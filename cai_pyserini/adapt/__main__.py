@@ -2,7 +2,7 @@ from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import terminal
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, parse
-from cai_pyserini.core.steps import print_plan, run
+from cai_pyserini.core.steps import print_plan, require_unchanged, run
 
 
 def main(argv: Argv = None) -> None:
@@ -15,6 +15,7 @@ def main(argv: Argv = None) -> None:
         print_plan(steps(settings))
         return
     run(steps(settings))
+    require_unchanged(steps(settings), settings.output)
     print(f"{settings.output}: ./run_beir.sh {settings.collection} --encoder {settings.output}")
 
 

@@ -30,6 +30,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.folder import model_folder
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
@@ -129,7 +130,7 @@ class Adaptation:
         settings, material = self.settings, self.material
         checkpoint = {"checkpoint": checkpoint_digest(model_folder(self.base)), "encoder": inherited(self.base)}
         own = settings.model_dump(include={"queries", "seed", "weight", "alpha", "weights", "depth"})
-        trained = [recorded(step, "data", "base", "idf") for step in self.trainings]
+        trained = [recorded(step, "data", "base", "idf") | {"idf": idf_digest(step.idf)} for step in self.trainings]
         return artifact.recipe(STAGE, material.judged_identity | checkpoint, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:

@@ -17,6 +17,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.folder import model_folder
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.pairs import base_encoder, train
@@ -57,6 +58,7 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
         "checkpoint": checkpoint_digest(model_folder(base)),
         "encoder": inherited(base),
         "data": artifact.file_digest(data),
+        "idf": idf_digest(splade.idf),
     }
     trained = {"vocabulary": expanded, "pretrain": pretrained, "splade": splade}
     own = {name: recorded(step, "corpus", "data", "base", "idf") for name, step in trained.items()}

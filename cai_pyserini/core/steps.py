@@ -57,6 +57,21 @@ def run(steps: Sequence[Step]) -> dict[str, float]:
     return seconds
 
 
+def unchanged(call: Callable[[], Path]) -> Path:
+    """The output of a stage. Raises CaiError as `require_unchanged` does."""
+    output = call()
+    require_unchanged([Step("", output, call)], output)
+    return output
+
+
+def require_unchanged(steps: Sequence[Step], output: Path) -> None:
+    """Raise CaiError if what executed steps read has changed meanwhile; their last output passes for outdated then."""
+    for _, reason in plan(steps):
+        if reason is not None:
+            artifact.outdate(output)
+            raise CaiError(f"{output}: what it is made from changed meanwhile ({reason}): run the command again")
+
+
 def print_plan(steps: Sequence[Step]) -> None:
     for step, reason in plan(steps):
         print(f"{step.name:<52} {'up to date' if reason is None else f'must run: {reason}'}")

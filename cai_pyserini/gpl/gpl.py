@@ -7,6 +7,7 @@ Okazaki 2022, section 4 and Appendix D).
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.steps import unchanged
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.gpl.settings import GplSettings
 from cai_pyserini.trainer.examples import count
@@ -52,15 +54,16 @@ def gpl(settings: GplSettings) -> Path:
     names = _names(encoders)
     base_encoder(training)
 
-    generated = generate(generation)
+    generated = unchanged(partial(generate, generation))
     runs = [_search(generated, encoder, folder / "runs" / name, device) for name, encoder in names.items()]
     negatives = _negatives(training, artifact.require(generated, STAGE).stats["queries"], settings.depth * len(runs))
     drawn = {"negatives": negatives, "depth": settings.depth, "seed": settings.seed}
     fixed = {"collection": str(generated), "runs": runs, "output": folder / "negatives.jsonl"}
-    mined = mine(load_step(MineSettings, None, fixed | drawn))
+    mined = unchanged(partial(mine, load_step(MineSettings, None, fixed | drawn)))
     count(mined, margins=False, negatives=training.negatives)  # before hours of scoring
-    score(ScoreSettings(data=mined, cross_encoder=settings.cross_encoder, output=training.data, device=device))
-    return train(training)
+    scoring = ScoreSettings(data=mined, cross_encoder=settings.cross_encoder, output=training.data, device=device)
+    unchanged(partial(score, scoring))
+    return unchanged(partial(train, training))
 
 
 def _negatives(settings: DenseSettings | SpladeSettings, queries: int, candidates: int) -> int:

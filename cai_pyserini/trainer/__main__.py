@@ -1,6 +1,8 @@
 """The commands of the trainer."""
 
 import json
+import os
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +11,7 @@ from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Settings, parse
+from cai_pyserini.core.steps import unchanged
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer import settings as kinds
 
@@ -49,7 +52,8 @@ def main(argv: Argv = None) -> None:
         terminal.require_one_process()
     require_trainer()
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
-    output = getattr(import_module(f"cai_pyserini.trainer.{command.module}"), command.function)(settings)
+    call = partial(getattr(import_module(f"cai_pyserini.trainer.{command.module}"), command.function), settings)
+    output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # the first process writes, see training
     if name == "vocabulary":
         print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
         return

@@ -116,7 +116,7 @@ def generate(settings: GenerateSettings) -> Path:
     generator = Generator(settings)
     batches = settings.output.with_name(f".{settings.output.name}.batches")
     inputs = {"documents": collection.fingerprint("documents"), "checkpoint": checkpoint_digest(generator.checkpoint)}
-    recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "generator", "batch_size"))
+    recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "generator"))
 
     def write(folder: Path) -> artifact.Stats:
         def with_text() -> Iterator[Document]:

@@ -170,7 +170,11 @@ class GenerateSettings(Settings):
     max_query_length: int = flag(64, "maximum length of a query in tokens", ge=1)
     top_k: int = flag(25, "sample from this many most likely tokens (top-k sampling)", ge=1)
     top_p: float = flag(0.95, "sample from the most likely tokens with this total probability (nucleus)", gt=0, le=1)
-    batch_size: int = flag(16, "documents of full length per batch; of shorter ones, there are more", ge=1)
+    batch_size: int = flag(
+        16,
+        "documents of full length per batch, of shorter ones more; another number draws other queries",
+        ge=1,
+    )
     seed: int = SEED
     device: str = DEVICE
 

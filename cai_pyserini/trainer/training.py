@@ -200,7 +200,14 @@ def make(
         start(arguments, recipe)
         return train(arguments)
 
-    if not artifact.is_up_to_date(output, recipe):
+    if artifact.is_up_to_date(output, recipe):
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        if (made_by := artifact.require(output, recipe["stage"]).stats.get("processes", processes)) != processes:
+            raise CaiError(
+                f"{output} was trained by {made_by} processes, not {processes}, in batches of another size: train with "
+                "as many, or choose another --output"
+            )
+    else:
         if int(os.environ.get("RANK", "0")):
             write(output)
         else:
@@ -306,7 +313,8 @@ def run(
     save_tokenizer(tokenizer, result)
     write_encoder(encoder, result)
     _write_log([entry for entry in trainer.state.log_history if "train_runtime" not in entry], result)
-    return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
+    made_by = {"processes": arguments.world_size}
+    return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": loss} | made_by
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:

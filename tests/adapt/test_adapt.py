@@ -5,20 +5,25 @@ import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from cai_pyserini.adapt.__main__ import main
+from cai_pyserini.adapt.adapt import Adaptation
 from cai_pyserini.adapt.choice import Candidate, Decision
+from cai_pyserini.adapt.settings import AdaptSettings
+from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.idf.idf import Idf
+from cai_pyserini.idf.idf import Idf, compute
 from cai_pyserini.trainer.training import load_model
-from tests.conftest import json_lines
+from tests.conftest import DATA, json_lines
 
 STEPS = "max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n"
 
@@ -212,6 +217,39 @@ def test_files_that_are_wrong_are_refused_before_any_work(
         main([*call, *flags, str(tmp_path / "steps.yaml")])
     assert message in str(caught.value)
     assert not (tmp_path / "model.steps").exists()
+
+
+def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) -> None:
+    """Settings of the encoders that act on queries or impacts, of the collection and of the judges, and an IDF that a
+    step's file names by its path, whose contents can change."""
+    idf = compute(load_collection(str(tiny)), load_encoder("splade-tiny"), tmp_path / "idf")
+    base, dense = ({"checkpoint": load_encoder(name).checkpoint} for name in ("splade-tiny", "minilm"))
+    files = {"c": {"source": str(tiny)}, "s": base, "d": dense, "step": {"idf": str(idf)}}
+
+    def digest(file: str = "", settings: dict[str, Any] | None = None, **flags: Any) -> str:
+        for name, values in files.items():
+            more = settings or {} if name == file else {}
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values | more))
+        collection, base, dense, splade = (str(tmp_path / f"{name}.yaml") for name in files)
+        given = AdaptSettings(
+            collection=collection, base=base, dense=dense, splade=Path(splade), output=tmp_path / "x", **flags
+        )
+        return artifact.digest(Adaptation(given, tmp_path / "x.steps").recipe())
+
+    recipes = [
+        digest(),
+        digest("c", {"k1": 1.2}),
+        digest("c", {"hits": 50}),
+        digest("s", {"keep_terms": 30}),
+        digest("s", {"keep_query_terms": 3}),
+        digest("d", {"max_query_length": 32}),
+        digest(alpha=2.0),
+        digest(weights=[1.0, 1.0, 1.0]),
+        digest(depth=50),
+    ]
+    assert len(set(recipes)) == len(recipes) and digest() == recipes[0]
+    compute(load_collection(str(DATA / "de.yaml")), load_encoder("splade-tiny"), idf)
+    assert digest() != recipes[0]
 
 
 def test_a_folder_with_other_files_is_refused_before_any_work(tiny: Path, tmp_path: Path) -> None:

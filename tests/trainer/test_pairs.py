@@ -146,6 +146,8 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     done = subprocess.run(call, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(Path.cwd())})
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("3 steps on 24 examples") == 1
+    with pytest.raises(CaiError, match="two was trained by 2 processes, not 1, in batches of another size"):
+        train(two)
     logs = [json.loads((tmp_path / name / "log.json").read_text()) for name in ("one", "two")]
     for alone, together in zip(*logs, strict=True):
         for name in alone.keys() & {"loss", "ranking_loss", "flops_q_loss", "flops_d_loss", "grad_norm"}:
