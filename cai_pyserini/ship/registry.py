@@ -33,6 +33,7 @@ from cai_pyserini.core.terminal import progress
 SUFFIX = ".tar.gz"
 TIMEOUT = 60  # seconds to wait for an answer
 LARGEST = 1 << 20  # the most bytes of a file of entries, and of a header in an archive
+MOST = 10_000  # members of an archive: empty ones take room on the disk, too
 CHUNK = 1 << 20
 FAILURES = (OSError, ValueError, HTTPError)  # of reading a URL; ValueError if it is malformed
 
@@ -175,15 +176,18 @@ def _open(url: str) -> Any:
 def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     """Unpack an archive of one folder `name` into `output`, and return that folder.
 
-    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, has anything but folders and
-    regular files inside `name`, or has an encoder whose code would run. What is in `output` must not be used then.
+    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, has more than MOST members,
+    anything but folders and regular files inside `name`, or an encoder whose code would run. What is in `output` must
+    not be used then.
     """
     try:
         with (
             gzip.open(archive) as unzipped,
             tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|", tarinfo=_Member) as tar,
         ):
-            for member in progress(tar, None, f"unpack {name}", "file"):
+            for count, member in enumerate(progress(tar, None, f"unpack {name}", "file"), 1):
+                if count > MOST:
+                    raise CaiError(f"{archive}: refused, as it has more than {MOST:,} files and folders")
                 parts = PurePosixPath(member.name).parts
                 is_inside = parts[:1] == (name,) and ".." not in parts
                 if not is_inside or member.issparse() or not (member.isdir() or member.isreg()):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.ship import registry
 from cai_pyserini.ship.index import pack
 from cai_pyserini.ship.registry import unpack
 
@@ -92,6 +93,15 @@ def test_a_header_is_not_read_into_memory_whatever_its_size(tmp_path: Path) -> N
         member("name/" + "x" * (2 << 20))(tar)
     with pytest.raises(CaiError, match=r"cannot be unpacked \(a header of 2,0\d\d,\d{3} bytes\)"):
         unpack(tmp_path / "x.tar.gz", "name", 10**9, tmp_path / "out")
+
+
+def test_an_archive_of_very_many_files_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MOST", 3)
+    size = pack([folder], "name", tmp_path / "x.tar.gz")  # name, name/b, name/sub, name/sub/a
+    with pytest.raises(CaiError, match="refused, as it has more than 3 files and folders"):
+        unpack(tmp_path / "x.tar.gz", "name", size, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
