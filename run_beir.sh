@@ -16,27 +16,54 @@ find_python() {
   return 1
 }
 
-# set_up EXTRAS: install this clone and its extras into .venv, unless that was done with the same setup.cfg.
+# set_up EXTRAS: install this clone and its extras into .venv, unless that was done with the same setup.cfg. Of several
+# that start at once, one does it, and the others wait.
 set_up() {
-  local stamp="$root/.venv/.set-up-$1" python
-  if [ -f "$stamp" ] && cmp -s "$stamp" "$root/setup.cfg" && [ -x "$root/.venv/bin/python" ]; then
-    return
-  fi
-  echo "setting up $root/.venv (once; it takes some minutes and some GB) …" >&2
-  if ! "$root/.venv/bin/python" -c 'import pip' 2>/dev/null; then
+  is_set_up "$1" || install "$1" 9< "$root/setup.cfg"
+}
+
+is_set_up() {
+  local stamp="$root/.venv/.set-up-$1"
+  [ -f "$stamp" ] && cmp -s "$stamp" "$root/setup.cfg" && [ -x "$root/.venv/bin/python" ]
+}
+
+install() {
+  local venv="$root/.venv" python
+  python=$(find_python 2>/dev/null) || python="$venv/bin/python"
+  # The lock is that of the descriptor 9, and so is held until this function returns.
+  "$python" -c '
+import fcntl, sys
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("waiting for another start, which sets up .venv", file=sys.stderr, flush=True)
+    fcntl.flock(9, fcntl.LOCK_EX)
+except OSError:
+    pass  # a file system without locks' || true
+  is_set_up "$1" && return
+  echo "setting up $venv (once; it takes some minutes and some GB) …" >&2
+  if [ ! -e "$venv/bin/python" ] && [ ! -L "$venv/bin/python" ]; then
     python=$(find_python) || return 1
-    "$python" -m venv --clear "$root/.venv" || {
+    "$python" -m venv "$venv" || {
       echo "error: $python cannot make a virtual environment; on Debian or Ubuntu: apt-get install python3-venv" >&2
       return 1
     }
   fi
-  "$root/.venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
+  "$venv/bin/python" -c 'import sys; sys.version_info < (3, 12) and sys.exit(1)' || {
+    echo "error: $venv/bin/python does not run, or is older than 3.12: move $venv away, and start again" >&2
+    return 1
+  }
+  "$venv/bin/python" -c 'import pip' 2>/dev/null || "$venv/bin/python" -m ensurepip >&2 || {
+    echo "error: $venv has no pip: install it there (uv venv --seed), or move $venv away, and start again" >&2
+    return 1
+  }
+  "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
     echo "error: the installation failed, see above; the same command tries again" >&2
     return 1
   }
   # On all processors, where pip uses one; fails for templates among the modules.
-  "$root/.venv/bin/python" -m compileall -qq -j 0 "$root"/.venv/lib/python3*/site-packages || true
-  cp "$root/setup.cfg" "$stamp"
+  "$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python3*/site-packages || true
+  cp "$root/setup.cfg" "$venv/.set-up-$1"
 }
 
 # Table 3 of the paper with pairs of general language, which are downloaded first. Interrupted, it continues.

@@ -94,3 +94,60 @@ def test_the_distributions_have_everything(tmp_path: Path) -> None:
     assert counts == f"{encoders} {collections} splade 100"
     assert shown[0].startswith("usage: cai-pyserini STAGE")
     assert any(line.startswith("  --systems ") for line in shown)  # of beir
+
+
+# A Python that logs what would take minutes. A virtual environment of it has no pip before ensurepip.
+PYTHON = """#!/bin/sh
+folder=$(dirname "$(dirname "$0")")
+case "$*" in
+  "-c import pip") [ -e "$folder/pip" ] ;;
+  "-m venv"*) mkdir -p "$3/bin" && sleep .3 && cp "$0" "$3/bin/python" ;;
+  "-m ensurepip") touch "$folder/pip" ;;
+  "-m pip"*) echo "$*" >> "$folder/installed" && sleep .3 ;;
+  -c*) exec {executable} "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone with nothing but what is needed to set it up, and a Python for that."""
+    for name in ("run_beir.sh", "setup.cfg"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(PYTHON.format(executable=sys.executable))
+    (tmp_path / "bin" / "python").chmod(0o755)
+    return tmp_path
+
+
+def set_up(clone: Path) -> subprocess.Popen[str]:
+    # find_python takes what sys.executable names.
+    command = f'source {clone}/run_beir.sh; find_python() {{ echo {clone}/bin/python; }}; set_up "demo"'
+    return subprocess.Popen(["bash", "-c", command], stderr=subprocess.PIPE, text=True)
+
+
+def test_a_virtual_environment_that_is_there_keeps_what_it_has(clone: Path) -> None:
+    """The faults: one without pip, as `uv venv` makes it, is emptied; or one whose Python does not run."""
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    (clone / ".venv" / "mine").touch()
+    python = clone / ".venv" / "bin" / "python"
+    python.symlink_to("nowhere")
+    process = set_up(clone)
+    assert f"error: {python} does not run, or is older than 3.12: move" in process.communicate()[1]
+    assert process.returncode and not (clone / ".venv" / "installed").exists()
+    python.unlink()
+    shutil.copy(clone / "bin" / "python", python)
+    process = set_up(clone)
+    process.communicate()
+    assert not process.returncode and {"mine", "pip", ".set-up-demo"} <= {
+        path.name for path in (clone / ".venv").iterdir()
+    }
+
+
+def test_of_two_first_starts_one_waits(clone: Path) -> None:
+    """The fault: one empties the virtual environment of the other."""
+    first, second = set_up(clone), set_up(clone)
+    printed = sorted(process.communicate()[1] for process in (first, second))
+    assert not first.returncode and not second.returncode
+    assert printed[0].startswith("setting up ") and printed[1] == "waiting for another start, which sets up .venv\n"
+    assert len((clone / ".venv" / "installed").read_text().splitlines()) == 1
