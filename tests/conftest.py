@@ -310,8 +310,8 @@ def stored_vectors(
     """Vectors as the encode stage leaves them, a shard per matrix; without `ids`, documents are named a, b, c, …"""
     names = (chr(number) for number in range(ord("a"), ord("z") + 1))
     shards = [Shard(ids[i] if ids else [next(names) for _ in range(m.shape[0])], m) for i, m in enumerate(matrices)]
-    encoder: dict[str, Any] = {"kind": "splade", "checkpoint": "made by hand", "max_length": 256, "overlap": None}
-    encoder |= {"precision": "float32", "idf": None} | facts
+    encoder: dict[str, Any] = {"kind": "splade", "checkpoint": "made by hand", "precision": "float32", "idf": None}
+    encoder |= facts
     made = artifact.recipe(stage, {"encoder": encoder})
 
     def write(path: Path) -> artifact.Stats:

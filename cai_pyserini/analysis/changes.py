@@ -45,11 +45,7 @@ def changes(settings: ChangesSettings) -> Report:
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
     runs = [RunFolder(settings.before), run]
-    paths = [each.run(system) for each in runs]
-    for each, path in zip(runs, paths, strict=True):
-        each.results  # noqa: B018 - or an error
-        if not path.is_file():
-            raise CaiError(f"{each.root} has no run of {system.name}: {SEARCH_AGAIN}")
+    paths = [each.made(each.run(system)) for each in runs]
     hits = [scores_by_query(top(read_run(path), settings.depth)) for path in paths]
     shared = [query for query in run.topics if any(query in of_run for of_run in hits)]
     if not hits[0].keys() & hits[1].keys():

@@ -85,8 +85,8 @@ def costs(run: RunFolder) -> list[Cost]:
     run.results  # noqa: B018 - or an error
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for system in [system for system in SYSTEMS if run.run(system).is_file()]:
-        folder = run.index(system)
+    for system in [system for system in SYSTEMS if run.has(run.run(system))]:
+        folder = run.made(run.index(system))
         index = artifact.require(folder, "index").stats
         if system.kind == "splade":
             if system.index not in documents:

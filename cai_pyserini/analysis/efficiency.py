@@ -80,7 +80,7 @@ def efficiency(settings: EfficiencySettings) -> Report:
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
     if system.kind != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
-    if not run.results.scored or not run.run(system).is_file():
+    if not run.results.scored or not run.has(run.run(system)):
         raise CaiError(f"{run.root} has no scores of {system.name}: {SEARCH_AGAIN}")
     made = [Pruned(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
@@ -130,7 +130,7 @@ class Pruned:
 
     def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
         self.name = pruning.documents + pruning.queries
-        config = load_encoder(str(run.index(system)))
+        config = load_encoder(str(run.made(run.index(system))))
         bm25 = bm25_of_index(config, run.words, run.expansion(system))
         if bm25 and config.joint:
             bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])

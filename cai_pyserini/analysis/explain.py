@@ -83,8 +83,8 @@ def explain_query(
     needed = with_parts(asked)
     engines = {system: opened.open(system.name) for system in needed if system.kind != "hybrid"}
     for system in needed:
-        if not run.run(system).is_file():
-            runs = ", ".join(sorted(path.stem for path in run.folder.glob("runs/*.trec")))
+        if not run.has(run.run(system)):
+            runs = ", ".join(sorted(path.stem for path in filter(run.has, run.folder.glob("runs/*.trec"))))
             raise CaiError(f"{run.root} has no run of {system.name}; it has {runs}")
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
@@ -118,7 +118,7 @@ def _fused(
 ) -> dict[str, Explanation]:
     """The explanations of a hybrid, from the runs that were fused and the explanations of its parts."""
     made = artifact.require(run.run(hybrid), "fusion fuse").stats
-    paths = [run.rescored(hybrid, part) if hybrid.exact else run.run(part) for part in hybrid.parts]
+    paths = [run.made(run.rescored(hybrid, part) if hybrid.exact else run.run(part)) for part in hybrid.parts]
     found = shares([_hits(path, query) for path in paths], hybrid.fusion, made["depth"], made["weights"])
     fused = {}
     for id in explained[hybrid.parts[0]]:

@@ -1,20 +1,23 @@
 """Execute an experiment, and collect its results from the run folder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.beir.plan import plan, require
 from cai_pyserini.beir.report import write
 from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder, current
-from cai_pyserini.beir.systems import ADAPTED, System, with_parts
+from cai_pyserini.beir.systems import ADAPTED, System, parse_system, with_parts
 from cai_pyserini.beir.versions import publish
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
 from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
 from cai_pyserini.evaluate.significance import compare, compare_pairs
+from cai_pyserini.vectors.shards import Vectors
 
 NEEDS: dict[str, set[str]] = {  # the models needed at query time
     "without a model": set(),
@@ -32,6 +35,7 @@ def execute(
     earlier: RunFolder | None = None,
 ) -> Results:
     """Run the steps that are not up to date (see plan), write results.json and report.md, and return the results."""
+    experiment = run.experiment
     require(run, systems, adaptation, keep=earlier is not None)
     planned = plan(run, systems, adaptation, evaluate, earlier)
     artifact.require_writable(run.root, marker=run.lock.name)
@@ -39,10 +43,64 @@ def execute(
     with locked(run.lock, run.root, {}):
         if current(run.root).resolve() != run.folder.resolve():
             raise CaiError(f"{run.root} has just been updated: run the command again")
+        before = _results(run)
+        if before:
+            _require_same_collection(run, before)
         results = gather(run, systems, steps.run(planned), evaluate)
+        again = RunFolder(run.root, experiment)  # which reads the collection as it is now
+        for step, reason in steps.plan(plan(again, systems, adaptation, evaluate, earlier)):
+            if reason is not None:
+                raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
+        results.made = _made(run, [run.weights, *(step.output for step in planned)])
+        results.settings["precision"] = _precision(planned) or experiment.precision  # not what auto means elsewhere
+        if before:
+            _add_earlier(results, before, again, systems, evaluate)
         write(results, run)
         publish(run.root)
     return results
+
+
+def _results(run: RunFolder) -> Results | None:
+    """The results of an earlier run in the folder; None if there are none, or those of another version."""
+    with suppress(CaiError):
+        return RunFolder(run.root).results
+    return None
+
+
+def _require_same_collection(run: RunFolder, before: Results) -> None:
+    """Raise CaiError if the folder has the run of another collection, which only has the same name."""
+    source, own = before.settings["collection"]["source"], run.experiment.source
+    is_moved = Path(source).is_absolute() and not Path(source).exists()
+    if source != own and not is_moved:
+        raise CaiError(f"{run.root} has the run of {source}: choose another --output for {own}, or delete it")
+
+
+def _made(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:
+    """The digests of what there is of these outputs, see Results."""
+    manifests = {path: artifact.read_manifest(path) for path in outputs}
+    return {run.name_of(path): manifest.digest for path, manifest in manifests.items() if manifest}
+
+
+def _precision(planned: Sequence[steps.Step]) -> str | None:
+    """The precision that documents were encoded in; None if none were."""
+    manifests = filter(None, (artifact.read_manifest(step.output) for step in planned))
+    encoded = (
+        m.recipe for m in manifests if m.recipe["stage"] == "encode" and m.recipe["settings"]["role"] == "documents"
+    )
+    return next((recipe["inputs"]["encoder"]["precision"] for recipe in encoded), None)
+
+
+def _add_earlier(results: Results, before: Results, run: RunFolder, systems: Sequence[System], evaluate: bool) -> None:
+    """Add to the results what earlier runs in the folder made for other systems, as far as it is up to date."""
+    others = {*before.systems, *before.searches.values()} - {system.name for system in systems}
+    for name in sorted(others):
+        with suppress(CaiError):  # for a system that needs what the experiment does not have now
+            system = [parse_system(name)]
+            require(run, system, keep=True)
+            planned = steps.plan(plan(run, system, evaluate=evaluate))
+            results.made |= _made(run, [step.output for step, reason in planned if reason is None])
+    found = {index: name for index, name in before.searches.items() if f"indexes/{index}" in results.made}
+    results.searches = found | results.searches
 
 
 def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float], evaluate: bool = True) -> Results:
@@ -78,7 +136,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
     if splade:
         first = min(splade, key=lambda system: system.adapted)
         raw = run.vectors_of(replace(first, smooth=False))
-    vectors = artifact.require(raw, "encode") if raw else None
+    vectors = Vectors(raw) if raw else None
     return Results(
         collection=config.name,
         encoder=experiment.encoder.name,
@@ -92,12 +150,13 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
         alpha={s.index: artifact.require(run.impacts(s), "impact").stats["alpha"] for s in splade if s.joint},
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
         decision=[line for manifest in decided for line in manifest.stats["decision"]],
-        nonzeros_per_document=vectors.stats["nonzeros"] / vectors.stats["vectors"] if vectors else None,
+        nonzeros_per_document=vectors.manifest.stats["nonzeros"] / len(vectors) if vectors else None,
         counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
         settings=experiment.record(),
-        precision=vectors.stats["encoder"]["precision"] if vectors else None,
+        precision=vectors.encoder["precision"] if vectors else None,
         quantization_loss={s.index: artifact.require(run.impacts(s), "impact").stats["loss"] for s in splade},
         versions=check.versions,
+        made={},
         published=[score.model_dump() for score in config.published],
     )
 

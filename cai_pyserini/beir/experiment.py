@@ -13,7 +13,7 @@ from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.device import Precision
 
 REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "generated"}  # kind -> setting
-OF_A_CALL = {"device", "precision", "batch_size", "threads", "raw"}  # settings that do not define an experiment
+OF_A_CALL = {"device", "batch_size", "threads"}  # settings that do not define an experiment
 
 
 class Experiment(Settings):
@@ -47,11 +47,15 @@ class Experiment(Settings):
         """Whether the weights of a system's parts are chosen for the collection."""
         return system.balanced and self.weights_of(system) is None
 
+    @property
+    def source(self) -> str:
+        """The source of the collection, as an absolute path if it is one."""
+        source = self.collection.source
+        return str(Path(source).resolve()) if source != "hpo" and Path(source).exists() else source
+
     def record(self) -> dict[str, Any]:
         """What results.json has of it, JSON; Experiment.model_validate reads it."""
-        source = self.collection.source
-        here = source != "hpo" and Path(source).exists()
-        located = self.collection.replace(source=str(Path(source).resolve()) if here else source)
+        located = self.collection.replace(source=self.source)
         record = self.replace(collection=located).model_dump(mode="json", exclude=OF_A_CALL, exclude_none=True)
         encoders = {"encoder": self.encoder} | ({"dense": self.dense} if self.dense else {})
         # without defaults, which would take the place of what the checkpoint's folder says

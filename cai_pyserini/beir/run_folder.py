@@ -60,6 +60,7 @@ class Results:
     precision: str | None  # of the encoding
     quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
     versions: dict[str, str]
+    made: dict[str, str]  # what the run made, or found up to date: path in the folder -> digest of its recipe
     published: list[dict[str, Any]]
 
     @property
@@ -131,6 +132,23 @@ class RunFolder:
         means, searches = self.results.systems, self.results.searches
         names = sorted(means, key=lambda name: -means[name].get(MEASURES[0], 0.0))
         return [parse_system(name) for name in names or searches.values()]
+
+    def has(self, path: Path) -> bool:
+        """Whether a file or folder of the finished run is there, as the run made it or found it up to date: another run
+        in the same folder may have replaced what it depends on, or itself."""
+        manifest = artifact.read_manifest(path)
+        return manifest is not None and self.results.made.get(self.name_of(path)) == manifest.digest
+
+    def made(self, path: Path) -> Path:
+        """A file or folder of the finished run. Raises CaiError unless the folder has it, or while a run is made."""
+        if self._given is None and not self.has(path):
+            name = self.name_of(path)
+            state = "is not of the last run there, or out of date" if path.exists() else "is missing"
+            raise CaiError(f"{self.root}: {name} {state}: run {BEIR} with the systems that need it")
+        return path
+
+    def name_of(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     # Where files are
 
@@ -235,18 +253,22 @@ class RunFolder:
         """The queries in the form that a system's index takes."""
         if system.searches_text:
             return Queries(self.topics)
-        words = word_queries(load_encoder(str(self.index(system)))) if system.joint else None
+        words = word_queries(load_encoder(str(self.made(self.index(system))))) if system.joint else None
         if system.bow:
             return Queries(self.topics, self.encoder(system), "bow", words=words)
-        return Queries(self.topics, self.encoder(system), "splade", self.vectors_of(system, "queries"), words)
+        return Queries(
+            self.topics, self.encoder(system), "splade", self.made(self.vectors_of(system, "queries")), words
+        )
 
     def chosen_weights(self) -> tuple[float, ...]:
         """The weights of BM25 + SPLADE + dense that were chosen for the collection."""
-        return tuple(json.loads(self.weights.read_text(encoding="utf-8")).values())
+        return tuple(json.loads(self.made(self.weights).read_text(encoding="utf-8")).values())
 
     def documents(self, system: System) -> Vectors:
-        return Vectors(self.vectors_of(system))
+        return Vectors(self.made(self.vectors_of(system)))
 
     def impacts_of(self, system: System) -> Impacts:
         """The impacts of a system's index, made again from the vectors, words and expansion behind it."""
-        return impacts_of_index(self.index(system), self.vectors_of(system), self.words, self.expansion(system))
+        return impacts_of_index(
+            self.made(self.index(system)), self.vectors_of(system), self.words, self.expansion(system)
+        )

@@ -25,8 +25,11 @@ VERSIONS = {
     "expand": 6,
     "fusion fuse": 2,
     "fusion rerank": 3,
+    "impact": 2,
+    "index": 2,
     "search": 2,
     "ship": 2,
+    "smooth": 2,
     "trainer generate": 2,
     "trainer mine": 2,
     "trainer score": 2,
@@ -57,7 +60,8 @@ def _pyserini() -> str:
 
 
 def digest(value: Any) -> str:
-    """A short hash of a JSON value: equal values have equal digests."""
+    """A short hash of a JSON value: equal values have equal digests, and the order of an object's keys does not count.
+    Where something relies on an order, as rows of query vectors do on that of the topics, give a list of pairs."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 

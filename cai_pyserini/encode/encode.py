@@ -99,13 +99,16 @@ def encode(
                     path = shard_path(folder, number)
                     encode_shard(encoder, role, part, path, digest, batch_size, bar.update, cache, known)
         _trim_memory()
-        return _finished_stats(folder, len(sizes), digest, encoder, role)
+        stats = _finished_stats(folder, len(sizes), digest, encoder, role)
+        return stats and stats | ({"documents_digest": collection.documents_digest} if role == "documents" else {})
 
     return artifact.make(output, made_from, write, resumable=True, names=NAMES, shared=shard_num > 1)
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
-    texts = collection.fingerprint(role) if role == "documents" else artifact.digest(collection.topics(split))
+    texts = (
+        collection.fingerprint(role) if role == "documents" else artifact.digest([*collection.topics(split).items()])
+    )
     return artifact.recipe("encode", {"texts": texts, "encoder": encoder.identity(role)}, role=role)
 
 
@@ -271,8 +274,7 @@ def _finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, rol
         "found": sum(shard.found for shard in shards),
         "encoding_seconds": round(sum(shard.encoding for shard in shards), 3),
     }
-    facts = {"vocabulary": encoder.tokenizer.vocabulary, "encoder": encoder.facts(role)}
-    return finish_shards(folder, shards) | spent | facts
+    return finish_shards(folder, shards) | spent | {"vocabulary": encoder.tokenizer.vocabulary}
 
 
 def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
@@ -291,6 +293,6 @@ def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
             return shard if matrix is None else shard._replace(vectors=project(shard.vectors, matrix))
 
         counts = write_shards(folder, artifact.digest(recipe), shards, projected)
-        return counts | {"vocabulary": vectors.vocabulary, "encoder": encoder.facts("documents")}
+        return counts | {"vocabulary": vectors.vocabulary, "documents_digest": vectors.documents_digest}
 
     return artifact.make(output, recipe, write)

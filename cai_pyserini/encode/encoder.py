@@ -1,6 +1,7 @@
 """An encoder with its configuration, whose model is loaded when it is first needed."""
 
 import logging
+from collections.abc import Mapping
 from copy import copy
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.identity import changes
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
     checkpoint_files,
@@ -164,6 +166,18 @@ class Encoder:
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
 
+    def require_made(
+        self, identity: Mapping[str, Any], place: Path, remedy: str = "encode the documents again"
+    ) -> None:
+        """Raise CaiError unless this encoder makes the vectors of documents at `place`, which have this identity. The
+        precision in which they were encoded may be another."""
+        made, own = ({**each, "precision": None} for each in (identity, self.identity("documents")))
+        if made != own:
+            raise CaiError(
+                f"{place} was not encoded as {self.config.name} encodes documents ({changes(made, own)}): {remedy}, or "
+                "name the encoder that it was encoded with"
+            )
+
     @property
     def of_queries(self) -> dict[str, Any]:
         """What of their identity only queries have, such as a checkpoint of their own."""
@@ -179,17 +193,6 @@ class Encoder:
     def idf(self) -> list[Any] | None:
         """The digest of the IDF that vectors are weighted with, and its power; only dense ones are."""
         return [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None
-
-    def facts(self, role: Role) -> dict[str, Any]:
-        """What readers of vectors have to know, for their manifest."""
-        return {
-            "kind": self.config.kind,
-            "checkpoint": self.digest,
-            "precision": self.precision(role),
-            "max_length": self.max_length(role),
-            "overlap": self.overlap(role),
-            "idf": self.idf,
-        }
 
     @property
     def _idf(self) -> Path | None:

@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import WORD, EncoderConfig
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.rows import largest, stacked
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.vectors.shards import Matrix, Vectors
@@ -170,7 +171,7 @@ class Queries:
     @property
     def identity(self) -> dict[str, Any]:
         """What the encoded queries depend on: digests and settings."""
-        identity: dict[str, Any] = {"topics": artifact.digest(self.topics)}
+        identity: dict[str, Any] = {"topics": artifact.digest([*self.topics.items()])}
         if self.encoder:
             identity |= self.encoder.config.shaping("queries") | {"query": self.query or self.encoder.config.query}
         if self.stored:
@@ -191,11 +192,14 @@ class Queries:
 
     @cached_property
     def encoded(self) -> Encoded:
-        """Raw vectors in the order of the topics."""
+        """Raw vectors in the order of the topics. Raises CaiError for stored ones of other queries."""
         if self.stored:
             vectors = Vectors(self.stored)
+            shards = [*vectors]
+            if [id for shard in shards for id in shard.ids] != [*self.topics]:
+                raise CaiError(f"{self.stored} has other queries, or has them in another order: encode them again")
             stats = {"encoding_seconds": vectors.manifest.stats["seconds"]} | vectors.manifest.stats
-            return Encoded(stacked([shard.vectors for shard in vectors]), stats["encoding_seconds"])
+            return Encoded(stacked([shard.vectors for shard in shards]), stats["encoding_seconds"])
         if self.encoder is None:
             raise ValueError("queries that stay text have no vectors")
         texts = list(self.topics.values())

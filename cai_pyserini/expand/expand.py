@@ -50,13 +50,12 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
     near documents that other vectors have found.
     """
     inputs = {"words": words.manifest.digest, "vectors": dense.manifest.digest, "near": near.manifest.digest}
-    recipe = artifact.recipe("expand", inputs)
+    recipe = artifact.recipe("expand", {**inputs, "encoder": encoder.identity("documents")})
 
     def write(folder: Path) -> artifact.Stats:
         if dense.kind != "dense":
             raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
-        if dense.encoder["checkpoint"] != encoder.digest:
-            raise CaiError(f"{dense.folder} was not encoded with {encoder.config.name}: name its encoder")
+        encoder.require_made(dense.encoder, dense.folder)
         if near.manifest.recipe["inputs"]["vectors"] != dense.manifest.digest:
             raise CaiError(f"{near.folder} was not found by {dense.folder}: find near documents by these vectors")
         lines = jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])
@@ -97,7 +96,8 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         documents = progress(zip(paired(words, dense), near, strict=True), words.shards, "expand", "shard")
         counts = write_shards(folder, digest, documents, expanded)
         shutil.rmtree(work)
-        return counts | {"lexicon": len(lexicon), "encoder": {"kind": "words"}, "words": words.manifest.digest}
+        facts = {"encoder": {"kind": "words"}, "documents_digest": words.documents_digest}
+        return counts | facts | {"lexicon": len(lexicon), "words": words.manifest.digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 

@@ -43,8 +43,7 @@ class Source:
         self.manifest = artifact.require(place, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
-        if self.manifest.stats["checkpoint"] != self.encoder.digest:
-            raise CaiError(f"{impacts} was made with another checkpoint than {self.encoder.checkpoint}: make it again")
+        self.encoder.require_made(self.manifest.stats["encoder"], impacts, "make it again")
         if impacts.resolve() != place:
             raise CaiError(f"{impacts} was replaced by an update: run the command again")
         self._files = [place / name for name in self.manifest.files if name.endswith(".jsonl")]

@@ -34,7 +34,7 @@ from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import Quantizer, Weighting, loss_stats, weighted
 from cai_pyserini.models.idf import idf_digest, idf_weights
-from cai_pyserini.vectors.shards import Shard, Vectors
+from cai_pyserini.vectors.shards import Shard, Vectors, other_documents, require_same_documents
 
 LEAST_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard
 BEST = 100  # best documents per query that alpha is estimated with
@@ -98,7 +98,7 @@ class Impacts:
         if self.bm25 and self.config.joint:
             words = self.bm25.shard(number)
             if words.ids != shard.ids:
-                raise _other_documents(self.vectors, self.bm25)
+                raise other_documents(self.vectors, self.bm25.counts)
         impacts, loss = self.weighting.impacts(shard.vectors, words and words.vectors, shard.ids)
         return Shard(shard.ids, impacts), loss
 
@@ -143,24 +143,25 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
 
 
-def require_encoded_with(vectors: Vectors, config: EncoderConfig) -> None:
-    """Raise CaiError if documents were encoded with another checkpoint or other settings than an encoder's."""
-    used = vectors.encoder
-    if Encoder(config).digest != used["checkpoint"]:
-        raise CaiError(f"{vectors.folder} was not encoded with {config.name}: encode the documents again with it")
-    for setting, value in (("max_document_length", used["max_length"]), ("overlap", used["overlap"])):
-        if (own := getattr(config, setting)) != value:
-            raise CaiError(
-                f"{vectors.folder} was encoded with {setting} {value}, but {config.name} has {own}: set {value} in its "
-                "YAML, or encode the documents again"
-            )
-
-
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
-    """The impacts of an index, made again from its vectors and, if it is joint, its words and expansion."""
+    """The impacts of an index, made again from its vectors and, if it is joint, its words and expansion. Raises
+    CaiError where these, or the IDF, are not those that the index was made from."""
     raw, config = Vectors(vectors), load_encoder(str(index))
-    require_encoded_with(raw, config)
-    return open_impacts(raw, config, bm25_of_index(config, words, expansion))
+    bm25 = bm25_of_index(config, words, expansion)
+    made, found = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
+    if different := [name for name, digest in found.items() if digest != made.get(name)]:
+        raise CaiError(f"{index} was made from other {different[0]} than are there now: make its impacts and it again")
+    return open_impacts(raw, config, bm25)
+
+
+def _inputs(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None) -> dict[str, Any]:
+    """The digests of all that impacts are made from."""
+    return {
+        "vectors": vectors.manifest.digest,
+        "idf": idf_digest(config.idf_folder),
+        "words": bm25 and bm25.counts.manifest.digest,
+        "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
+    }
 
 
 def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
@@ -188,15 +189,12 @@ def write_impacts(
     """
     if vectors.kind == "dense":
         raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
-    require_encoded_with(vectors, config)
+    Encoder(config).require_made(vectors.encoder, vectors.folder)
+    if bm25:
+        require_same_documents(vectors, bm25.counts)
     if config.keep_terms == 0 and bm25 is None:
         raise CaiError("keep_terms: 0 leaves nothing of SPLADE: give --words, whose BM25 is indexed alone then")
-    inputs = {
-        "vectors": vectors.manifest.digest,
-        "idf": idf_digest(config.idf_folder),
-        "words": bm25 and bm25.counts.manifest.digest,
-        "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
-    }
+    inputs = _inputs(vectors, config, bm25)
     words: dict[str, Any] = {}
     if bm25:
         words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha, "documents_only": bm25.documents_only}
@@ -206,8 +204,6 @@ def write_impacts(
 
     def write(folder: Path) -> artifact.Stats:
         impacts = open_impacts(vectors, config, bm25)
-        if bm25 and (len(bm25.counts), bm25.counts.shards) != (len(vectors), vectors.shards):
-            raise _other_documents(vectors, bm25)
         of_documents = (weighted(shard.vectors, impacts.weights) for shard in vectors)
         largest = config.range or largest_weight(of_documents, vectors.folder)
         used = config.replace(range=largest, joint=None)
@@ -231,7 +227,9 @@ def write_impacts(
             "document_scale": impacts.quantizer.scale,
             "loss": loss_stats(sum((shard.loss for shard in written), np.zeros(5))),
             "alpha": used.joint and used.joint.alpha,
-            "checkpoint": vectors.encoder["checkpoint"],
+            "encoder": vectors.encoder,
+            "documents_digest": vectors.documents_digest,
+            "made_from": inputs,
             "settings": used.shaping("vectors", "impacts", defaults=True),
         }
 
@@ -240,10 +238,6 @@ def write_impacts(
     used = config.replace(range=stats["settings"]["range"], joint=joint)
     artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # settings of queries may be others
     return output
-
-
-def _other_documents(vectors: Vectors, bm25: Bm25) -> CaiError:
-    return CaiError(f"{vectors.folder} and {bm25.folder} have different documents: count the words again")
 
 
 def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:

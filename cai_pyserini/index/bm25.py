@@ -78,7 +78,8 @@ def index_bm25(
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
         index.rmdir()
-        stats = {"kind": "bm25", "raw": raw, "documents": indexed, **add_metadata(folder, collection)}
+        stats = {"kind": "bm25", "raw": raw, "documents": indexed, "documents_digest": collection.documents_digest}
+        stats |= add_metadata(folder, collection)
         return stats | {"bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)

@@ -64,8 +64,8 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
             "raw": False,
             "documents": size,
             "bytes": files.folder_bytes(folder),
-            "checkpoint": vectors.encoder["checkpoint"],
-            "idf": vectors.encoder["idf"],
+            "encoder": vectors.encoder,
+            "documents_digest": vectors.documents_digest,
         }
 
     recipe = artifact.recipe(

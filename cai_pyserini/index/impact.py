@@ -26,6 +26,7 @@ from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 
 LEAST_BYTES = 100_000_000  # the fewest bytes of JSON vectors per process, whose JVM takes seconds to warm up
+CARRIED = ("document_scale", "settings", "encoder", "documents_digest", "made_from")  # from the impacts' manifest
 BATCH = 1024  # documents between two steps of the progress bar
 
 
@@ -66,6 +67,8 @@ def index_impacts(
         inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num))
     of_whole = ours.stats if ours and shard_num == 1 else {}
+    if collection and ours and ours.stats["documents_digest"] not in (None, collection.documents_digest):
+        raise CaiError(f"{impacts} was made of other documents than {collection.name} has now: make its vectors again")
 
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
@@ -81,8 +84,8 @@ def index_impacts(
         if ours:  # needed to encode queries for this index, and to scale its scores
             config = load_encoder(str(impacts / "encoder.yaml"))
             write_text(folder / "encoder.yaml", encoder_yaml(config, output))
-            stats |= {"checkpoint": ours.stats["checkpoint"], "query_scale": config.query_scale}
-            stats |= {key: ours.stats[key] for key in ("document_scale", "settings")}
+            stats |= {"query_scale": config.query_scale}
+            stats |= {key: ours.stats[key] for key in CARRIED}
             stats |= {"nonzeros": of_whole["nonzeros"]} if of_whole else {}
         return stats | {"bytes": folder_bytes(folder)}
 

@@ -11,6 +11,7 @@ import pandas as pd
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.collection.ids import checked_id
 from cai_pyserini.collection.records import Columns, read_records
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, removes_query, run_of, scores_by_query, top, without_query
@@ -66,9 +67,11 @@ def pooled_documents(run: RunFolder, systems: Sequence[str], depth: int, topics:
 
 
 def run_of_system(run: RunFolder, name: str, topics: dict[str, str], hits: int) -> pd.DataFrame:
-    """The run of a system; where there is none, as after an update, its indexes are searched for these queries."""
+    """The run of a system; where there is none, as after an update, or an old one, its indexes are searched for these
+    queries."""
     path = run.root / "runs" / f"{name}.trec"
-    if path.exists() or not run.is_finished:
+    is_foreign = path.exists() and not artifact.read_manifest(path)
+    if is_foreign or not run.is_finished or run.has(path):
         return read_run(path)
     try:
         engine = open_systems([run.folder], [name])[name]
@@ -95,7 +98,7 @@ def _read_topics(path: Path) -> dict[str, str]:
 def stored_texts(run: RunFolder, ids: Collection[str]) -> Callable[[str], Stored | None]:
     """What gives the text of each of these documents, from an index that stores it or else from the collection."""
     in_passages = run.is_finished and run.experiment.collection.passages  # then indexes have no whole documents
-    if not in_passages and (index := index_with_texts(run.folder)):
+    if not in_passages and (index := index_with_texts(run)):
         return index.document
     records = (record for record in run.collection.records(whole=True) if record.id in ids)
     return {r.id: Stored(r.id, r.title, f"{r.title} {r.text}", r.metadata) for r in records}.get

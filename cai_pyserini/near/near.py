@@ -69,7 +69,8 @@ def find_near(vectors: Vectors, output: Path, idf: Path | None = None, neighbour
         found = 1.0 if is_exact and is_dense else recall(index, positions, count)
         shutil.rmtree(work)
         search = "exact" if is_exact else "approximate"
-        return counts | {"encoder": {"kind": "near"}, "near_by": vectors.kind, "search": search, "recall": found}
+        facts = {"encoder": {"kind": "near"}, "documents_digest": vectors.documents_digest}
+        return counts | facts | {"near_by": vectors.kind, "search": search, "recall": found}
 
     return artifact.make(output, recipe, write, resumable=True, names=NAMES)
 

@@ -63,7 +63,7 @@ def import_collection(index: str, topics: str | None, output: Path) -> Path:
         return {"documents": count, "queries": len(queries)}
 
     judged = qrels and artifact.file_digest(qrels)
-    inputs = {"index": source.name, "topics": artifact.digest(queries), "qrels": judged}
+    inputs = {"index": source.name, "topics": artifact.digest([*queries.items()]), "qrels": judged}
     return artifact.make(output, artifact.recipe("plugin", inputs), write)
 
 

@@ -96,7 +96,8 @@ def search(
 
         write_parts(parts(), path, tag)
         searcher.close()
-        return {"queries": len(queries.topics), "ms_per_query": 1000 * seconds / len(queries.topics)}
+        stats = {"queries": len(queries.topics), "ms_per_query": 1000 * seconds / len(queries.topics)}
+        return stats | {"documents_digest": manifest.stats.get("documents_digest")}
 
     return artifact.make(output, recipe, write, folder=False)
 
@@ -156,23 +157,15 @@ def timed_search(
 
 
 def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
-    """Raise CaiError if an index was built with another checkpoint, projection, IDF of dense vectors, or weighting of
-    BM25's words than those of its queries' encoder; `joint` is the encoder that weights these words, if any does."""
+    """Raise CaiError if the vectors in an index are not those of its queries' encoder, or if both weight BM25's words
+    differently; `joint` is the encoder that weights these words of queries, if any does."""
     stats = artifact.require(index, "index").stats
-    if "checkpoint" not in stats:
+    if "encoder" not in stats:
         raise CaiError(
             f"{index} was not built with an encoder of ours; build an index with `python -m cai_pyserini.index impact`"
         )
-    if stats["checkpoint"] != encoder.digest:
-        raise CaiError(
-            f"{index} was built with another checkpoint or projection than {encoder.checkpoint}: search it with "
-            f"--encoder {index}, or encode and index the documents with this one"
-        )
-    if "idf" in stats and stats["idf"] != encoder.idf:
-        raise CaiError(
-            f"{index} and the queries' encoder {encoder.config.name} weight tokens with different IDF: search it with "
-            "the encoder of its documents"
-        )
+    own = f"search it with --encoder {index}" if "settings" in stats else "encode and index the documents again"
+    encoder.require_made(stats["encoder"], index, own)
     if "settings" not in stats:
         return
     if bool(joint) != bool(stats["settings"]["joint"]):

@@ -94,7 +94,7 @@ class OpenRun:
             raise CaiError(f"{unfit} cannot be searched by hand: its scores need more than indexes")
         if missing := self._missing(system):
             raise CaiError(
-                f"{self._run.root} has no index of {missing}: run {BEIR} with --systems {name}, "
+                f"{self._run.root} has no up-to-date index of {missing}: run {BEIR} with --systems {name}, "
                 f"or take one of {', '.join(self.systems)}"
             )
         parts = _searched(system)
@@ -112,7 +112,7 @@ class OpenRun:
     def _missing(self, system: System) -> str | None:
         """The first part of a system that has no index."""
         parts = _searched(system)
-        return next((part.name for part in parts if not artifact.read_manifest(self._run.index(part))), None)
+        return next((part.name for part in parts if not self._run.has(self._run.index(part))), None)
 
     def _retriever(self, system: System) -> Retriever:
         if system.name not in self._retrievers:
@@ -125,19 +125,18 @@ class OpenRun:
 
     @cached_property
     def _texts(self) -> LuceneIndex | None:
-        return index_with_texts(self._run.folder)
+        return index_with_texts(self._run)
 
     def _weights(self, hybrid: System) -> Sequence[float] | None:
-        """The weights of a hybrid's parts: those of its run, else given or chosen ones."""
-        if run := artifact.read_manifest(self._run.run(hybrid)):
-            return run.stats["weights"]
+        """The weights of a hybrid's parts: given or chosen ones."""
         given = self._run.experiment.weights_of(hybrid)
         return self._run.chosen_weights() if hybrid.balanced and not given else given
 
 
-def index_with_texts(folder: Path) -> LuceneIndex | None:
-    """An index of a run folder that stores the documents, which a dense one cannot; None if there is none."""
-    indexes = (path.parent for path in sorted(folder.glob("indexes/*/segments_*")))
+def index_with_texts(run: RunFolder) -> LuceneIndex | None:
+    """An index of a run that stores the documents, which a dense one cannot; None if there is none."""
+    is_complete = run.has if run.is_finished else artifact.read_manifest
+    indexes = filter(is_complete, (path.parent for path in sorted(run.folder.glob("indexes/*/segments_*"))))
     return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
 

@@ -53,6 +53,7 @@ def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float | None =
 
         counts = write_shards(folder, digest, documents("smooth"), smoothed)
         shutil.rmtree(work)
-        return counts | {"vocabulary": vectors.vocabulary, "encoder": vectors.encoder}
+        facts = {"vocabulary": vectors.vocabulary, "encoder": vectors.encoder}
+        return counts | facts | {"documents_digest": vectors.documents_digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=NAMES)

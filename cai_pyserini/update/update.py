@@ -76,11 +76,8 @@ def evaluate(folder: Path, **of_call: Any) -> str:
 
 
 def _experiment(run: RunFolder, **of_call: Any) -> Experiment:
-    """The experiment of a run, with the precision of its vectors, and documents in its indexes if they were there."""
-    if vectors := _vectors(run):
-        of_call["precision"] = vectors.encoder["precision"]
-    indexes = filter(None, map(artifact.read_manifest, run.folder.glob("indexes/*")))
-    return run.experiment.replace(raw=all(index.stats.get("raw", True) for index in indexes), **of_call)
+    """The experiment of a run, with other settings of a call."""
+    return run.experiment.replace(**of_call)
 
 
 def _add_to_report(run: RunFolder) -> None:

@@ -166,12 +166,22 @@ def _made_from(path: Path, digest: str) -> str:
 
 def paired(first: "Vectors", second: "Vectors") -> Iterator[tuple[Shard, Shard]]:
     """The shards of two folders together. Raises CaiError if they are not of the same documents."""
+    require_same_documents(first, second)
     for pair in zip_longest(first, second):
         if None in pair or pair[0].ids != pair[1].ids:
-            raise CaiError(
-                f"{first.folder} and {second.folder} have different documents: make both from the same collection"
-            )
+            raise other_documents(first, second)
         yield pair
+
+
+def require_same_documents(first: "Vectors", second: "Vectors") -> None:
+    """Raise CaiError if two folders were made of other numbers of documents, or of other texts."""
+    digests = {first.documents_digest, second.documents_digest} - {None}
+    if (len(first), first.shards) != (len(second), second.shards) or len(digests) > 1:
+        raise other_documents(first, second)
+
+
+def other_documents(first: "Vectors", second: "Vectors") -> CaiError:
+    return CaiError(f"{first.folder} and {second.folder} have different documents: make both from the same collection")
 
 
 class Vectors:
@@ -180,9 +190,11 @@ class Vectors:
     def __init__(self, folder: Path, *stages: str):
         self.folder = folder
         self.manifest = require(folder, *(stages or ("encode", "smooth")))
-        self.encoder: dict[str, Any] = self.manifest.stats["encoder"]  # see Encoder.facts
+        stats, inputs = self.manifest.stats, self.manifest.recipe["inputs"]
+        self.encoder: dict[str, Any] = inputs.get("encoder") or stats["encoder"]  # see Encoder.identity
+        self.documents_digest: str | None = stats.get("documents_digest")  # see Collection; earlier versions had none
         self.kind: str = self.encoder["kind"]
-        self.shards: int = self.manifest.stats["shards"]
+        self.shards: int = stats["shards"]
 
     def __len__(self) -> int:
         return self.manifest.stats["vectors"]

@@ -79,7 +79,8 @@ def count_words(collection: Collection, output: Path) -> Path:
         for name, sample in (("spans", spans.items), ("contexts", contexts.items)):
             lines = ({"text": span, "words": Counter(analyzer(span))} for span in sample)
             jsonl.write(folder / f"{name}.jsonl", lines)
-        return counts | {"words": len(columns), "encoder": {"kind": "words"}}
+        facts = {"encoder": {"kind": "words"}, "documents_digest": collection.documents_digest}
+        return counts | facts | {"words": len(columns)}
 
     return artifact.make(output, recipe, write)
 

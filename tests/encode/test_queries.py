@@ -113,6 +113,22 @@ def test_stored_queries_are_those_that_are_encoded_now(
         assert query == now[id] if kind == "splade" else np.array_equal(query, now[id])
 
 
+def test_stored_queries_in_another_order_are_not_taken_for_others(
+    tiny: Path, config: EncoderConfig, broken: Path, tmp_path: Path
+) -> None:
+    """The fault: each query gets the vector of the one that stood in its place."""
+    encoder = Encoder(config, "cpu", "float32")
+    stored = encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors", "queries")
+    lines = (broken / "queries.jsonl").read_text().splitlines(keepends=True)
+    (broken / "queries.jsonl").write_text("".join(reversed(lines)))
+    turned = BeirFolder(broken, "tiny").topics("test")
+    with pytest.raises(CaiError, match="vectors has other queries, or has them in another order: encode them again"):
+        Queries(turned, encoder, stored=stored).for_search(100)
+    encode(BeirFolder(broken, "tiny"), encoder, stored, "queries")
+    again, _ = Queries(turned, encoder, stored=stored).for_search(100)
+    assert list(again) == list(turned) and again == Queries(turned, encoder).for_search(100)[0]
+
+
 # BM25's weights have 3 / 3 = 1 impact per 1, SPLADE's 15 / 5 = 3; 2 * 10 * 3 / 1 = 60.
 JOINT = Joint(alpha={"splade": 2.0, "bow": 0.001}, range=3.0, bits=2, k1=0.9, b=0.4)
 JOINT_CONFIG = EncoderConfig(name="test", checkpoint="x", range=5.0, bits=4, query_scale=10, joint=JOINT)

@@ -183,13 +183,23 @@ def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path) -> Non
     "vectors, encoder, message",
     [
         ("splade", "minilm", "has splade vectors: choose a folder with dense ones"),
-        ("dense", "splade-tiny", "was not encoded with splade-tiny: name its encoder"),
+        ("dense", "splade-tiny", "was not encoded as splade-tiny encodes documents"),
     ],
 )
 def test_other_vectors_are_refused(inputs: Path, tmp_path: Path, vectors: str, encoder: str, message: str) -> None:
     with pytest.raises(CaiError, match=message):
         make(inputs, tmp_path / "near", vectors, Encoder(load_encoder(encoder), "cpu"))
     assert not (tmp_path / "near" / "manifest.json").exists()
+
+
+@slow
+def test_words_are_read_by_the_encoder_of_the_documents(inputs: Path, tmp_path: Path) -> None:
+    """The faults: an encoder that reads otherwise is taken for that of the vectors; what one made passes for another's
+    for ever."""
+    make(inputs, output := tmp_path / "near")
+    other = Encoder(dense().config.replace(pooling="cls"), "cpu")
+    with pytest.raises(CaiError, match=r"encodes documents \(pooling default → cls\)"):
+        make(inputs, output, "dense", other)
 
 
 @slow

@@ -1,6 +1,7 @@
 """Impacts as JSON vectors that hold exactly the weighted, quantized vectors."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -103,17 +104,30 @@ def test_made_again_only_where_a_setting_changes(made: Path, config: EncoderConf
 
 def test_vectors_of_another_checkpoint_are_refused(config: EncoderConfig, tmp_path: Path) -> None:
     vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.ones((2, 7), np.float32)), checkpoint="other")
-    with pytest.raises(CaiError, match="was not encoded with splade-tiny: encode the documents again with it"):
+    with pytest.raises(CaiError, match=r"was not encoded as splade-tiny encodes documents \(checkpoint changed"):
         write_impacts(vectors, config, tmp_path / "impacts")
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
-@pytest.mark.parametrize("setting, used, own", [("max_document_length", 256, 32), ("overlap", None, 8)])
-def test_vectors_encoded_with_other_settings_are_refused(
-    made: Path, config: EncoderConfig, tmp_path: Path, setting: str, used: int | None, own: int
-) -> None:
-    with pytest.raises(CaiError, match=f"encoded with {setting} {used}, but splade-tiny has {own}: set {used} in its"):
-        write_impacts(Vectors(made / "vectors"), config.replace(**{setting: own}), tmp_path / "impacts")
+OTHERS = {  # a value for each setting that shapes the vectors of documents
+    "activation": "log1p_relu",
+    "dimensions": 8,
+    "document_prompt": "passage: ",
+    "kind": "dense",
+    "max_active_dims": 5,
+    "max_document_length": 32,
+    "overlap": 8,
+    "pooling": "sum",
+    "similarity": "dot",
+}
+
+
+def test_vectors_encoded_with_other_settings_are_refused(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
+    """The fault: a setting is compared nowhere, and impacts of other vectors than its own pass for an encoder's."""
+    assert OTHERS.keys() == config.shaping("vectors", defaults=True).keys()
+    for setting, value in OTHERS.items():
+        with pytest.raises(CaiError, match=rf"vectors was not encoded as splade-tiny encodes documents \(.*{setting} "):
+            write_impacts(Vectors(made / "vectors"), config.replace(**{setting: value}), tmp_path / "impacts")
     assert not (tmp_path / "impacts").exists()
 
 
@@ -162,6 +176,16 @@ def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> 
     (shard,) = impacts
     assert as_terms(shard.vectors, impacts.terms) == read(run_folder / "impacts" / name)
     assert loss_stats(impacts.shard(0)[1]) == written["loss"]
+
+
+@pytest.mark.slow
+def test_impacts_are_not_made_again_from_something_else(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    """The fault: IDF is found by its path, and weights the documents of another collection."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    folders = [run / folder for folder in ("vectors/documents", "words", "expansion")]
+    compute(BeirFolder(tiny / "corpus.jsonl", "other", ["title"]), load_encoder("splade-tiny"), run / "idf")
+    with pytest.raises(CaiError, match="joint-splade-idf was made from other idf than are there now"):
+        impacts_of_index(run / "indexes" / "joint-splade-idf", *folders)
 
 
 @pytest.mark.slow

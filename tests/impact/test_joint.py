@@ -165,7 +165,7 @@ def test_words_of_other_documents_are_refused(
 ) -> None:
     parts, spans = [np.eye(len(part), 2) for part in ids], {"cancer": {"cancer": 1}}
     words = counted(tmp_path / "words", ["cancer", "colon"], *parts, ids=[*map(list, ids)], spans=spans)
-    with pytest.raises(CaiError, match=r"vectors and .*/words have different documents: count the words again"):
+    with pytest.raises(CaiError, match=r"vectors and .*/words have different documents: make both from the same"):
         write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, alpha=alpha))
     assert not (tmp_path / "impacts").exists()
 

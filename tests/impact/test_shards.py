@@ -110,6 +110,6 @@ def test_fewer_vectors_than_the_manifest_says_are_refused(
 @pytest.mark.usefixtures("processes")
 def test_an_error_of_a_process_leaves_nothing(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     bm25 = two_words(tmp_path / "words", [*IDS[:2], [*IDS[2][:4], "other"]])
-    with pytest.raises(CaiError, match=r"vectors and .*words have different documents: count the words again"):
+    with pytest.raises(CaiError, match=r"vectors and .*words have different documents: make both from the same"):
         write_impacts(vectors, config, tmp_path / "impacts", bm25, threads=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["vectors", "words"]

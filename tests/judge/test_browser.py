@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.judge.__main__ import main
 from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.search.open import index_with_texts
@@ -76,7 +77,7 @@ def test_two_judges_make_qrels_and_a_verdict(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    index = index_with_texts(judged_run)
+    index = index_with_texts(RunFolder(judged_run))
     assert index
     stored = {id: index.document(id) for id in WANTED.values()}
     titles = {id: document.title or id for id, document in stored.items() if document}
