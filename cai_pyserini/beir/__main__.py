@@ -2,7 +2,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cai_pyserini.beir.systems import NAMES, System, all_systems, default_systems, parse_system, with_parts
 from cai_pyserini.core import flags, terminal
@@ -10,6 +10,9 @@ from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, l
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 from cai_pyserini.fusion.fusions import DEPTH
+
+if TYPE_CHECKING:
+    from cai_pyserini.beir.run_folder import RunFolder
 
 
 class BeirSettings(Settings):
@@ -115,6 +118,8 @@ def main(argv: Argv = None) -> None:
         )
         folder = settings.output or Path("runs") / config.name / encoder.name
         run = RunFolder(folder / config.name if settings.output and several else folder, experiment)
+        if settings.output is None:
+            _require_same_encoder(run)
         if not settings.adapt:
             return run, None
         fusion: dict[str, Any] = {"weights": experiment.given_weights, "depth": settings.depth} if dense else {}
@@ -159,6 +164,17 @@ def main(argv: Argv = None) -> None:
     if settings.verify:
         pairs = zip(all_results, configs.values(), strict=True)
         print(summary.verify(pairs) if several else report.verify(*next(pairs)))
+
+
+def _require_same_encoder(run: "RunFolder") -> None:
+    """Raise CaiError if the default folder has the run of another checkpoint, whose folder only has the same name."""
+    try:
+        before = Path(type(run)(run.root).experiment.encoder.checkpoint)
+    except CaiError:  # no run, or one of another version
+        return
+    own = Path(run.experiment.encoder.checkpoint)
+    if before.exists() and own.exists() and not before.samefile(own):
+        raise CaiError(f"{run.root} has the run of {before}: choose an --output for {own}, or delete that run")
 
 
 def _configs(settings: BeirSettings) -> dict[str, IndexConfig]:

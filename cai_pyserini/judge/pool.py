@@ -69,9 +69,10 @@ def pooled_documents(run: RunFolder, systems: Sequence[str], depth: int, topics:
 def run_of_system(run: RunFolder, name: str, topics: dict[str, str], hits: int) -> pd.DataFrame:
     """The run of a system; where there is none, as after an update, or an old one, its indexes are searched for these
     queries."""
-    path = run.root / "runs" / f"{name}.trec"
+    name_of_file = Path("runs", f"{name}.trec")
+    path = run.root / name_of_file
     is_foreign = path.exists() and not artifact.read_manifest(path)
-    if is_foreign or not run.is_finished or run.has(path):
+    if is_foreign or not run.is_finished or run.has(run.folder / name_of_file):
         return read_run(path)
     try:
         engine = open_systems([run.folder], [name])[name]
