@@ -6,7 +6,7 @@ fraction of documents that the best d of both share.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, cut
+from cai_pyserini.analysis.output import Report, cut
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact

@@ -259,7 +259,7 @@ class Collection(ABC):
         def of(contents: object) -> str:
             return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
 
-        found = of(self._documents_contents if component == "documents" else self._fingerprint(component))
+        found = of(self._texts_digest if self.metadata and component == "documents" else self._fingerprint(component))
         if self._passages is None or component != "documents":
             return found
         return of([found, *self._passages, *["characters"] * (self.language in UNSPACED)])
@@ -270,13 +270,10 @@ class Collection(ABC):
         return digest([self.metadata, FORM, self._fingerprint("documents")]) if self.metadata else None
 
     @property
-    def documents_digest(self) -> str:
-        """A digest of the documents, whichever of their fields or passages are searched."""
-        return digest(self._documents_contents)
-
-    @property
-    def _documents_contents(self) -> object:
-        return self._texts_digest if self.metadata else self._fingerprint("documents")
+    def documents_digest(self) -> list[str | None]:
+        """Digests of the files of the documents, and of their texts where metadata may change without these; whichever
+        fields or passages are searched. See identity.same_documents."""
+        return [digest(self._fingerprint("documents")), self._texts_digest if self.metadata else None]
 
     @cached_property
     def _texts_digest(self) -> str:

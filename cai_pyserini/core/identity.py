@@ -9,7 +9,7 @@ setting leaves every existing digest as it was, unless it is used.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -63,6 +63,13 @@ def digest(value: Any) -> str:
     """A short hash of a JSON value: equal values have equal digests, and the order of an object's keys does not count.
     Where something relies on an order, as rows of query vectors do on that of the topics, give a list of pairs."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def same_documents(first: Sequence[str | None] | None, second: Sequence[str | None] | None) -> bool:
+    """Whether two digests of documents, see Collection.documents_digest, can be of the same ones: None is not known."""
+    if first is None or second is None:
+        return True
+    return any(one is not None and one == other for one, other in zip(first, second, strict=True))
 
 
 def changes(before: Recipe, after: Recipe) -> str:

@@ -23,6 +23,7 @@ from cai_pyserini.core.artifact import file_digest, read_manifest, require_if_ou
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.identity import same_documents
 
 logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
@@ -311,6 +312,20 @@ def run_digest(run: Path) -> str:
         raise CaiError(f"no run {run}")
     manifest = require_if_ours(run)
     return manifest.digest if manifest else file_digest(run)
+
+
+def documents_digest(runs: Sequence[Path], others: Sequence[str | None] | None = None) -> list[str | None] | None:
+    """The digest of the documents that runs were searched in, see Collection.documents_digest; None if it is unknown.
+
+    Raises CaiError for runs of different documents, also of others than those with the digest `others`.
+    """
+    found = {run: manifest.stats.get("documents_digest") for run in runs if (manifest := read_manifest(run))}
+    for run, own in found.items():
+        if not same_documents(own, others):
+            raise CaiError(f"{run} is of other documents than there are now: search again")
+        if other := next((path for path, of_other in found.items() if not same_documents(own, of_other)), None):
+            raise CaiError(f"{run} and {other} are of different documents: search again, in indexes of the same ones")
+    return next((own for own in found.values() if own), None)
 
 
 def add_latency(own: float, runs: Sequence[Path]) -> float | None:

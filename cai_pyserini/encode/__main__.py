@@ -68,7 +68,7 @@ def main(argv: Argv = None) -> None:
     found = f", {stats['found']:,} of them encoded before" if stats["found"] else ""
     print(
         f"{settings.output}: {vectors:,} vectors, {stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
-        f"{vectors / max(seconds, 1e-3):,.0f} per second, {stats['encoder']['precision']}{found}"
+        f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.recipe['inputs']['encoder']['precision']}{found}"
     )
 
 

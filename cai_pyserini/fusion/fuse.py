@@ -16,6 +16,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import (
     add_latency,
     categories,
+    documents_digest,
     documents_in,
     queries_in,
     read_parts,
@@ -61,7 +62,7 @@ def fuse(
     recipe = artifact.recipe("fusion fuse", inputs, method=method, hits=hits, **settings)
 
     def write(path: Path) -> artifact.Stats:
-        seconds, queries = 0.0, 0
+        documents, seconds, queries = documents_digest(runs), 0.0, 0
         negative: Counter[Path] = Counter()  # run -> queries
 
         def parts() -> Iterator[pd.DataFrame]:
@@ -79,7 +80,8 @@ def fuse(
         for run, count in (+negative).items():
             consequence = FUSIONS[method].below_0
             logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
-        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / max(queries, 1), runs), **settings}
+        latency = add_latency(1000 * seconds / max(queries, 1), runs)
+        return {"queries": queries, "ms_per_query": latency, "documents_digest": documents, **settings}
 
     return artifact.make(output, recipe, write, folder=False)
 

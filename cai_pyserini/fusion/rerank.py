@@ -14,7 +14,7 @@ from cai_pyserini.collection.contract import Collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import add_latency, read_run, run_digest, sorted_run, top, write_run
+from cai_pyserini.core.trec import add_latency, documents_digest, read_run, run_digest, sorted_run, top, write_run
 from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
 from cai_pyserini.models.device import Precision
@@ -88,6 +88,7 @@ def rerank(
     def write(path: Path) -> artifact.Stats:
         from cai_pyserini.models.cross_encoder import announce
 
+        known = documents_digest([run], collection.documents_digest)
         hits, model, seconds = work()
         hits = top(hits, used)
         announce(len(hits), seconds)
@@ -99,7 +100,7 @@ def rerank(
         write_run(sorted_run(hits.assign(score=scores.astype(float))), path, tag)
         stats = {"queries": len(topics), "ms_per_query": add_latency(ms, [run]), "limit": limit, "depth": used}
         lowered = f"{tag} reranks the best {used} of {depth} documents: more would take over {minutes or 0:g} minutes"
-        return stats | {"decision": [lowered] * (used < depth)}
+        return stats | {"decision": [lowered] * (used < depth), "documents_digest": known}
 
     return artifact.make(output, recipe(used), write, folder=False)
 

@@ -18,6 +18,7 @@ from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import folder_bytes, write_text
+from cai_pyserini.core.identity import same_documents
 from cai_pyserini.core.json_vectors import parse_checked, read_vectors
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
@@ -67,7 +68,7 @@ def index_impacts(
         inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num))
     of_whole = ours.stats if ours and shard_num == 1 else {}
-    if collection and ours and ours.stats["documents_digest"] not in (None, collection.documents_digest):
+    if collection and ours and not same_documents(ours.stats["documents_digest"], collection.documents_digest):
         raise CaiError(f"{impacts} was made of other documents than {collection.name} has now: make its vectors again")
 
     def write(folder: Path) -> artifact.Stats:

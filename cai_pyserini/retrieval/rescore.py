@@ -15,7 +15,16 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.trec import add_latency, read_run, run_digest, run_of, scores_by_query, top, write_run
+from cai_pyserini.core.trec import (
+    add_latency,
+    documents_digest,
+    read_run,
+    run_digest,
+    run_of,
+    scores_by_query,
+    top,
+    write_run,
+)
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.retrieval.lucene import LuceneSearcher
@@ -38,13 +47,15 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
     recipe = artifact.recipe("beir", inputs, result="rescored", depth=depth)
 
     def write(path: Path) -> artifact.Stats:
+        documents = documents_digest([own, *others])
         runs = [read_run(run) for run in (own, *others)]
         start = time.perf_counter()
         rescored = rescore_runs(runs[0], runs[1:], depth, scorer)
         seconds = time.perf_counter() - start
         write_run(rescored, path, tag)
         queries = max(rescored["query_id"].nunique(), 1)
-        return {"queries": queries, "ms_per_query": add_latency(1000 * seconds / queries, [own])}
+        latency = add_latency(1000 * seconds / queries, [own])
+        return {"queries": queries, "ms_per_query": latency, "documents_digest": documents}
 
     return artifact.make(output, recipe, write, folder=False)
 

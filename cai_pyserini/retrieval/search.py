@@ -133,6 +133,7 @@ def queries_for(
     if kind == "dense" and not encoder:
         raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
     config = encoder if isinstance(encoder, EncoderConfig) else load_encoder(encoder or str(index))
+    config = config.replace(kind="dense") if kind == "dense" else config  # as --dense of beir takes it
     return Queries(topics, Encoder(config, device), query, words=word_queries(config))
 
 

@@ -26,6 +26,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.artifact import Stats, files_of_others, require, require_count
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.identity import same_documents
 from cai_pyserini.core.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
@@ -175,8 +176,8 @@ def paired(first: "Vectors", second: "Vectors") -> Iterator[tuple[Shard, Shard]]
 
 def require_same_documents(first: "Vectors", second: "Vectors") -> None:
     """Raise CaiError if two folders were made of other numbers of documents, or of other texts."""
-    digests = {first.documents_digest, second.documents_digest} - {None}
-    if (len(first), first.shards) != (len(second), second.shards) or len(digests) > 1:
+    sizes = [(len(each), each.shards) for each in (first, second)]
+    if sizes[0] != sizes[1] or not same_documents(first.documents_digest, second.documents_digest):
         raise other_documents(first, second)
 
 
@@ -190,9 +191,10 @@ class Vectors:
     def __init__(self, folder: Path, *stages: str):
         self.folder = folder
         self.manifest = require(folder, *(stages or ("encode", "smooth")))
-        stats, inputs = self.manifest.stats, self.manifest.recipe["inputs"]
-        self.encoder: dict[str, Any] = inputs.get("encoder") or stats["encoder"]  # see Encoder.identity
-        self.documents_digest: str | None = stats.get("documents_digest")  # see Collection; earlier versions had none
+        stats, recipe = self.manifest.stats, self.manifest.recipe
+        # The identity of the encoder of documents; of other vectors, only their kind.
+        self.encoder: dict[str, Any] = recipe["inputs"]["encoder"] if recipe["stage"] == "encode" else stats["encoder"]
+        self.documents_digest: list[str | None] | None = stats.get("documents_digest")  # see Collection
         self.kind: str = self.encoder["kind"]
         self.shards: int = stats["shards"]
 

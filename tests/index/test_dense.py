@@ -33,7 +33,7 @@ def test_the_file_is_the_one_that_faiss_writes(tmp_path: Path, method: DenseMeth
     assert (index / "index").read_bytes() == (tmp_path / "by faiss").read_bytes()
     assert (index / "docid").read_text().split() == [chr(ord("a") + number) for number in range(24)]
     stats = artifact.require(index, "index").stats
-    assert (stats["documents"], stats["checkpoint"]) == (24, "of the encoder")
+    assert (stats["documents"], stats["encoder"]["checkpoint"]) == (24, "of the encoder")
     assert stats["bytes"] > (4 if method == "flat" else 2) * 24 * 12
 
 

@@ -241,7 +241,7 @@ def test_an_index_says_how_its_queries_are_encoded(run_folder: Path) -> None:
         assert config.replace(idf=None) == written.replace(idf=None, name=config.name)
         assert bool(config.idf) == bool(power) and (not power or Path(config.idf or "").samefile(run_folder / "idf"))
         stats, made = artifact.require(index, "index").stats, artifact.require(impacts, "impact")
-        assert stats["checkpoint"] == made.stats["checkpoint"] and stats["query_scale"] == 100
+        assert stats["encoder"] == made.stats["encoder"] and stats["query_scale"] == 100
         assert (stats["document_scale"], stats["nonzeros"]) == (made.stats["document_scale"], made.stats["nonzeros"])
 
 

@@ -124,9 +124,14 @@ def test_an_index_of_another_encoder_is_refused(
     save_file({"weight": torch.eye(128)}, tmp_path / "p.safetensors")
     idf = compute(BeirFolder(tiny, "tiny"), queries.encoder.config, tmp_path / "idf")
     for changed, message in (
-        ({"checkpoint": str(other)}, f"{index} was built with another checkpoint or projection than {other}: search"),
-        ({"projection": str(tmp_path / "p.safetensors")}, "was built with another checkpoint or projection than"),
-        ({"idf": str(idf)}, "index and the queries' encoder test weight tokens with different IDF: search it"),
+        (
+            {"checkpoint": str(other)},
+            rf"{index} was not encoded as test encodes documents \(checkpoint changed\): encode",
+        ),
+        ({"projection": str(tmp_path / "p.safetensors")}, r"as test encodes documents \(checkpoint changed\)"),
+        ({"pooling": "cls"}, r"as test encodes documents \(pooling default → cls\)"),
+        ({"document_prompt": "x: "}, r"as test encodes documents \(document_prompt default → x: \)"),
+        ({"idf": str(idf)}, r"was not encoded as test encodes documents \(idf changed\)"),
     ):
         encoder = Encoder(queries.encoder.config.replace(**changed), "cpu")
         with pytest.raises(CaiError, match=message):

@@ -12,7 +12,7 @@ from tests.conftest import json_lines
 
 def on_collection(run: Path, collection: Path, copy: Path, systems: Collection[str] = ()) -> Path:
     """A copy of a run, as if it had been made on a copy of its collection, and of these systems only."""
-    shutil.copytree(run, copy, ignore=shutil.ignore_patterns(".lock"))
+    shutil.copytree(run, copy)
     results = json.loads((copy / "results.json").read_text())
     results["settings"]["collection"]["source"] = str(collection)
     if systems:
