@@ -148,7 +148,7 @@ class Place:
             "own",
             collection=(("metadata", {"year": "number"}),),
         )
-        self._said: dict[World, dict[str, Any]] = {}
+        self._said: dict[str, dict[str, Any]] = {}  # by the world, as text
 
     def write(self, world: World) -> None:
         """Put the files of a world where runs find them."""
@@ -177,12 +177,12 @@ class Place:
     def from_scratch(self, world: World) -> dict[str, Any]:
         """What a fresh folder says of all systems."""
         every = replace(world, systems=world.possible)
-        if every not in self._said:
+        if (key := repr(every)) not in self._said:
             self.write(every)
             self.execute(every, folder := self.folder / "scratch")
-            self._said[every] = {name: said(folder, name) for name in every.systems}
+            self._said[key] = {name: said(folder, name) for name in every.systems}
             remove(folder)
-        return self._said[every]
+        return self._said[key]
 
     def call(self, command: str, world: World) -> None:
         if command.startswith("beir"):
@@ -266,7 +266,10 @@ steps = st.tuples(changes, st.sampled_from(COMMANDS), st.integers(0, 12))
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=24 if hypothesis.settings.get_current_profile_name() == "short" else 5_000)
+@hypothesis.settings(
+    max_examples=24 if hypothesis.settings.get_current_profile_name() == "short" else 5_000,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate],  # a case takes seconds
+)
 @hypothesis.given(cases=st.lists(steps, min_size=1, max_size=2))
 def test_a_continued_run_says_what_a_fresh_one_says(place: Place, cases: list[tuple[str, str, int]]) -> None:
     """The faults: something that shapes a result is in no identity; an order is forgotten; a part that a later command
@@ -278,6 +281,7 @@ def test_a_continued_run_says_what_a_fresh_one_says(place: Place, cases: list[tu
     for name, command, count in cases:
         before, world = world, (FILES | SETTINGS)[name](world)
         world = replace(world, systems=tuple(each for each in world.systems if each in world.possible))
+        hypothesis.note(f"{name}; {command} {count}")
         if name in SETTINGS:
             command = "beir"  # an update has the settings of its run
         if command.endswith("meanwhile"):
