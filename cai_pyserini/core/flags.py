@@ -1,8 +1,9 @@
 """Flags that several commands share."""
 
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 
@@ -57,6 +58,16 @@ THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 
 
+def origin_and_path(url: str) -> tuple[str, str]:
+    """The parts of a web address, as browsers write them; the path ends with /. Raises ValueError for another text."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise ValueError(f"{url!r} should be like https://search.example.org/")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    port = "" if parts.port in (None, {"http": 80, "https": 443}[parts.scheme]) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}", f"{parts.path.rstrip('/')}/"
+
+
 class Sharded(Settings):
     """Work that several commands share."""
 
@@ -80,4 +91,19 @@ class Listening(Settings):
         False, "serve other machines without a key: a proxy in front of this server checks who may use it"
     )
     key_file: AnyPath | None = flag(None, f"file that has the API key, instead of {API_KEY}")
+    public_url: str | None = flag(
+        None,
+        "where browsers find this behind a proxy, such as https://search.example.org/articles/; pages of that site may "
+        "send forms here, and the proxy may send its host",
+    )
     port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        origin, path = origin_and_path(url)
+        if path.startswith("/v1/"):
+            raise ValueError("its path may not begin with /v1, which is that of the API")
+        return origin + path

@@ -181,7 +181,8 @@ def _serve(settings: ServeSettings) -> None:
             f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
             "out, or choose another --database"
         )
-    app = create_app(pool, judgments, settings.shared, key, is_loopback(settings.host))
+    guard = key, is_loopback(settings.host), settings.public_url
+    app = create_app(pool, judgments, settings.shared, *guard)
     documents = sum(map(len, pool.documents.values()))
     without = len(pool.topics) - len(pool.documents)
     listen(

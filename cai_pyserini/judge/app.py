@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import StringConstraints
 
 from cai_pyserini.core.template import template
 from cai_pyserini.judge.judgments import Grades, Judgments
 from cai_pyserini.judge.pool import Pool, next_query, order
-from cai_pyserini.serve.guard import HEADERS, Guard, require
+from cai_pyserini.serve.guard import HEADERS, ONLY_KNOWN, Guard
 from cai_pyserini.serve.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
@@ -28,14 +28,21 @@ Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 Id = Annotated[str, StringConstraints(max_length=10_000)]
 
 
-def create_app(pool: Pool, judgments: Judgments, shared: int, key: str | None = None, local: bool = False) -> Guard:
-    """The application. `shared` is next_query's, `local` is Guard's."""
+def create_app(
+    pool: Pool,
+    judgments: Judgments,
+    shared: int,
+    key: str | None = None,
+    local: bool = False,
+    public_url: str | None = None,
+) -> Guard:
+    """The application. `shared` is next_query's, the rest Guard's."""
     rubric = judgments.rubric
     judgments.limit_to(pool.topics, pool.text)
-    app = FastAPI(openapi_url=None)
-    locked = APIRouter(dependencies=[Depends(require(key))] if key else [])
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    routes = APIRouter(dependencies=[ONLY_KNOWN])
 
-    @locked.get("/", response_class=HTMLResponse)
+    @routes.get("/", response_class=HTMLResponse)
     async def page(judge: Judge | None = None, query: Id = "", document: Id = "") -> str:
         """A document to judge: by default the next one of a query, and the next query."""
         if judge is None:
@@ -61,12 +68,12 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, key: str | None = 
             outdated=(query, document, judge) in judgments.outdated(judge),
         )
 
-    @locked.get("/progress", response_class=HTMLResponse)
+    @routes.get("/progress", response_class=HTMLResponse)
     async def progress(judge: Judge) -> str:
         """The queries that any judge has begun."""
         return _progress(judge, judgments.of(judge))
 
-    @locked.post("/")
+    @routes.post("/")
     async def judged(judge: Judge, query: Id, document: Id, action: str, texts: str = "") -> RedirectResponse:
         """Record a grade, or that a document is skipped, or undo the judge's last judgment. `texts` are those that the
         judge has seen, which can be from before an update."""
@@ -75,20 +82,20 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, key: str | None = 
             undone = judgments.undo(judge)
             if undone and undone[1] in pool.documents.get(undone[0], ()):
                 query, document = undone
-            return RedirectResponse(f"/?{urlencode({'judge': judge, 'query': query, 'document': document})}", 303)
+            return RedirectResponse(f"./?{urlencode({'judge': judge, 'query': query, 'document': document})}", 303)
         if action not in ("skip", *map(str, range(len(rubric)))):
             raise HTTPException(400, f"action: expected skip, undo, or a grade below {len(rubric)}")
         if texts and texts != "".join(judgments.texts(query, document)):
             raise HTTPException(409, "the text has changed since the page was opened: go back, and open it again")
         judgments.add(query, document, judge, None if action == "skip" else int(action))
         is_left = ids - judgments.of(judge)[query].keys()
-        return RedirectResponse(f"/?{urlencode({'judge': judge} | ({'query': query} if is_left else {}))}", 303)
+        return RedirectResponse(f"./?{urlencode({'judge': judge} | ({'query': query} if is_left else {}))}", 303)
 
-    @locked.get("/style.css")
+    @routes.get("/style.css")
     async def style() -> Response:
         return Response(OWN_STYLE, media_type="text/css")
 
-    @locked.get("/keys.js")
+    @routes.get("/keys.js")
     async def keys() -> Response:
         return Response(KEYS, media_type="text/javascript")
 
@@ -114,5 +121,5 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, key: str | None = 
         stored = pool.text(document)
         return (stored and stored.title) or document
 
-    app.include_router(locked)
-    return Guard(app, None, local, headers=OWN_HEADERS)
+    app.include_router(routes)
+    return Guard(app, local=local, headers=OWN_HEADERS, key=key, public_url=public_url)

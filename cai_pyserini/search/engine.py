@@ -27,6 +27,7 @@ from cai_pyserini.search.explanation import Explanation, Part
 from cai_pyserini.search.highlight import Marked, marked, snippet, word_strengths
 from cai_pyserini.search.retriever import Effort, Retriever
 
+BEGINNING = 20_000  # characters of a document in which a snippet is looked for; each new word takes 0.1 ms
 SORTED = 100  # the best documents, which are sorted by a field
 QUERY = "query"  # the query's id where the runs of one query are fused
 
@@ -325,12 +326,13 @@ class Engine:
         }
 
     def _shown(self, stored: str, explanations: Sequence[Explanation]) -> tuple[Marked, Marked, Mapping[str, Value]]:
-        """The title of a document, a snippet of its text, and its metadata."""
+        """The title of a document, a snippet of its first BEGINNING characters, and its metadata."""
         document = self.document(stored)
         if document is None:
             return [], [], {}
-        strengths = word_strengths(document.contents, explanations, self.terms_of)
-        text = document.contents.removeprefix(document.title).lstrip()
+        beginning = document.contents[:BEGINNING]
+        strengths = word_strengths(beginning, explanations, self.terms_of)
+        text = beginning.removeprefix(document.title).lstrip()
         return marked(document.title, strengths), snippet(text, strengths), document.metadata
 
 

@@ -3,10 +3,10 @@ import sys
 from functools import partial
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import DEVICE, OR_URL, Listening
+from cai_pyserini.core.flags import DEVICE, OR_URL, Listening, origin_and_path
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, flag, parse
 
 
@@ -43,12 +43,24 @@ class ServeSettings(Listening):
     access_log_queries: Literal["none", "hash", "text"] = flag(
         "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
     )
+    allow_origins: list[str] = flag(
+        [], "web sites whose pages may search here from a browser, such as https://app.example.org (CORS)"
+    )
     device: str = DEVICE
+
+    @field_validator("allow_origins")
+    @classmethod
+    def _check_origins(cls, origins: list[str]) -> list[str]:
+        found = [origin_and_path(origin) for origin in origins]
+        if paths := [path for _, path in found if path != "/"]:
+            raise ValueError(f"an origin has no path, such as {paths[0]}")
+        return [origin for origin, _ in found]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.stdio and (
-            given := self.model_fields_set & {"host", "port", "key_file", "proxy_authenticates", "access_log"}
+            given := self.model_fields_set
+            & {"host", "port", "public_url", "allow_origins", "key_file", "proxy_authenticates", "access_log"}
         ):
             raise ValueError(f"--stdio serves no other machine: leave out --{min(given).replace('_', '-')}")
         return self
@@ -84,8 +96,9 @@ def main(argv: Argv = None) -> None:
             log = AccessLog(settings.access_log, settings.access_log_days, settings.access_log_queries)
             at_end.enter_context(closing(log))
         service = opened()
-        app = create_app(service, key, is_loopback(settings.host), log)
-        listen(app, settings, ", ".join(service.engines))
+        where = settings.public_url, settings.allow_origins
+        app = create_app(service, key, is_loopback(settings.host), log, *where)
+        listen(app, settings, ", ".join(service.engines), settings.timeout)
 
 
 if __name__ == "__main__":

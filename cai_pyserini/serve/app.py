@@ -21,11 +21,12 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.search.engine import BadFilter, Filters, Stored, without_operators
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.access_log import AccessLog, note
-from cai_pyserini.serve.guard import Guard, Metrics, require
+from cai_pyserini.serve.guard import HEADERS, ONLY_KNOWN, Guard, Metrics, key_declared
 from cai_pyserini.serve.mcp import Forwarded, over_http
 from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
 from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
 
+OPEN = {"/health", "/ready", "/openapi.json"}  # need no key
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an empty query, strips these four as well
 LONGEST_ID = 200  # characters of a query's id, and of a field's name
 MOST_FACETS = 20
@@ -111,16 +112,15 @@ class DocumentForm:
     ):
         if max_doc_length and not parse:
             raise HTTPException(400, "max_doc_length: not with parse=false, which returns the document as it is stored")
-        self._parse, self._length = parse, max_doc_length
+        self._parse, self.length = parse, max_doc_length
 
     def of(self, stored: Stored) -> Document | str:
         """A stored document."""
         if not self._parse:
             return stored.raw
-        contents = stored.contents[: self._length]
         if not (stored.title or stored.metadata):
-            return contents
-        return Document(title=stored.title, contents=contents, metadata=dict(stored.metadata))
+            return stored.contents
+        return Document(title=stored.title, contents=stored.contents, metadata=dict(stored.metadata))
 
     def candidates(self, found: Found, snippets: Sequence[str] = ()) -> list[Candidate]:
         return [
@@ -252,9 +252,15 @@ class Wrong(BaseModel):
     error: str
 
 
-def create_app(service: Service, key: str | None = None, local: bool = False, log: AccessLog | None = None) -> Guard:
-    """The application. With `key`, all routes need it but /health, /ready and /openapi.json; `local` and `log` are
-    Guard's."""
+def create_app(
+    service: Service,
+    key: str | None = None,
+    local: bool = False,
+    log: AccessLog | None = None,
+    public_url: str | None = None,
+    origins: Sequence[str] = (),
+) -> Guard:
+    """The application. With `key`, all routes need it but those in OPEN; the other parameters are Guard's."""
     metrics = Metrics(service)
     mcp = over_http(service)
 
@@ -269,18 +275,21 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # whose Location names the host that a proxy asks
+        servers=[{"url": public_url}] if public_url else None,
         generate_unique_id_function=lambda route: route.name,  # so that generated clients have short names
-        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 411, 413, 429, 500, 503)},
+        responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
-    locked = APIRouter(dependencies=[Depends(require(key))] if key else [])
+    locked = APIRouter(dependencies=[*(key_declared() if key else []), ONLY_KNOWN])
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         headers = error.headers
         if error.status_code == 405:  # Starlette names the methods of one route, of several with the same path
-            methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", ""))
-            headers = {"Allow": ", ".join(map(str.upper, methods))} if methods else headers
+            methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", ""), ())
+            allowed = [other for method in methods for other in (["get", "head"] if method == "get" else [method])]
+            headers = {"Allow": ", ".join(map(str.upper, allowed))} if allowed else headers
         return _error(error.status_code, str(error.detail), headers)
 
     @app.exception_handler(RequestValidationError)
@@ -335,12 +344,12 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         if like is not None:
             if query is not None or rerank or syntax:
                 raise HTTPException(400, "like: not with query, rerank or syntax")
-            text, searched = await service.similar(index, like, hits, filters, sort or None)
+            text, searched = await service.similar(index, like, hits, filters, sort or None, form.length)
         elif query is not None:
             if sort and rerank:
                 raise HTTPException(400, "sort: not with rerank")
             text, filters = without_operators(query, filter) if syntax else (query, filters)
-            searched = await service.search_all(index, [text], hits, rerank, filters, sort or None)
+            searched = await service.search_all(index, [text], hits, rerank, filters, sort or None, form.length)
             note(texts=[query])
         else:
             raise HTTPException(400, "query: Field required")
@@ -360,7 +369,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         """The best documents for each of several queries."""
         asked.require_limits()
         texts, filter = [topic.text for topic in asked.queries], asked.filter or None
-        searched = await service.search_all(index, texts, asked.hits, 0, filter, asked.sort or None)
+        searched = await service.search_all(index, texts, asked.hits, 0, filter, asked.sort or None, form.length)
         added = await additions(index, texts, searched.found, asked.facets, filter, asked.snippets)
         results = [
             TopicAnswer(qid=topic.qid, candidates=form.candidates(found, shown), facets=counts)
@@ -371,7 +380,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:
         """A document."""
-        stored = await service.document(index, docid)
+        stored = await service.document(index, docid, form.length)
         return DocumentAnswer(index=index, docid=docid, doc=form.of(stored))
 
     @locked.get("/v1/{index}/explain")
@@ -450,7 +459,7 @@ def create_app(service: Service, key: str | None = None, local: bool = False, lo
         responses.pop("422", None)  # a wrong request is a 400 here
         for status in responses.keys() - {"200"}:  # errors are JSON, also of routes that return text
             responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
-    return Guard(app, metrics, local, log)
+    return Guard(app, metrics, local, log, HEADERS, key, OPEN, public_url, origins, service.sending)
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

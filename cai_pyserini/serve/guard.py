@@ -1,19 +1,25 @@
-"""What every request passes: the API key, the host's name, security headers, and metrics for Prometheus."""
+"""What every request passes: the API key, hosts and origins, deadlines, security headers, and metrics."""
 
+import asyncio
+import binascii
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from base64 import b64decode
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from difflib import get_close_matches
 from ipaddress import ip_address
-from typing import Annotated
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from fastapi import HTTPException, Request, Security
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.params import Depends as Dependency
 from fastapi.responses import JSONResponse
-from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBasic, HTTPBasicCredentials, HTTPBearer
+from fastapi.security import APIKeyHeader, HTTPBasic, HTTPBearer
+from fastapi.security.base import SecurityBase
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cai_pyserini.serve.access_log import AccessLog
@@ -26,6 +32,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 LONGEST_BODY = 1 << 19  # bytes of a request; queries, 64 ids, a filter and names, all as \ud83e\uddec, have 450,000
+BODY_SECONDS = 10.0  # for all of a body
+PIECE = 1 << 16  # bytes of a response that are sent at once: no more than that is kept for a client that reads slowly
+LEFT = 499  # the status of a request whose client was gone before the answer
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 STAGE_SECONDS = (0.0002, 0.0005, 0.001, 0.002, *SECONDS)
 
@@ -55,6 +64,10 @@ class Metrics:
 
         service.stages = observe
 
+    def count(self, route: str, status: int, seconds: float) -> None:
+        self.requests.labels(route, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
     def text(self) -> bytes:
         return generate_latest(self._registry)
 
@@ -62,20 +75,36 @@ class Metrics:
 class Guard:
     """An ASGI application around another: every response, errors included, is counted and gets `headers`.
 
-    With `local`, requests for another host name than loopback's are refused, so that no web site can read a server on
-    loopback through a name of its own (DNS rebinding). A POST from another site's page is always refused. A response
-    has an X-Request-ID, which the `log` has too.
+    With `key`, requests for other paths than `open_paths` need it: as X-API-Key, as a bearer token, or as the password
+    of a browser. It is checked before the body is read, which has BODY_SECONDS. HEAD is answered like GET.
+
+    With `local`, requests for another host than loopback or that of `public_url` are refused, so that no web site can
+    read a server on loopback through a name of its own (DNS rebinding). `public_url` is where browsers find the server
+    behind a proxy, whether the proxy removes its path or not. A POST from the page of another site is refused, but of
+    `origins`, which may read answers, too (CORS).
+
+    `sending` is entered for each request until its answer is sent. A response has an X-Request-ID, which the `log` has
+    too.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        metrics: Metrics | None,
-        local: bool,
+        metrics: Metrics | None = None,
+        local: bool = False,
         log: AccessLog | None = None,
         headers: Mapping[str, str] = HEADERS,
+        key: str | None = None,
+        open_paths: Collection[str] = (),
+        public_url: str | None = None,
+        origins: Sequence[str] = (),
+        sending: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
         self._app, self._metrics, self._local, self._log, self._headers = app, metrics, local, log, headers
+        self._key, self._open_paths, self._origins, self._sending = key, open_paths, origins, sending
+        public = urlsplit(public_url or "")
+        self._public_origin = f"{public.scheme}://{public.netloc}" if public_url else None
+        self._public_host, self._root = public.netloc or None, public.path.rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,33 +112,168 @@ class Guard:
             return
         start, id = time.perf_counter(), uuid4().hex
         line = self._log.begin() if self._log else {}
+        head = scope["method"] == "HEAD"
+        path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
+        scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
+        request = Request(scope)
+        headers = {**self._headers, "X-Request-ID": id, **self._shared(request)}
+        started = False
+
+        def count(status: int) -> None:
+            route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
+            if self._metrics:
+                self._metrics.count(route, status, seconds)
+            if self._log:
+                self._log.end(line, route, status, seconds, id)
 
         async def send_guarded(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update({**self._headers, "X-Request-ID": id})
-                route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
-                if self._metrics:
-                    self._metrics.requests.labels(route, str(message["status"])).inc()
-                    self._metrics.seconds.labels(route).observe(seconds)
-                if self._log:
-                    self._log.end(line, route, message["status"], seconds, id)
-            await send(message)
+                started = True
+                MutableHeaders(scope=message).update(headers)
+                count(message["status"])
+                await send(message)
+                return
+            body = b"" if head else message.get("body", b"")
+            for at in range(PIECE, len(body), PIECE):
+                await send({**message, "body": body[at - PIECE : at], "more_body": True})
+            await send({**message, "body": body[(len(body) - 1) // PIECE * PIECE :] if body else b""})
 
-        answer = self._refusal(Request(scope)) or self._app
-        await answer(scope, receive, send_guarded)
+        with self._sending():
+            answer: ASGIApp = self._refusal(request) or self._app
+            if answer is self._app and request.headers.get("content-length", "0") != "0":
+                try:
+                    async with asyncio.timeout(BODY_SECONDS):
+                        body = await _whole(receive)
+                    receive = _again(body, receive)
+                except TimeoutError:
+                    reason = f"the body was not there after {BODY_SECONDS:g} seconds"
+                    answer = _refused(408, reason, {"Connection": "close"})
+                except ConnectionError:
+                    count(LEFT)
+                    return
+            await answer(scope, receive, send_guarded)
+        if not started:
+            count(LEFT)
 
-    def _refusal(self, request: Request) -> JSONResponse | None:
-        host = request.headers.get("host", "")
-        if self._local and not is_loopback(_name(host)):
-            return JSONResponse({"error": f"this server is not {host}"}, 403)
+    def refused(self, status: int) -> None:
+        """Count a request that did not get here."""
+        if self._metrics:
+            self._metrics.requests.labels("other", str(status)).inc()
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The answer to a request that the application does not get."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        own = [self._public_origin, *(f"{scheme}://{host}" for scheme in ("http", "https"))]
+        if self._local and not is_loopback(_name(host)) and host.lower() != self._public_host:
+            return _refused(403, f"this server is not {host}")
+        if request.method == "OPTIONS" and origin in self._origins:
+            return Response(status_code=204)  # to a browser that asks before it sends the key, which this has not
+        if self._key and request.scope["path"] not in self._open_paths and not self._has_key(request):
+            reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
+            return _refused(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
         if "transfer-encoding" in request.headers:
-            return JSONResponse({"error": "a body needs its Content-Length"}, 411)
+            return _refused(411, "a body needs its Content-Length")
         if int(request.headers.get("content-length", 0)) > LONGEST_BODY:
-            return JSONResponse({"error": f"the body has more than {LONGEST_BODY:,} bytes"}, 413)
-        origin = request.headers.get("origin")
-        if request.method == "POST" and origin and origin.partition("://")[2] != host:
-            return JSONResponse({"error": f"a page of {origin} may not do this"}, 403)
+            return _refused(413, f"the body has more than {LONGEST_BODY:,} bytes")
+        if request.method == "POST" and origin and origin not in (*own, *self._origins):
+            return _refused(403, f"a page of {origin} may not do this; see --public-url")
         return None
+
+    def _has_key(self, request: Request) -> bool:
+        assert self._key
+        given = request.headers.getlist("x-api-key")
+        for value in request.headers.getlist("authorization"):
+            scheme, _, credentials = value.partition(" ")
+            if scheme.lower() == "bearer":
+                given.append(credentials.strip())
+            elif scheme.lower() == "basic":
+                with suppress(binascii.Error, UnicodeDecodeError):
+                    given.append(b64decode(credentials, validate=True).decode().partition(":")[2])
+        return any(hmac.compare_digest(one.encode(), self._key.encode()) for one in given)
+
+    def _shared(self, request: Request) -> dict[str, str]:
+        """The headers by which a browser lets pages of `origins` send requests and read answers."""
+        if not self._origins:
+            return {}
+        if (origin := request.headers.get("origin", "")) not in self._origins:
+            return {"Vary": "Origin"}
+        return {
+            "Vary": "Origin",
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Allow-Methods": "GET, HEAD, POST",
+            "Access-Control-Allow-Headers": request.headers.get("access-control-request-headers", "*"),
+            "Access-Control-Expose-Headers": "X-Request-ID, Retry-After",
+            "Access-Control-Max-Age": "600",
+        }
+
+
+def _refused(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": reason}, status, headers)
+
+
+async def _whole(receive: Receive) -> bytes:
+    """A body. Raises ConnectionError if the client leaves before its end."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Receive a body that is there already, and then what comes next."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return received
+
+
+class _Declared(SecurityBase):
+    """How a key can be sent, for the description of the API; the guard checks it."""
+
+    def __init__(self, scheme: SecurityBase):
+        self.model, self.scheme_name = scheme.model, scheme.scheme_name
+
+    async def __call__(self) -> None:
+        pass
+
+
+def key_declared() -> list[Dependency]:
+    """Dependencies of routes by which the description of the API says that they need the key."""
+    schemes = APIKeyHeader(name="X-API-Key"), HTTPBearer(), HTTPBasic()
+    return [Security(_Declared(scheme)) for scheme in schemes]
+
+
+async def _only_known(request: Request) -> None:
+    """Raise HTTPException for a parameter that the route does not have, and for one that is given twice."""
+    operations = request.app.openapi()["paths"].get(request.scope["route"].path_format)
+    if operations is None:  # of another protocol
+        return
+    parameters = operations[request.method.lower()].get("parameters", ())
+    known = [parameter["name"] for parameter in parameters if parameter["in"] == "query"]
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
+        if name not in known:
+            raise HTTPException(400, unknown(name, known))
+        if given.count(name) > 1:
+            raise HTTPException(400, f"{name}: given {given.count(name)} times")
+
+
+ONLY_KNOWN = Depends(_only_known)
+
+
+def unknown(name: str, known: Sequence[str]) -> str:
+    """Why a parameter is refused, with the nearest one that exists."""
+    nearest = get_close_matches(name, known, 1, 0.5)
+    return f"{name[:50]}: no such parameter; " + (
+        f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -124,21 +288,3 @@ def _name(host: str) -> str:
     with suppress(ValueError):
         return urlsplit(f"//{host}").hostname or ""
     return ""
-
-
-def require(key: str) -> Callable[..., Awaitable[None]]:
-    """A dependency of routes that need an API key: as X-API-Key, as a bearer token, or as the password of a browser."""
-    header = APIKeyHeader(name="X-API-Key", auto_error=False)
-    bearer, basic = HTTPBearer(auto_error=False), HTTPBasic(auto_error=False)
-
-    async def check(
-        of_header: Annotated[str | None, Security(header)],
-        of_bearer: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
-        of_basic: Annotated[HTTPBasicCredentials | None, Security(basic)],
-    ) -> None:
-        given = (of_header, of_bearer and of_bearer.credentials, of_basic and of_basic.password)
-        if not any(hmac.compare_digest((one or "").encode(), key.encode()) for one in given):
-            reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
-            raise HTTPException(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
-
-    return check

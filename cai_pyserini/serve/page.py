@@ -59,7 +59,7 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
     asked = {"query": query, "hits": hits, "first": first, "second": second, "filter": filter, "wrong": wrong}
     asked["suggestion"] = suggestion
     if suggestion:
-        asked["suggested"] = "/?" + urlencode(page | {"q": suggestion, "filter": filter})
+        asked["suggested"] = "./?" + urlencode(page | {"q": suggestion, "filter": filter})
     shown = {"columns": columns, "facets": facets, "can_filter": can_filter or filter}
     return TEMPLATE.render(**asked, **shown, names=names, longest=LONGEST_QUERY, most=MOST_SHOWN)
 
@@ -69,7 +69,7 @@ def _links(page: Mapping[str, Any], filter: str, name: str, counts: Mapping[str,
     both = f"({filter}) AND " if filter else ""
     quoted = {value: value.replace("\\", r"\\").replace('"', r"\"") for value in counts}
     filters = {value: f'{both}{name}:"{quoted[value]}"' for value in counts}
-    return [(value, f"/?{urlencode({**page, 'filter': filters[value]})}", count) for value, count in counts.items()]
+    return [(value, f"./?{urlencode({**page, 'filter': filters[value]})}", count) for value, count in counts.items()]
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _hit(system: str, described: Described) -> dict[str, Any]:
     parts = [part.explanation for part in explanation.parts]
     return {
         "hit": hit,
-        "link": f"/v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
+        "link": f"v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
         "title": _shaded(title),
         "snippet": _shaded(snippet),
         "metadata": shown_metadata(metadata),

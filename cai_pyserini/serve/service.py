@@ -12,9 +12,10 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
@@ -29,6 +30,9 @@ from cai_pyserini.serve.access_log import note
 LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a request or batch
 MOST_HITS = 1000  # the most hits of a search, and of all searches of a request or batch
 BATCH = 64  # the most queries of a request or batch
+LONGEST_ANSWER = 1 << 24  # the most characters of the documents of one answer
+HELD = 1 << 27  # the most of those of all answers that are made or sent
+REST = 1.0  # seconds between two probes, and between two reloads
 PROBE = "ready"  # the query of the readiness probe
 
 Found = list[tuple[Hit, Stored | None]]
@@ -49,6 +53,52 @@ class Searched(NamedTuple):
         return f"{', '.join(self.late)} timed out" if self.late else None
 
 
+class Held:
+    """The characters of documents in the answer to a request until it is sent, among those of all such answers."""
+
+    def __init__(self, others: "set[Held]"):
+        self._others, self._characters = others, 0
+
+    def hold(self, characters: int) -> None:
+        """Say how many there are, so far. Raises HTTPException beyond the limits."""
+        self._characters = characters
+        if characters > LONGEST_ANSWER:
+            advice = "ask for fewer hits, or with max_doc_length for the beginnings of documents"
+            raise HTTPException(400, f"the documents have more than {LONGEST_ANSWER:,} characters in all: {advice}")
+        if characters and sum(held._characters for held in list(self._others)) > HELD:
+            raise HTTPException(503, "too many long answers are being sent; try again soon", {"Retry-After": "1"})
+
+
+_held: ContextVar[Held] = ContextVar("held")  # of the request that is being answered
+
+
+class Shared[T]:
+    """Calls of a function that wait share one, which begins REST seconds after the last has ended.
+
+    So each result is of a call that began after it was asked for, and no loop of requests costs more than one call.
+    """
+
+    def __init__(self, function: Callable[[], Awaitable[T]]):
+        self._function = function
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[T] | None = None
+        self._ended = -math.inf
+
+    async def __call__(self) -> T:
+        if self._next is None:
+            self._next = asyncio.create_task(self._call())
+        return await asyncio.shield(self._next)
+
+    async def _call(self) -> T:
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._ended + REST - time.monotonic()))
+            self._next = None
+            try:
+                return await self._function()
+            finally:
+                self._ended = time.monotonic()
+
+
 @dataclass
 class Job:
     """A waiting request: a search, or something else that the worker calls."""
@@ -59,9 +109,12 @@ class Job:
     rerank: int = 0  # so many of them
     filter: Filters = None
     sort: str | None = None
+    returned: int = 0  # hits of each text, with
+    length: int | None = None  # so many characters of their documents
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
+    held: Held = field(default_factory=lambda: _held.get(None) or Held(set()))
 
 
 class Service:
@@ -88,8 +141,9 @@ class Service:
         self.unanswered = 0
         self._worker = ThreadPoolExecutor(1, "search")
         self._opener = ThreadPoolExecutor(1, "reload")
-        self._reloading = asyncio.Lock()
-        self._probing: asyncio.Task[dict[str, str]] | None = None
+        self._sending: set[Held] = set()
+        self.probe = Shared(self._probe)
+        self.reload = Shared(self._reload)
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
@@ -109,27 +163,28 @@ class Service:
         rerank: int = 0,
         filter: Filters = None,
         sort: str | None = None,
+        length: int | None = None,
     ) -> Searched:
         """The same for each of several texts, which are one request; of a single one, `rerank` documents can be
-        reranked."""
+        reranked. Of each document, `length` characters are returned."""
         note(texts=texts, hits=hits)
         if rerank and self._rerank is None:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
-        searched: Searched = await self._answer(Job(index, texts, max(hits, rerank), rerank, filter, sort))
-        searched = searched._replace(found=[found[:hits] for found in searched.found])
+        job = Job(index, texts, max(hits, rerank), rerank, filter, sort, hits, length)
+        searched: Searched = await self._answer(job)
         note(returned=sum(map(len, searched.found)))
         if searched.late or rerank:
             note(degraded=searched.degraded, reranked=searched.reranked)
         return searched
 
     async def similar(
-        self, index: str, id: str, hits: int, filter: Filters = None, sort: str | None = None
+        self, index: str, id: str, hits: int, filter: Filters = None, sort: str | None = None, length: int | None = None
     ) -> tuple[str, Searched]:
         """The text of a document, and the best other documents for it as a query."""
-        text = (await self.document(index, id)).contents[:LONGEST_QUERY]
+        text = (await self.document(index, id, LONGEST_QUERY)).contents
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1, 0, filter, sort)
+        searched = await self.search_all(index, [text], hits + 1, 0, filter, sort, length)
         others = [(hit, stored) for hit, stored in searched.found[0] if id not in (hit.id, hit.stored)]
         ranking = [(hit._replace(rank=rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
@@ -143,18 +198,21 @@ class Service:
 
     async def snippets(self, index: str, texts: Sequence[str], found: Sequence[Found]) -> list[list[str]]:
         """The snippets of the hits of each text."""
-        return await self.call(
-            index,
-            lambda engine: (
-                [*engine.snippets(text, [hit for hit, _ in of])] for text, of in zip(texts, found, strict=True)
-            ),
-        )
 
-    async def document(self, index: str, id: str) -> Stored:
-        """A document. Raises HTTPException if there is none."""
+        def all_snippets(engine: Engine) -> Iterator[str]:  # one by one, so that they end when the request times out
+            for text, of_text in zip(texts, found, strict=True):
+                yield from engine.snippets(text, [hit for hit, _ in of_text])
+
+        snippets = iter(await self.call(index, all_snippets))
+        return [[next(snippets) for _ in of_text] for of_text in found]
+
+    async def document(self, index: str, id: str, length: int | None = None) -> Stored:
+        """A document, of whose contents `length` characters are returned. Raises HTTPException if there is none."""
         stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
         if stored is None:
             raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
+        stored = _beginning(stored, length)
+        _held.get(Held(set())).hold(len(stored.contents))
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
@@ -167,13 +225,20 @@ class Service:
         """Whether a batch has been running for more than twice the timeout."""
         return self._started is not None and time.monotonic() - self._started > 2 * self._timeout
 
-    async def probe(self) -> dict[str, str]:
-        """Search every system: its name -> "ok", or the kind of error. Simultaneous probes share the searches."""
-        if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe())
-        return await asyncio.shield(self._probing)
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Within it, a request is answered and the answer sent: its documents count as those of `Held`."""
+        held = Held(self._sending)
+        self._sending.add(held)
+        token = _held.set(held)
+        try:
+            yield
+        finally:
+            _held.reset(token)
+            self._sending.remove(held)
 
     async def _probe(self) -> dict[str, str]:
+        """Search every system: its name -> "ok", or the kind of error."""
         states = dict.fromkeys(self.engines, "ok")
         searches = [self.search(index, PROBE, 1) for index in states]
         for index, found in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
@@ -182,15 +247,14 @@ class Service:
                 states[index] = type(found).__name__
         return states
 
-    async def reload(self) -> None:
-        """Reopen all systems, one reload at a time; the old ones answer until the new ones are open."""
+    async def _reload(self) -> None:
+        """Reopen all systems; the old ones answer until the new ones are open."""
         loop = asyncio.get_running_loop()
-        async with self._reloading:
-            engines = await loop.run_in_executor(self._opener, self._opened)
-            old, self.engines = self.engines, engines
-            await loop.run_in_executor(self._worker, _close, old)  # after the batch that still uses them
-            del old
-            await loop.run_in_executor(self._opener, gc.collect)  # or their models stay for many reloads
+        engines = await loop.run_in_executor(self._opener, self._opened)
+        old, self.engines = self.engines, engines
+        await loop.run_in_executor(self._worker, _close, old)  # after the batch that still uses them
+        del old
+        await loop.run_in_executor(self._opener, gc.collect)  # or their models stay for many reloads
 
     def _opened(self) -> dict[str, Engine]:
         engines = dict(self._open())
@@ -225,7 +289,10 @@ class Service:
         jobs = [job for job in jobs if not job.answer.done()]  # the others have timed out
         try:
             for job, result in zip(jobs, self._results(jobs) if jobs else [], strict=True):
-                _settle(job, job.answer.set_result, result)
+                if isinstance(result, Exception):
+                    _settle(job, job.answer.set_exception, result)
+                else:
+                    _settle(job, job.answer.set_result, result)
         except Exception as error:
             if len(jobs) == 1:
                 _settle(jobs[0], jobs[0].answer.set_exception, error)
@@ -244,35 +311,34 @@ class Service:
         texts = [text for job in jobs for text in job.texts]
         self.batches(len(texts))
         effort = Effort(min(job.arrived for job in jobs) + self._deadline)
-        rankings = iter(engine.search(texts, first.hits, self._threads, first.filter, first.sort, effort))
-        start = time.perf_counter()
-        found = [
-            [
-                [(hit, engine.document(hit.stored)) for hit in ranking if not job.answer.done()]
-                for ranking in islice(rankings, len(job.texts))
-            ]
-            for job in jobs
-        ]
-        stages = {"encode": effort.encode, "search": effort.search, "fetch": time.perf_counter() - start}
+        found = iter(engine.search(texts, first.hits, self._threads, first.filter, first.sort, effort))
+        rankings = [list(islice(found, len(job.texts))) for job in jobs]
+        stages = {"encode": effort.encode, "search": effort.search}
         reranked = None
         if first.rerank:  # which is alone in its batch
             start = time.perf_counter()
-            found[0][0], reranked = self._reranked(first, found[0][0])
+            rankings[0][0], reranked = self._reranked(first, engine, rankings[0][0])
             stages["rerank"] = time.perf_counter() - start
+        start = time.perf_counter()
+        results = [
+            _fetched(job, engine, of_job, effort.late, reranked) for job, of_job in zip(jobs, rankings, strict=True)
+        ]
+        stages["fetch"] = time.perf_counter() - start
         self.stages(first.index, stages)
-        return [Searched(of_job, effort.late, reranked) for of_job in found]
+        return results
 
-    def _reranked(self, job: Job, found: Found) -> tuple[Found, int]:
+    def _reranked(self, job: Job, engine: Engine, ranking: list[Hit]) -> tuple[list[Hit], int]:
         """The hits of a text, the first of which have the order and scores of the cross-encoder, and how many have."""
-        texts = [stored.contents for _, stored in found[: job.rerank] if stored]
-        if len(texts) < min(job.rerank, len(found)):
+        stored = [engine.document(hit.stored) for hit in ranking[: job.rerank]]
+        if None in stored:
             raise HTTPException(400, f"rerank: {job.index} does not store documents")
         assert self._rerank  # search_all checks it
+        texts = [document.contents for document in stored if document]
         scores = self._rerank(job.texts[0], texts, job.arrived + min(self._deadline, self._timeout / 2))
-        scored = [(hit._replace(score=score), stored) for (hit, stored), score in zip(found, scores, strict=False)]
-        scored.sort(key=lambda item: -item[0].score)
-        ranking = enumerate([*scored, *found[len(scored) :]], 1)
-        return [(hit._replace(rank=rank), stored) for rank, (hit, stored) in ranking], len(scored)
+        scored = [hit._replace(score=score) for hit, score in zip(ranking, scores, strict=False)]
+        scored.sort(key=lambda hit: -hit.score)
+        both = enumerate([*scored, *ranking[len(scored) :]], 1)
+        return [hit._replace(rank=rank) for rank, hit in both], len(scored)
 
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)
@@ -309,6 +375,31 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]
+
+
+def _fetched(
+    job: Job, engine: Engine, rankings: Sequence[Sequence[Hit]], late: list[str], reranked: int | None
+) -> Searched | HTTPException:
+    """The hits of a job with what the index stores of them, until it times out; or why it has too much."""
+    found: list[Found] = [[] for _ in rankings]
+    characters = 0
+    try:
+        for of_text, ranking in zip(found, rankings, strict=True):
+            for hit in takewhile(lambda _: not job.answer.done(), ranking[: job.returned]):
+                stored = engine.document(hit.stored)
+                if stored:
+                    stored = _beginning(stored, job.length)
+                    characters += len(stored.contents)
+                    job.held.hold(characters)
+                of_text.append((hit, stored))
+    except HTTPException as error:
+        return error
+    return Searched(found, late, reranked)
+
+
+def _beginning(stored: Stored, length: int | None) -> Stored:
+    """A document with so many characters of its contents."""
+    return stored._replace(contents=stored.contents[:length])
 
 
 def _settle[T](job: Job, settle: Callable[[T], None], value: T) -> None:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from cai_pyserini.beir import versions
 from cai_pyserini.beir.execute import execute
@@ -203,12 +204,20 @@ def proposal(folder: Path, database: Path) -> str:
 def reload(url: str) -> str:
     """Have a service reopen what it serves; returns what to print. Raises CaiError where it does not."""
     key = os.environ.get(API_KEY)
+
+    class Followed(HTTPRedirectHandler):
+        def redirect_request(self, request: Request, *of: Any) -> None:
+            """Follow none: the key is for this service, and GET reloads nothing."""
+
     try:
         request = Request(f"{url.rstrip('/')}/reload", method="POST", headers={"X-API-Key": key} if key else {})  # noqa: S310
-        with build_opener(ProxyHandler({})).open(request, timeout=RELOAD_SECONDS) as response:
+        with build_opener(ProxyHandler({}), Followed).open(request, timeout=RELOAD_SECONDS) as response:
             return f"{url} has reopened {', '.join(json.load(response)['indexes'])}"
     except HTTPError as error:
-        reason = f"{error}: {error.read().decode(errors='replace')}"
-    except (OSError, ValueError) as error:
-        reason = str(error)
+        to = error.headers.get("Location")
+        reason = f"{error}: {f'it is at {to}' if to else error.read().decode(errors='replace')}"
+    except (OSError, HTTPException) as error:
+        reason = str(error) or type(error).__name__
+    except (ValueError, LookupError, TypeError):
+        reason = "no service of this package answers there"
     raise CaiError(f"{url} has not reopened the run, which is up to date: {reason}")

@@ -9,15 +9,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
 
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.app import create_app
-from cai_pyserini.serve.listen import LONGEST_REQUEST
+from cai_pyserini.serve.guard import Guard
+from cai_pyserini.serve.listen import Server
 from cai_pyserini.serve.service import Service
 
 SYSTEMS = ["joint-splade-idf", "bm25", "hybrid-splade-idf-minmax"]
@@ -40,17 +41,26 @@ def client(run_folder: Path) -> Iterator[TestClient]:
 
 
 @contextmanager
-def served(folder: Path, *systems: str, key: str | None = None) -> Iterator[str]:
-    """The address of a server in a thread of this process, which need not import everything again."""
-    app = create_app(Service(lambda: open_systems([folder], systems)), key, local=True)
-    limits = {"http": "h11", "h11_max_incomplete_event_size": LONGEST_REQUEST}
-    server = uvicorn.Server(uvicorn.Config(app, **limits, log_level="warning", server_header=False))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, args=([listening],))
+def served(what: Path | Service, *systems: str, **guard: Any) -> Iterator[str]:
+    """The address of a server of a run folder or a service, in a thread of this process, which need not import
+    everything again."""
+    service = what if isinstance(what, Service) else Service(lambda: open_systems([what], systems))
+    with listening(create_app(service, local=True, **guard)) as address:
+        yield address
+
+
+@contextmanager
+def listening(app: Guard) -> Iterator[str]:
+    """The address of a server of an application, in a thread of this process."""
+    server = Server(app)
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        thread = threading.Thread(target=server.run, args=([opened],))
         thread.start()
-        yield "http://{}:{}/".format(*listening.getsockname())
-        server.should_exit = True
-        thread.join()
+        try:
+            yield "http://{}:{}/".format(*opened.getsockname())
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def serve(

@@ -216,7 +216,7 @@ def test_wrong_requests_get_a_reason(client: TestClient, path: str, status: int,
 
 def test_all_methods_of_a_path_are_allowed(client: TestClient) -> None:
     answer = client.options("/v1/bm25/search")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 @pytest.mark.parametrize(
@@ -256,6 +256,9 @@ def test_an_api_key(run_folder: Path) -> None:
             {"Authorization": "Bearer sesame"},
             {"Authorization": f"Basic {basic}"},
             {"X-API-Key": "other", "Authorization": "Bearer sesame"},
+            {"X-API-Key": "sesame", "Authorization": "Basic"},
+            {"X-API-Key": "sesame", "Authorization": "Basic %%"},
+            {"X-API-Key": "sesame", "Authorization": f"Basic {b64encode(bytes([255])).decode()}"},
         ):
             assert client.get("/v1/bm25/doc/d3", headers=headers).status_code == 200
         wrong: list[dict[str, str]] = [{}, {"X-API-Key": "other"}, {"Authorization": "Basic %%"}, {"X-API-Key": ""}]
@@ -284,6 +287,64 @@ def test_other_hosts_and_other_sites(run_folder: Path) -> None:
             assert (answer.status_code, answer.json()) == (403, {"error": f"this server is not {host}"})
         assert client.post("/reload", headers={"Origin": "https://example.org"}).status_code == 403
         assert client.post("/reload", headers={"Origin": "http://127.0.0.1:8000"}).status_code == 200
+
+
+def test_a_public_address_and_other_origins(run_folder: Path) -> None:
+    public, app, other = "https://search.example.org/hpo/", "https://app.example.org", "https://example.org"
+    service = Service(lambda: engines(run_folder))
+    guarded = create_app(service, "sesame", local=True, public_url=public, origins=[app])
+    key = {"X-API-Key": "sesame"}
+    with TestClient(guarded, "http://127.0.0.1:8000") as client:
+        for path in ("/", "/hpo/", "/hpo/style.css", "/style.css", "/hpo/v1/bm25/doc/d1"):
+            for host in ("search.example.org", "Search.Example.org", "127.0.0.1"):
+                assert client.get(path, headers=key | {"Host": host}).status_code == 200
+        assert client.get("/", headers=key | {"Host": "example.org"}).status_code == 403
+        for origin, status in ((public[:-5], 200), (app, 200), (other, 403), ("null", 403), (f"{app}:444", 403)):
+            headers = key | {"Origin": origin}
+            answer = client.post("/v1/bm25/search", json=queries("zinc"), headers=headers)
+            assert answer.status_code == status
+            shared = {"access-control-allow-origin", "vary"} & answer.headers.keys()
+            assert len(shared) == 1 + (origin == app) and answer.headers["vary"] == "Origin"
+        asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type,x-api-key"}
+        answer = client.options("/v1/bm25/search", headers={"Origin": app, **asks})  # without the key
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (204, app)
+        assert answer.headers["access-control-allow-headers"] == "content-type,x-api-key"
+        refused = client.options("/v1/bm25/search", headers={"Origin": other, **asks})
+        assert refused.status_code == 401 and "access-control-allow-origin" not in refused.headers
+        unread = client.get("/v1/bm25/doc/d1", headers={"Origin": app})  # which a page can read, too
+        assert (unread.status_code, unread.headers["access-control-allow-origin"]) == (401, app)
+
+
+def test_head_is_get_without_the_body(client: TestClient) -> None:
+    for path in ("/", "/health", "/ready", "/style.css", "/openapi.json", "/metrics", "/v1/bm25/search?query=zinc"):
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (got.status_code, b"") == (200, b"")
+        assert head.headers["content-type"] == got.headers["content-type"]
+    assert client.head("/v1/bm25/search").status_code == 400 and client.head("/reload").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/v1/bm25/search?query=x&filters=year>=2020", "filters: no such parameter; did you mean filter?"),
+        ("/v1/bm25/search?query=x&hit=3", "hit: no such parameter; did you mean hits?"),
+        ("/v1/bm25/search?query=x&k1=2", "k1: no such parameter; there are query, like, hits, rerank, filter, sort"),
+        ("/v1/bm25/search?q=zinc", "q: no such parameter"),
+        ("/v1/bm25/search?query=x&filter=year<2000&filter=year>2010", "filter: given 2 times"),
+        ("/v1/bm25/doc/d1?max_length=3", "max_length: no such parameter; did you mean max_doc_length?"),
+        ("/v1/bm25/explain?query=x&docid=d1&filter=x", "filter: no such parameter; there are query, docid"),
+        ("/v1/bm25/suggest?query=x&hits=1", "hits: no such parameter; there are query"),
+        ("/?q=x&filters=x", "filters: no such parameter; did you mean filter?"),
+        ("/style.css?v=1", "v: no such parameter; there are none"),
+    ],
+)
+def test_unknown_parameters_are_refused(client: TestClient, path: str, reason: str) -> None:
+    """The fault: a filter that is misspelt answers what is not filtered."""
+    answer = client.get(path)
+    assert answer.status_code == 400 and answer.json()["error"].startswith(reason)
+    if "search" in path:
+        posted = client.post(path.replace("query=x&", ""), json=queries("x"))
+        assert posted.status_code == 400 and "no such parameter" in posted.json()["error"]
 
 
 def test_failures_are_counted_and_have_security_headers(run_folder: Path) -> None:

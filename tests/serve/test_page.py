@@ -69,7 +69,7 @@ def test_a_page_asks_whether_another_query_was_meant(client: TestClient) -> None
 def test_a_page_asks_for_nothing_elsewhere_and_labels_its_fields(client: TestClient) -> None:
     page = client.get("/", params={"q": "cancer", "b": "bm25"}).text
     assert not re.search(r"<(script|img|iframe|style)\b", page)
-    assert all(link.startswith("/") and not link.startswith("//") for link in links(page))
+    assert all(re.match(r"style\.css$|v1/|\./$|\./\?", link) for link in links(page))  # also behind a proxy's path
     ids = re.findall(r' id="([^"]+)"', page)
     assert set(re.findall(r' for="([^"]+)"', page)) == {"q", "a", "b", "hits", "filter"} <= set(ids)
     assert len(ids) == len(set(ids))
@@ -81,7 +81,7 @@ def test_operators_and_filters_are_there_where_words_are(odd: TestClient) -> Non
     assert all('id="filter"' in odd.get("/", params={"a": name}).text for name in ("odd", "splade"))
     page = odd.get("/", params={"q": 'zebra "bladder infection" -alert', "a": "splade", "b": "odd"}).text
     of_splade, of_odd = page.split('id="system-2"')
-    assert "/v1/splade/doc/d4" in of_splade and "No document was found." in of_odd
+    assert "v1/splade/doc/d4" in of_splade and "No document was found." in of_odd
     assert 'role="alert"' in odd.get("/", params={"q": "zebra", "a": "splade", "filter": "contents:alert"}).text
 
 

@@ -12,9 +12,10 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.search.engine import Engine
+from cai_pyserini.search.engine import Engine, Hit, Stored
+from cai_pyserini.serve import service as service_module
 from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Service
-from tests.serve.conftest import engines
+from tests.serve.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
 
@@ -139,6 +140,54 @@ def test_work_stops_where_nobody_waits_for_it(opened: dict[str, Engine]) -> None
     assert len(described) < 10
 
 
+def test_snippets_are_looked_for_in_the_beginning_until_the_request_times_out(
+    opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: 100 long documents keep the only worker busy for a minute after the request has timed out."""
+    engine, shown = opened["bm25"], list[str]()
+    service = Service(lambda: opened, timeout=0.5)
+    words = " ".join(f"w{number}" for number in range(100_000))
+
+    def document(id: str) -> Stored:
+        shown.append(id)
+        time.sleep(0.2)
+        return Stored(id, "", f"bladder {words} zinc")
+
+    monkeypatch.setattr(engine, "document", document)
+    found = [[(Hit(rank, f"d{rank % 12 + 1}", 1.0, f"d{rank % 12 + 1}"), None) for rank in range(100)]]
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await service.snippets("bm25", ["bladder zinc"], found)
+        await service.call("bm25", lambda engine: None)
+
+    start = time.monotonic()
+    run(service, give_up)
+    assert len(shown) < 6 and time.monotonic() - start < 5
+    (snippet,) = engine.snippets("zinc bladder", [found[0][0][0]])
+    assert snippet.startswith("bladder w0 w1")
+
+
+def test_probes_and_reloads_that_wait_are_one(opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: a loop of requests for /ready or /reload, which cost nothing to ask for, keeps the service busy."""
+    monkeypatch.setattr(service_module, "REST", 0.3)
+    service = Service(lambda: opened)
+    sizes: list[float] = []
+    service.batches = sizes.append
+
+    async def ask_again_and_again() -> None:
+        until = time.monotonic() + 1
+
+        async def ask() -> None:
+            while time.monotonic() < until:
+                assert await service.probe() == dict.fromkeys(SYSTEMS, "ok")
+
+        await asyncio.gather(*(ask() for _ in range(50)))
+
+    run(service, ask_again_and_again)
+    assert len(SYSTEMS) <= len(sizes) <= 5 * len(SYSTEMS)
+
+
 def test_a_service_has_a_system() -> None:
     with pytest.raises(CaiError, match="nothing to serve"):
         Service(dict)
@@ -159,7 +208,7 @@ def test_a_reload_frees_what_was_open_before(run_folder: Path) -> None:
     assert [engine() for engine in opened[:half]] == [None] * half and all(engine() for engine in opened[half:])
 
 
-def test_reloads_take_turns_and_lose_no_request(run_folder: Path) -> None:
+def test_reloads_take_turns_and_lose_no_request(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[dict[str, Engine]] = []
     opening = threading.Lock()
 
@@ -169,11 +218,15 @@ def test_reloads_take_turns_and_lose_no_request(run_folder: Path) -> None:
         opening.release()
         return opened[-1]
 
+    monkeypatch.setattr(service_module, "REST", 0.1)
     service = Service(open_engines)
 
     async def load() -> list[Any]:
         slow = asyncio.create_task(service.call("bm25", lambda old: time.sleep(1) or old.search(["bladder"], 1)))
-        reloads = [asyncio.create_task(service.reload()) for _ in range(2)]
+        reloads = [asyncio.create_task(service.reload())]
+        await asyncio.sleep(0)  # until it has begun: it may have read what was there before the others were asked for
+        await asyncio.sleep(0)
+        reloads += [asyncio.create_task(service.reload()) for _ in range(5)]
         found = []
         while not all(reload.done() for reload in reloads):
             found += await asyncio.gather(*(service.search("bm25", "bladder " * n, 1) for n in range(1, 9)))

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -215,6 +216,35 @@ def test_a_service_takes_the_new_run_over_without_losing_a_request(
             reload(address)
     with pytest.raises(CaiError, match="has not reopened the run, which is up to date: "):
         reload(address)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(302, r"HTTP Error 302: .* it is at http://127"), (308, "it is at"), (200, "no service")]
+)
+def test_a_key_goes_to_the_service_alone(monkeypatch: pytest.MonkeyPatch, status: int, reason: str) -> None:
+    """The fault: what a redirect names gets the key, and the command says that the service has reopened its indexes."""
+    monkeypatch.setenv(KEY, "sesame")
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.command} {self.path}")
+            self.send_response(status if self.path == "/reload" else 200)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/other")  # type: ignore[attr-defined]
+            self.end_headers()
+            self.wfile.write(b'{"found": []}')
+
+        do_POST = do_GET
+
+        def log_message(self, *of: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(CaiError, match=f"has not reopened the run, which is up to date: .*{reason}"):
+            reload(f"http://127.0.0.1:{server.server_port}/")
+        server.shutdown()
+    assert asked == ["POST /reload"]
 
 
 def test_a_full_disk_leaves_the_run_as_it_was(small: Path, broken: Path, tmp_path: Path) -> None:
