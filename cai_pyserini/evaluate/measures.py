@@ -17,6 +17,7 @@ from cai_pyserini.collection.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import (
+    documents_digest,
     documents_in,
     queries_in,
     ranks,
@@ -122,8 +123,10 @@ def measure_runs(
     collection: Collection, split: str, runs: Sequence[Path], measures: Sequence[str] = MEASURES
 ) -> dict[Path, PerQuery]:
     """As `measure_run`, for runs of a collection. Warns of a run of which fewer than half of the documents are in the
-    collection; raises CaiError for one of which none is."""
+    collection; raises CaiError for one of which none is, and for a run of ours of the documents as they were before."""
     parse_measures(measures)
+    if documents_digest(runs):
+        documents_digest(runs, collection.documents_digest)
     found = {run: documents_in(run) for run in runs}
     lacking = collection.lacking(split, set().union(*found.values()))
     for run, documents in found.items():

@@ -33,13 +33,16 @@ logger = logging.getLogger(__name__)
 
 def require_fusable(runs: Sequence[Path]) -> None:
     """Warn of a run that has fewer than half of the queries of all, or fewer than half of its documents, in common with
-    those before it. Raises CaiError if it has none in common; runs that find nothing are none of these."""
+    those before it. Raises CaiError if it has none in common. Runs that find nothing are none of these; and runs of
+    ours that say which documents they are of, see `documents_digest`, may find different ones."""
+    known = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
     name, queries, documents = "", set[str](), set[str]()
     for run in runs:
         of_run, in_run = queries_in(run), documents_in(run)
         if queries and of_run:
             require_common("queries", len(queries | of_run), {name: queries, str(run): of_run})
-            require_common("documents", min(len(documents), len(in_run)), {name: documents, str(run): in_run})
+            if not known:
+                require_common("documents", min(len(documents), len(in_run)), {name: documents, str(run): in_run})
         name = f"{name}, {run}" if name else str(run)
         queries, documents = queries | of_run, documents | in_run
 

@@ -60,7 +60,7 @@ def index_bm25(
     inputs = {
         "documents": collection.fingerprint("documents"),
         "metadata": collection.metadata_fingerprint,
-        "generated queries": generated and [generated.fingerprint(part) for part in ("queries", "train")],
+        "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
     }
     settings = {"language": unless_english(collection.language), **shard_settings(shard_id, shard_num)}
     recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **settings)

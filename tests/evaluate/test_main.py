@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, run_of, write_run
@@ -128,3 +129,19 @@ def test_a_run_without_hits_has_0_in_every_measure(
     assert rescored.read_text() == ""
     rescore(empty, [Path(runs[0])], lambda candidates: {"q1": {"d9": 1.0, "d1": 2.0}}, rescored, 10, "nothing")
     assert list(read_run(rescored)["doc_id"]) == ["d1", "d9"]
+
+
+def test_a_run_of_the_documents_as_they_were_is_refused(broken: Path, runs: list[str]) -> None:
+    """The qrels are of those of now. What a run of another tool is of, nobody knows."""
+
+    def write(path: Path) -> artifact.Stats:
+        write_run(run_of({"q1": [("d1", 1.0)]}), path, "tag")
+        return {"ms_per_query": 1.0, "documents_digest": BeirFolder(broken, "any").documents_digest}
+
+    artifact.make(Path("ours.trec"), {"stage": "search"}, write, folder=False)
+    main(["--collection", str(broken), "--runs", *runs, "ours.trec"])
+    with (broken / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "new", "text": "fever"}\n')
+    main(["--collection", str(broken), "--runs", *runs])
+    with pytest.raises(CaiError, match=r"^ours\.trec is of other documents than there are now: search again"):
+        main(["--collection", str(broken), "--runs", *runs, "ours.trec"])

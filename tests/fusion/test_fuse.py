@@ -73,6 +73,19 @@ def test_runs_of_different_collections_are_refused(runs: list[Path], other: str,
     assert not Path("out.trec").exists()
 
 
+def test_runs_of_ours_of_the_same_documents_may_find_different_ones(runs: list[Path]) -> None:
+    for run, document in zip(runs, "xy", strict=True):
+
+        def write(path: Path, document: str = document) -> artifact.Stats:
+            path.write_text(f"q1 Q0 {document} 1 1 t\n")
+            return {"ms_per_query": 1.0, "documents_digest": ["of both", None]}
+
+        run.unlink()
+        artifact.make(run, {"stage": "search"}, write, folder=False)
+    main(["fuse", "--runs", *map(str, runs), "--output", "out.trec"])
+    assert artifact.require(Path("out.trec"), "fusion fuse").stats["documents_digest"] == ["of both", None]
+
+
 def test_runs_that_have_little_in_common_are_warned_of(runs: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     runs[0].write_text("q1 Q0 a 1 3 x\nq1 Q0 b 1 2 x\nq1 Q0 c 1 1 x\nq2 Q0 a 1 3 x\n")
     runs[1].write_text("q1 Q0 b 1 3 x\nq1 Q0 d 1 2 x\nq1 Q0 e 1 1 x\nq3 Q0 b 1 3 x\n")
