@@ -54,7 +54,7 @@ ZSCORE = FUSIONS["zscore"]
 
 
 class Sparse(NamedTuple):
-    """SPLADE's raw vectors: of `rows` (see Served), and of queries and spans by representation."""
+    """A SPLADE encoder and its raw vectors: of `rows` (see Served), and of queries and spans by representation."""
 
     encoder: Encoder
     rows: csr_matrix
@@ -129,12 +129,11 @@ class Served:
     @cached_property
     def alike(self) -> csr_matrix:
         """The documents that answer what the source of a query answers, (queries, documents), with ones."""
-        places = {number: place for place, number in enumerate(self.documents.tolist())}
-        known = {source: self.material.alike(self.documents[source]).tolist() for source in set(self.sources.tolist())}
-        rows = [[places[number] for number in known[source] if number in places] for source in self.sources.tolist()]
-        indices = np.array([place for row in rows for place in row], np.int32)
-        indptr = np.cumsum([0, *map(len, rows)])
-        return csr_matrix((np.ones(len(indices), np.float32), indices, indptr), (len(rows), len(self.documents)))
+        documents, sources = self.documents, self.sources.tolist()
+        known = {each: np.flatnonzero(np.isin(documents, self.material.alike(documents[each]))) for each in {*sources}}
+        rows = [known[source] for source in sources]
+        indices, indptr = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
+        return csr_matrix((np.ones(len(indices), np.float32), indices, indptr), (len(rows), len(documents)))
 
     def splade(self, encoder: Encoder) -> Sparse:
         material = self.material
