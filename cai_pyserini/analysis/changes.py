@@ -6,7 +6,7 @@ fraction of documents that the best d of both share.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cai_pyserini.analysis.output import Report, cut
+from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, cut
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
@@ -45,7 +45,9 @@ def changes(settings: ChangesSettings) -> Report:
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
     runs = [RunFolder(settings.before), run]
-    paths = [each.made(each.run(system)) for each in runs]
+    if missing := next((each for each in runs if not each.has(each.run(system))), None):
+        raise CaiError(f"{missing.root} has no run of {system.name}: {SEARCH_AGAIN}")
+    paths = [each.run(system) for each in runs]
     hits = [scores_by_query(top(read_run(path), settings.depth)) for path in paths]
     shared = [query for query in run.topics if any(query in of_run for of_run in hits)]
     if not hits[0].keys() & hits[1].keys():

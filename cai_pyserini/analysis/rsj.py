@@ -39,7 +39,7 @@ from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import read_run, scores_by_query, top
+from cai_pyserini.core.trec import documents_digest, read_run, scores_by_query, top
 from cai_pyserini.words.analyzer import Analyzer
 
 GROUPS = ["LowRSJ LowIDF", "LowRSJ HighIDF", "HighRSJ LowIDF", "HighRSJ HighIDF"]
@@ -81,7 +81,9 @@ def rsj(settings: RsjSettings) -> Report:
     split = settings.split or config.split
     names = labels(settings.runs)
     runs = {name: best_documents(path, settings.depth) for name, path in zip(names, settings.runs, strict=True)}
-    analysis = analyze(open_collection(config), split, runs)
+    collection = open_collection(config)
+    documents_digest(settings.runs, collection.documents_digest)  # or an error, if they are of others
+    analysis = analyze(collection, split, runs)
     groups: dict[str, dict[str, Any]] = {
         group: {"pairs": len(delta), "median": delta.median().to_dict(), "mean": delta.mean().to_dict()}
         for group, delta in analysis.groups().items()

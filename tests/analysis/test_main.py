@@ -54,3 +54,17 @@ def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: P
     with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
         main([name, *arguments, "--output", str(tmp_path / "file")])
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["compare", "rsj"])
+def test_runs_of_documents_that_have_changed_are_refused(
+    name: str, run_folder: Path, tiny: Path, broken: Path, tmp_path: Path
+) -> None:
+    """The fault: what is said of them depends on documents, or grades, that they were not searched in."""
+    runs = [str(run_folder / "runs" / f"{system}.trec") for system in ("bm25", "splade-idf")]
+    main([name, "--collection", str(tiny), "--runs", *runs, "--output", str(tmp_path / "out")])
+    corpus = broken / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("Aromatase", "Estrogen synthase"))
+    with pytest.raises(CaiError, match=r"bm25\.trec is of other documents than there are now: search again"):
+        main([name, "--collection", str(broken), "--runs", *runs, "--output", str(tmp_path / "out")])
