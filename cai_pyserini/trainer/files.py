@@ -76,7 +76,9 @@ def mine(settings: MineSettings) -> Path:
                 f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
                 "are they runs of its queries?"
             )
-        count = jsonl.write(path, _lines(texts, topics, chosen))
+        ids = ([*map(source, (positive, *negatives))] for _, positive, negatives in chosen)
+        lines = (line | {"ids": own} for line, own in zip(_lines(texts, topics, chosen), ids, strict=True))
+        count = jsonl.write(path, lines)
         queries = len({query for query, _, _ in chosen})
         return {"lines": count, "queries": queries, "without_negatives": len(drawn) - count}
 

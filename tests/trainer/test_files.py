@@ -71,6 +71,7 @@ def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_pa
     (tmp_path / "run.trec").write_text("".join(f"q Q0 {id} {n} {9 - n} x\n" for n, id in enumerate(texts, 1)))
     (line,) = mine(tmp_path, tmp_path / "out.jsonl", "--runs", tmp_path / "run.trec")
     assert {text.strip() for text in line["negatives"]} == {"more things", "something else"}
+    assert line["ids"][0] == "a" and {*line["ids"][1:]} == {"b", "c"}  # which other queries' batches leave out
 
 
 def test_files_that_change_meanwhile_are_told(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
