@@ -7,7 +7,6 @@ The scores are those of sentence-transformers' CrossEncoder.
 
 import logging
 from collections.abc import Sequence
-from itertools import batched
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,7 +18,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.rerankers import load_reranker
-from cai_pyserini.models.tokenizer import NAME, Done
+from cai_pyserini.models.tokenizer import NAME, Done, by_characters
 from cai_pyserini.models.transformer import Transformer, batches
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class CrossEncoder:
         names = names or documents
         size = self.transformer.batch_size
         scores = np.empty(len(queries), np.float32)
-        for window in batched(range(len(queries)), TOKENIZED):
+        for window in by_characters(range(len(queries)), lambda i: len(queries[i]) + len(documents[i]), TOKENIZED):
             features = self._features([(queries[i], documents[i]) for i in window])
             lengths = features["attention_mask"].sum(1).tolist()
             groups = list(batches(lengths, size * FULL, 8 * size))

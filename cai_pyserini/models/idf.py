@@ -8,7 +8,6 @@ tokens excluded. A token that the collection does not contain keeps the weight t
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import batched
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.tokenizer import Tokenizer, by_characters
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Idf:
         """Count documents, streamed."""
         frequencies = np.zeros(len(tokenizer), np.int64)
         documents = 0
-        for texts in batched(contents, 1024):
+        for texts in by_characters(contents, len):
             documents += len(texts)
             for tokens in tokenizer.encode(texts, max_length=None, special=False):
                 frequencies[np.unique(np.array(tokens, np.int64))] += 1

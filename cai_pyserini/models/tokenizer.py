@@ -3,10 +3,9 @@
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import batched
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -27,6 +26,13 @@ from cai_pyserini.models.checkpoint import require_own_code, untrusted
 
 NAME = 200  # characters of a name in error messages
 TOKENIZED = 256  # texts that are tokenized at a time
+CHARACTERS = 1 << 20  # and characters, of which each takes about 100 bytes, unless a single text has more
+PER_TOKEN = 8  # characters that are tokenized at first for each token that is read
+# Normalizers and pre-tokenizers by which what comes before a space does not depend on what comes after it.
+LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "BertNormalizer", "Lowercase", "StripAccents", "Strip", "Nmt", "Precompiled"}
+LOCAL |= {"Prepend", "Punctuation", "Digits"}
+SPACES = (" {2,}", r"\s+", r"\s{2,}|[\n\r\t]")  # patterns that normalizers replace by a space
+SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}  # and which split there
 PYTHON = "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
 MECAB_NAMES = ("fugashi", "unidic_lite", "ipadic")  # packages of the extra `japanese`
 Done = Callable[[int], object]  # called with the number of texts that have been processed
@@ -139,7 +145,28 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
         """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""
-        return [encoding.ids for encoding in self._encodings(texts, max_length, special)]
+        if max_length is None or all(len(text) <= PER_TOKEN * max_length for text in texts) or not self._is_local:
+            return [encoding.ids for encoding in self._encodings(texts, max_length, special)]
+        ids: list[list[int]] = [[]] * len(texts)
+        left, width = [*range(len(texts))], PER_TOKEN * max_length
+        while left:
+            parts = [_beginning(texts[i], width) for i in left]
+            for i, encoding in zip(left, self._encodings(parts, max_length, special), strict=True):
+                ids[i] = encoding.ids
+            pairs = zip(left, parts, strict=True)
+            left = [i for i, part in pairs if len(ids[i]) < max_length and len(part) < len(texts[i])]
+            width *= PER_TOKEN
+        return ids
+
+    @cached_property
+    def _is_local(self) -> bool:
+        """Whether the first tokens of a text are those of its beginning, up to a space after a letter or digit."""
+        added = (token.content for token in self.backend.get_added_tokens_decoder().values())
+        if not self._is_fast or self._cut != "right" or any(token.split() not in ([], [token]) for token in added):
+            return False
+        parts = _components(self.backend.pre_tokenizer, "pretokenizers")
+        others = [part for part in parts if not _splits(part)] + _components(self.backend.normalizer, "normalizers")
+        return any(map(_splits, parts)) and all(map(_is_local, others))
 
     def pieces(self, word: str) -> list[str]:
         """The terms of a word, without special tokens."""
@@ -162,13 +189,13 @@ class Tokenizer:
         return self.special_tokens[0] + len(self.encode([prompt], None, special=False)[0])
 
     def _encodings(self, texts: Sequence[str], max_length: int | None = None, special: bool = True) -> Iterator[Any]:
-        for part in batched(texts, TOKENIZED):  # the encodings are large
+        for part in by_characters(texts, len):
             with self._lock:
                 if max_length is None:
                     self.backend.no_truncation()
                 else:
                     self.backend.enable_truncation(max_length, direction=self._cut)
-                encodings = self.backend.encode_batch_fast(list(part), add_special_tokens=special)
+                encodings = self.backend.encode_batch_fast(part, add_special_tokens=special)
             yield from encodings
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
@@ -180,6 +207,52 @@ class Tokenizer:
         counts = csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(len(texts), len(self)))
         counts.sum_duplicates()
         return counts
+
+
+def by_characters[T](items: Iterable[T], length: Callable[[T], int], most: int = TOKENIZED) -> Iterator[list[T]]:
+    """Parts of items, with up to `most` of them, and up to CHARACTERS of text, or a single one with more."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        size = length(item)
+        if part and (len(part) == most or total + size > CHARACTERS):
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size
+    if part:
+        yield part
+
+
+def _beginning(text: str, width: int) -> str:
+    """The first `width` characters of a text, or fewer, up to a space after a letter or digit; all of a short one."""
+    if len(text) <= width:
+        return text
+    end = text.rfind(" ", 0, width)
+    while end > 0 and not text[end - 1].isalnum():
+        end = text.rfind(" ", 0, end)
+    return text[: max(end, 0)]
+
+
+def _components(of: Any, name: str) -> list[dict[str, Any]]:
+    """The settings of a normalizer or pre-tokenizer, or of those in a sequence, a list of this name."""
+    settings: dict[str, Any] = json.loads(of.__getstate__()) if of else {"type": "Sequence", name: []}
+    return [*settings[name]] if settings["type"] == "Sequence" else [settings]
+
+
+def _splits(component: Mapping[str, Any]) -> bool:
+    """Whether a pre-tokenizer splits before a space."""
+    return component["type"] in SPLITTERS and bool(component.get("split", component.get("use_regex", True)))
+
+
+def _is_local(component: Mapping[str, Any]) -> bool:
+    """Whether a normalizer or pre-tokenizer makes the same of what comes before a space, whatever comes after it."""
+    if component["type"] != "Replace":
+        return component["type"] in LOCAL
+    pattern = component["pattern"]
+    if "String" in pattern:
+        return not any(map(str.isspace, pattern["String"]))
+    return pattern["Regex"] in SPACES and component["content"] == " "
 
 
 @dataclass(frozen=True)
@@ -206,14 +279,21 @@ class Windows:
 
         Windows of a text have `overlap` tokens in common, the last two of them more if need be: a shorter one would
         have too little context. `names` are ids, or else the texts. Each window has the `prompt`. Raises
-        CaiError if `overlap` leaves no room.
+        CaiError if `overlap` or `prompt` leaves no room.
         """
-        special = (0, 0) if overlap is None else (tokenizer.prompt_tokens(prompt), tokenizer.special_tokens[1])
+        special = (0, 0)
+        if prompt or overlap is not None:
+            special = tokenizer.prompt_tokens(prompt), tokenizer.special_tokens[1]
+        if prompt and sum(special) >= max_length:
+            raise CaiError(
+                f"the prompt {prompt[:NAME]!r} fills the {max_length} tokens that are read: raise max_document_length "
+                "or max_query_length, or shorten it"
+            )
         full = [position for position, text in enumerate(texts) if text.strip()]
         counts = np.zeros(len(texts), np.int64)
         first: list[Sequence[int]] = []
         further: list[Sequence[int]] = []
-        for part in batched(full, TOKENIZED):
+        for part in by_characters(full, lambda position: len(texts[position])):
             tokens = tokenizer.encode([prompt + texts[i] for i in part], max_length if overlap is None else None)
             for position, ids in zip(part, tokens, strict=True):
                 windows = [ids] if overlap is None else _cut(ids, special, max_length, overlap)

@@ -19,6 +19,7 @@ import torch
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.tokenizer import by_characters
 
 Example = dict[str, Any]  # query, positive: str; negatives: list[str]; margins: list[float]; ids: list[str] or hashes
 PAD_MULTIPLE = 32  # of padded lengths: every new shape costs the compilation of its kernels
@@ -121,8 +122,8 @@ class Collator:
         return {name: [*map(list, dict.fromkeys(map(tuple, ids)))] for name, ids in sides.items()}
 
     def _ids(self, texts: list[str], max_length: int) -> list[list[int]]:
-        ids: list[list[int]] = self._tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
-        return ids
+        cut = {"truncation": True, "max_length": max_length}
+        return [ids for part in by_characters(texts, len) for ids in self._tokenizer(part, **cut)["input_ids"]]
 
     def pad(self, ids: Sequence[Sequence[int]]) -> dict[str, Any]:
         """The texts of a side of a batch."""

@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, max_positions, require_positions
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.models.tokenizer import Done
+from cai_pyserini.models.tokenizer import Done, by_characters
 from cai_pyserini.models.transformer import batches as by_length
 from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
@@ -79,9 +79,11 @@ class Generator:
         model, tokenizer, _ = self._model
         settings = self.settings
         cut = {"truncation": True, "max_length": settings.max_document_length}
+        cut["add_special_tokens"] = not settings.prompt
+        read = [ids for part in by_characters(texts, len) for ids in tokenizer(part, **cut).input_ids]
         if not settings.prompt:
-            return tokenizer(texts, **cut).input_ids
-        texts = tokenizer.batch_decode(tokenizer(texts, add_special_tokens=False, **cut).input_ids)
+            return read
+        texts = tokenizer.batch_decode(read)
         ids = tokenizer([settings.prompt.replace(DOCUMENT, text) for text in texts]).input_ids
         room, longest = max_positions(model), max(map(len, ids)) + settings.max_query_length * self._is_causal
         if room is not None and longest > room:

@@ -7,7 +7,6 @@ out; their loss is measured before and after.
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import require_positions
 from cai_pyserini.models.folder import model_folder
+from cai_pyserini.models.tokenizer import by_characters
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings
@@ -63,8 +63,8 @@ def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> 
     # Here, since MeCab's cannot be pickled.
     tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
     rest: list[int] = []
-    for batch in batched(texts(corpora, min_words), 1024):
-        encoded = tokenizer(list(batch), return_attention_mask=False, return_token_type_ids=False, verbose=False)
+    for batch in by_characters(texts(corpora, min_words), len):
+        encoded = tokenizer(batch, return_attention_mask=False, return_token_type_ids=False, verbose=False)
         for ids in encoded["input_ids"]:
             rest += ids
             while len(rest) >= length:

@@ -106,3 +106,11 @@ def test_an_overlap_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None
     assert len(Windows.of(["colon " * 9], tokenizer, 5, 2).tokens) == 7
     with pytest.raises(CaiError, match="windows of 5 tokens cannot overlap by 3: set a smaller overlap"):
         Windows.of(["colon " * 9], tokenizer, 5, 3)
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
+    """Else all texts would be the same to the model."""
+    assert len(Windows.of(["colon fever"], tokenizer, 6, prompt="one two three ").tokens[0]) == 6
+    for overlap in (None, 0):
+        with pytest.raises(CaiError, match=r"one two three .* fills the 5 tokens|windows of 5 tokens cannot overlap"):
+            Windows.of(["colon fever"], tokenizer, 5, overlap, prompt="one two three ")
