@@ -35,7 +35,7 @@ def execute(
     earlier: RunFolder | None = None,
 ) -> Results:
     """Run the steps that are not up to date (see plan), write results.json and report.md, and return the results."""
-    experiment = run.experiment
+    experiment, needed = run.experiment, with_parts(systems)
     require(run, systems, adaptation, keep=earlier is not None)
     planned = plan(run, systems, adaptation, evaluate, earlier)
     artifact.require_writable(run.root, marker=run.lock.name)
@@ -51,7 +51,8 @@ def execute(
         for step, reason in steps.plan(plan(again, systems, adaptation, evaluate, earlier)):
             if reason is not None:
                 raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
-        results.made = _made(run, [run.weights, *(step.output for step in planned)])
+        kept = [run.weights] * any(map(experiment.balances, needed)) + [run.adapted] * any(s.adapted for s in needed)
+        results.made = _made(run, [*kept, *(step.output for step in planned)])  # no step may make the former, see Plan
         results.settings["precision"] = _precision(planned) or experiment.precision  # not what auto means elsewhere
         if before:
             _add_earlier(results, before, again, systems, evaluate)

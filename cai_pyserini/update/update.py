@@ -98,7 +98,7 @@ def _encoded(systems: Sequence[System]) -> list[System]:
 def _vectors(run: RunFolder) -> Vectors | None:
     """The raw vectors of a system's documents, by which these are known; None if no system has any."""
     for system in sorted(_encoded(run.systems), key=lambda system: system.adapted):
-        if artifact.read_manifest(path := run.vectors_of(replace(system, smooth=False))):
+        if run.has(path := run.vectors_of(replace(system, smooth=False))):
             return Vectors(path)
     return None
 

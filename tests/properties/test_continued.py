@@ -8,8 +8,8 @@ tries thousands of changes; the suite tries the same two dozen every time.
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -180,7 +180,8 @@ class Place:
         if (key := repr(every)) not in self._said:
             self.write(every)
             self.execute(every, folder := self.folder / "scratch")
-            self._said[key] = {name: said(folder, name) for name in every.systems}
+            self._said[key] = said(folder, every.systems)
+            assert self._said[key].keys() == {*every.systems}
             remove(folder)
         return self._said[key]
 
@@ -195,12 +196,8 @@ class Place:
     def check(self, world: World, answers: Collection[str]) -> None:
         """Assert that the run says of each system what a fresh run of the world says, or refuses; it refuses none of
         those that it is to answer for."""
-        found: dict[str, Any] = {}
-        for name in (*SPARSE, *DENSE):
-            try:
-                found[name] = said(self.run, name)
-            except CaiError:
-                assert name not in answers
+        found = said(self.run, (*SPARSE, *DENSE))
+        assert {*answers} <= found.keys()
         expected = self.from_scratch(world)
         for name, of_system in found.items():
             assert name in expected, f"{name} needs something else than these settings"
@@ -215,15 +212,20 @@ class Place:
         return self.folder / "finished"
 
 
-def said(folder: Path, name: str) -> dict[str, Any]:
-    """What a run folder says of a system: hits, run, and values of measures. Raises CaiError if it refuses."""
-    run, system, found = RunFolder(folder), parse_system(name), dict[str, Any]()
+def said(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What a run folder says of systems: hits, run, and values of measures. Those that it refuses are left out."""
+    found, run, opened = {}, RunFolder(folder), OpenRun(folder, "cpu")
+    for name in names:
+        with suppress(CaiError):
+            found[name] = said_of(run, opened, name)
+    return found
+
+
+def said_of(run: RunFolder, opened: OpenRun, name: str) -> dict[str, Any]:
+    system, found = parse_system(name), dict[str, Any]()
     if not system.exact:
-        engine = OpenRun(folder, "cpu").open(name)
-        try:
-            found["hits"] = [hits_of(engine, text) for text in ASKED]
-        finally:
-            engine.close()
+        engine = opened.open(name)
+        found["hits"] = [hits_of(engine, text) for text in ASKED]
     if run.has(path := run.run(system)):
         found["run"] = {query: [*hits.items()] for query, hits in scores_by_query(read_run(path)).items()}
     elif system.exact:
