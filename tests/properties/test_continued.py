@@ -214,17 +214,19 @@ class Place:
 
 def said(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What a run folder says of systems: hits, run, and values of measures. Those that it refuses are left out."""
-    found, run, opened = {}, RunFolder(folder), OpenRun(folder, "cpu")
+    found, run, opened, engines = {}, RunFolder(folder), OpenRun(folder, "cpu"), list[Engine]()
     for name in names:
         with suppress(CaiError):
-            found[name] = said_of(run, opened, name)
+            found[name] = said_of(run, opened, name, engines)
+    for engine in engines:
+        engine.close()
     return found
 
 
-def said_of(run: RunFolder, opened: OpenRun, name: str) -> dict[str, Any]:
+def said_of(run: RunFolder, opened: OpenRun, name: str, engines: list[Engine]) -> dict[str, Any]:
     system, found = parse_system(name), dict[str, Any]()
     if not system.exact:
-        engine = opened.open(name)
+        engines.append(engine := opened.open(name))
         found["hits"] = [hits_of(engine, text) for text in ASKED]
     if run.has(path := run.run(system)):
         found["run"] = {query: [*hits.items()] for query, hits in scores_by_query(read_run(path)).items()}
