@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.collection.contract import Collection, Document
 from cai_pyserini.core import artifact
@@ -44,6 +45,7 @@ from cai_pyserini.vectors.shards import (
 )
 
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
+MOST_DIFFERENCE = 0.1  # of a vector from that in another batch, relative to its length; lower precisions differ by 0.01
 
 type Shards = Iterator[tuple[int, Sequence[Document]]]  # the numbers of shards, and their texts
 
@@ -132,6 +134,7 @@ def encode_shard(
     batches, seconds = 0, time.perf_counter() - start
     if known.missing:
         encoded = _encode(encoder, role, [texts[i] for i in known.missing], unfinished, digest, batch_size, done)
+        known.require_now(encoder, role, contents)
         known.add(encoded.vectors, encoded.seconds)
         batches, seconds = encoded.batches, seconds + encoded.seconds
     vectors = known.vectors()
@@ -152,6 +155,7 @@ def encode_texts(encoder: Encoder, texts: Sequence[str], length: int, done: Done
         if known.missing:
             start = time.perf_counter()
             vectors = encoder.load("documents").encode([part[i] for i in known.missing], length, done=done)
+            known.require_now(encoder.reading(length), "documents", part)
             known.add(vectors, time.perf_counter() - start)
         parts.append(known.vectors())
     return stacked(parts)
@@ -177,6 +181,24 @@ class _Known:
                 self.seconds += found.seconds
         self.missing = sorted(first[key] for key in first.keys() - self._known)
 
+    def require_now(self, encoder: Encoder, role: Role, contents: Sequence[str]) -> None:
+        """Raise CaiError if one of the vectors that were found is not what the encoder makes now, as with a version of
+        a library that reads texts otherwise: others are not to be mixed with them."""
+        known = {*self._known}
+        found = [i for i, key in enumerate(self._rows) if key in known and contents[i].strip()]
+        if not found:
+            return
+        shortest = min(found, key=lambda i: len(contents[i]))
+        before = stacked(self._parts)[[self._known.index(self._rows[shortest])]]
+        how = encoder.max_length(role), None, lambda count: None, encoder.overlap(role)
+        now = encoder.load(role).encode([contents[shortest]], *how)
+        if np.sqrt(_square(now - before)) > MOST_DIFFERENCE * np.sqrt(_square(before)):
+            raise CaiError(
+                f"{encoder.config.name} makes other vectors now than it made before, perhaps with other versions of "
+                f"libraries, as of {contents[shortest][:50]!r}: delete the cache (`python -m cai_pyserini.vectors "
+                "--older-than 0`), and encode everything again, into another folder"
+            )
+
     def add(self, vectors: Matrix, seconds: float) -> None:
         """Add the vectors of the missing texts, also to the cache."""
         keys = [self._rows[i] for i in self.missing]
@@ -190,6 +212,10 @@ class _Known:
         """The vectors of all texts, in their order."""
         places = {key: place for place, key in enumerate(self._known)}
         return stacked(self._parts)[[places[key] for key in self._rows]]
+
+
+def _square(vectors: Matrix) -> float:
+    return float((vectors.multiply(vectors) if isinstance(vectors, csr_matrix) else vectors * vectors).sum())
 
 
 class _Encoded(NamedTuple):

@@ -25,7 +25,7 @@ from cai_pyserini.models.device import Precision
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.transformer import Transformer
 from cai_pyserini.vectors.cache import VARIABLE
-from cai_pyserini.vectors.shards import Vectors, shard_path
+from cai_pyserini.vectors.shards import Vectors, shard_path, text_keys
 from tests.conftest import damaged
 from tests.vectors.interruption import interrupted_after
 
@@ -74,7 +74,7 @@ def shorten(collection: Path) -> None:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of texts in the batches that the model reads."""
+    """The numbers of texts in the batches that the model reads, but for those that are compared with found ones."""
     sizes: list[int] = []
     pad = Transformer.pad
 
@@ -83,6 +83,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return pad(self, tokens)
 
     monkeypatch.setattr(Transformer, "pad", counting)
+    monkeypatch.setattr(stage._Known, "require_now", lambda *arguments: None)
     return sizes
 
 
@@ -352,6 +353,26 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of vectors."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@KINDS
+@pytest.mark.parametrize("times", [1.0, 1.5])
+def test_vectors_are_not_mixed_with_others_that_the_encoder_made_before(
+    kind: str, times: float, collection: BeirFolder, tmp_path: Path, cache: Path
+) -> None:
+    """The fault: a library reads texts otherwise than the version before, and old vectors stand beside new ones."""
+    opened, documents = encoder(kind), list(collection.documents())
+    texts = [document.contents for document in documents[:3]]
+    before = opened.load("documents").encode(texts, 256)
+    store = stage._open_cache(opened, "documents")
+    assert store
+    store.put([bytes(key) for key in text_keys(texts)], before * times, 1.0)
+    if times == 1:
+        encode(collection, opened, tmp_path / "vectors")
+        assert artifact.require(tmp_path / "vectors", "encode").stats["found"] == 3
+        return
+    with pytest.raises(CaiError, match="makes other vectors now than it made before, perhaps with other versions of"):
+        encode(collection, opened, tmp_path / "vectors")
 
 
 def rewrite(folder: Path, documents: list[dict]) -> BeirFolder:
