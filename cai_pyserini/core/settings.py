@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, overload
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -27,7 +27,7 @@ def _on_this_machine(value: object) -> object:
     return value
 
 
-EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 FORMATTER = argparse.RawDescriptionHelpFormatter
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
@@ -39,13 +39,6 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     example: ClassVar[str] = ""
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _number(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML 1.1 takes 5e-5, without a point, for text."""
-        is_number = _without_none(cls.model_fields[str(info.field_name)].annotation) is float
-        return float(value) if is_number and isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
     def replace(self, **changes: Any) -> Self:
         """A validated copy with other values. Raises CaiError for a value that is not allowed."""
@@ -95,6 +88,10 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+# PyYAML, which reads YAML 1.1, would take 5e-5 for text.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, [*"-+.0123456789"])
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import require_content
 from cai_pyserini.models.tokenizer import Tokenizer, by_characters
 
 
@@ -46,6 +47,7 @@ class Idf:
     def load(cls, folder: Path) -> "Idf":
         """Read what the idf stage wrote."""
         manifest = artifact.require(folder, "idf")
+        require_content(folder / "idf.npz")
         with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             idf = cls(int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"]))
         artifact.require_count(folder, idf.documents, manifest.stats["documents"])

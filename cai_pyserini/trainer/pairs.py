@@ -113,7 +113,7 @@ class PairTrainer(training.Trainer):
         raise NotImplementedError
 
     def check_active(self, queries: float, documents: float) -> None:
-        """Raise CaiError for these mean numbers of active dimensions."""
+        """Raise CaiError for these numbers of active dimensions, each a median."""
 
     @torch.no_grad()
     def check(self) -> None:
@@ -124,7 +124,7 @@ class PairTrainer(training.Trainer):
         found = {}
         for name, ids in self.data_collator.different([self.train_dataset[place] for place in places]).items():
             found[name] = self.vectors(self.model, self._prepare_inputs(self.data_collator.pad(ids))).float()
-        self.check_active(**{name: float((rows > 0).sum(-1).float().mean()) for name, rows in found.items()})
+        self.check_active(**{name: float((rows > 0).sum(-1).float().median()) for name, rows in found.items()})
         for name, rows in found.items():
             unit = torch.nn.functional.normalize(rows, dim=-1)
             cosines = (unit @ unit.T)[*torch.triu_indices(len(rows), len(rows), 1)]
@@ -217,7 +217,7 @@ class SpladeTrainer(PairTrainer):
 def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
     """Raise CaiError if vectors have become empty, or, after the warm-up, are not sparse at all.
 
-    `documents` and `queries` are mean numbers of active dimensions.
+    `documents` and `queries` are typical numbers of active dimensions.
     """
     for side, active in (("documents", documents), ("queries", queries)):
         if active < 1:

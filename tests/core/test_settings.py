@@ -167,11 +167,12 @@ def test_a_wrong_value_in_a_file_is_named(yaml_file, text: str, message: str) ->
 
 @pytest.mark.parametrize("number", ["5e-5", "5E-5", "5.e-5", "0.5e-4", ".5e-4", "+50e-6", "5.0e-5"])
 def test_a_number_is_read_as_on_the_command_line(yaml_file, number: str) -> None:
-    path = yaml_file(f"learning_rate: {number}\noutput: 1e3\n")
+    path = yaml_file(f"learning_rate: {number}\noutput: '1e3'\n")
     given = train("--config", path, "--data", "a")
     assert given.learning_rate == train(*REQUIRED, "--learning-rate", number).learning_rate == 5e-5
     assert given.output == Path("1e3")
-    for wrong in ("steps: 1e4", "learning_rate: 5e", "learning_rate: 1e999", "shuffle: 1e0"):
+    assert read_yaml(yaml_file(f"a: {{b: [{number}, '{number}', 5e-5x]}}")) == {"a": {"b": [5e-5, number, "5e-5x"]}}
+    for wrong in ("steps: 1e4", "learning_rate: 5e", "learning_rate: 1e999", "shuffle: 1e0", "learning_rate: '5e-5'"):
         with pytest.raises(CaiError, match=wrong.partition(":")[0]):
             train("--config", yaml_file(wrong), *REQUIRED)
 
