@@ -19,6 +19,7 @@ from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import holder, named
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.evaluate.measures import MEASURES
@@ -110,11 +111,21 @@ class RunFolder:
     def results(self) -> Results:
         """The results of the run. Raises CaiError for a folder without a finished run, or one of another version."""
         if not self.is_finished:
-            raise CaiError(f"{self.root} has no finished run: make one with {BEIR}")
+            raise self._unfinished()
         try:
             return TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
         except ValueError:
             raise CaiError(f"{self.results_file} is broken or of another version: run {BEIR} again") from None
+
+    def _unfinished(self) -> CaiError:
+        if not self.root.exists():
+            return CaiError(f"no folder {self.root}: {BEIR} makes a run")
+        if not self.lock.exists():
+            return CaiError(f"{self.root} has no finished run: make one with {BEIR}")
+        remedy = f"start {BEIR} again with the same arguments, which continues"
+        if (note := holder(self.lock)) is not None:
+            remedy = f"it is being written by {named(note)}: wait until it has ended"
+        return CaiError(f"{self.root} is a run that has not finished: {remedy}")
 
     @cached_property
     def experiment(self) -> Experiment:

@@ -249,7 +249,7 @@ def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float)
 def _sizes(path: Path) -> dict[str, int]:
     """The files of an artifact, without its manifest, locks and partial files: path (of a file, its name) -> bytes."""
     if path.is_file():
-        return {resolved(path).name: path.stat().st_size}
+        return {path.name: path.stat().st_size}
     if isinstance(path, StorePath):
         sizes = path.sizes()
     else:
@@ -332,8 +332,13 @@ def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file."""
-    return path / MANIFEST if path.is_dir() else (file := resolved(path)).with_name(f"{file.name}.{MANIFEST}")
+    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file, of a link beside what it leads to if it is
+    there."""
+    if path.is_dir():
+        return path / MANIFEST
+    target = resolved(path)
+    of_link, of_target = (file.with_name(f"{file.name}.{MANIFEST}") for file in (path, target))
+    return of_link if target != path and of_link.exists() and not of_target.exists() else of_target
 
 
 def _read(path: Path, of_others: bool = False) -> dict[str, Any] | None:
@@ -362,12 +367,15 @@ def _inspect(path: Path) -> Manifest | str:
     """The manifest of a complete artifact, or what is wrong with it."""
     data = _read(path)
     if data is None:
-        return "is missing or unfinished"
+        if not path.exists():
+            return "is missing"
+        return "is unfinished" if (path / UNFINISHED).exists() else "has no manifest"
     if data.get("format") != FORMAT:
         return "was made by another version of cai_pyserini"
-    manifest, sizes = Manifest(**data), _sizes(path)
+    manifest = Manifest(**data)
+    sizes = dict.fromkeys(manifest.files, path.stat().st_size) if path.is_file() else _sizes(path)
     if path.is_file() and not manifest.files:
-        return "is missing or unfinished"
+        return "is unfinished"
     for name, size in manifest.files.items():
         if name not in sizes:
             return f"is damaged ({name} is missing)"
@@ -393,10 +401,20 @@ def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
         again = " again" * manifest_path(path).exists()
         changed = found.startswith("is damaged") and (optional or path.is_file())
         kept = f", or delete {manifest_path(path)} if it was changed on purpose" * changed
+        if not changed and path.is_dir() and (inside := _inside(path, stages[0])):
+            kept = f", or name one that is in it, such as {inside}"
         raise CaiError(f"{path} {found}: make it{again} with `python -m cai_pyserini.{stages[0]}`{kept}")
     if found.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
     return found
+
+
+def _inside(folder: Path, stage: str) -> Path | None:
+    """An artifact of a stage in a folder of folders, as a run folder is."""
+    for manifest in sorted(folder.glob(f"*/*/{MANIFEST}")):
+        if (made := _read(manifest.parent, of_others=True)) and made["recipe"]["stage"] == stage:
+            return manifest.parent
+    return None
 
 
 def require_count(path: Path, found: int, expected: int) -> None:

@@ -55,7 +55,7 @@ class Lock:
     def require_held(self) -> None:
         """Raise CaiError if somebody else has begun, where locks could not prevent it."""
         if not self.note.items() <= (now := read_note(self.place)).items():
-            raise CaiError(f"{self.what} was begun again by {_holder(now)}: run the command again when that has ended")
+            raise CaiError(f"{self.what} was begun again by {named(now)}: run the command again when that has ended")
 
 
 @contextmanager
@@ -122,12 +122,19 @@ def execute_alone(database: sqlite3.Connection, path: Path, script: str) -> None
         database.executescript(script)
 
 
-def require_free(place: Path, what: Path) -> None:
-    """Raise CaiError, which names the holder, if a lock is held."""
+def holder(place: Path) -> Note | None:
+    """The note of whoever holds a lock; None if nobody does."""
     if place.is_file() and not isinstance(place, StorePath):
         with place.open(encoding="utf-8") as file:
             if not _flock(file, fcntl.LOCK_SH):
-                raise _busy(what, read_note(place))
+                return read_note(place)
+    return None
+
+
+def require_free(place: Path, what: Path) -> None:
+    """Raise CaiError, which names the holder, if a lock is held."""
+    if (note := holder(place)) is not None:
+        raise _busy(what, note)
 
 
 def read_note(place: Path) -> Note:
@@ -159,10 +166,11 @@ def _is_at(file: IO[str], place: Path) -> bool:
 
 
 def _busy(what: Path, note: Note) -> CaiError:
-    return CaiError(f"{what} is being written by {_holder(note)}: wait until it has ended, or choose another --output")
+    return CaiError(f"{what} is being written by {named(note)}: wait until it has ended, or choose another --output")
 
 
-def _holder(note: Note) -> str:
+def named(note: Note) -> str:
+    """Whose note it is."""
     return "process {process} on {host}, since {since}".format(**note) if "process" in note else "another process"
 
 

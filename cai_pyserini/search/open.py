@@ -45,11 +45,11 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
         try:
             for folder in places:
                 opened: Iterable[Engine]
-                if RunFolder(folder).is_finished:
+                if artifact.require_if_ours(folder):
+                    opened = [open_index(folder, device=device)]
+                else:
                     run = OpenRun(folder, device)
                     opened = map(run.open, systems or run.systems)
-                else:
-                    opened = [open_index(folder, device=device)]
                 for engine in opened:
                     on_error.callback(engine.close)
                     if engines.setdefault(engine.name, engine) is not engine:

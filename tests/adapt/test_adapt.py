@@ -95,8 +95,8 @@ def test_a_dry_run_shows_what_would_run(
         return {line[:53].strip(): line[53:] for line in lines}
 
     assert plan(*Adapted(tiny, tmp_path).flags) == {
-        "adapt: splade vectors": "must run: missing or unfinished",
-        "adapt: dense vectors": "must run: missing or unfinished",
+        "adapt: splade vectors": "must run: missing",
+        "adapt: dense vectors": "must run: missing",
         "adapt: pseudo queries": "must run: after adapt: splade vectors",
         "adapt: projection": "must run: after adapt: splade vectors",
         "adapt: contrast": "must run: after adapt: pseudo queries",

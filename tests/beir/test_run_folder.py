@@ -1,8 +1,10 @@
 """Run folders that can be opened again, and those that cannot."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import locked
 
 AGAIN = r"run `python -m cai_pyserini\.beir` again"
 
@@ -28,9 +31,52 @@ def copy(run_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run_folder, tmp_path / "run"))
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"has no finished run: make one with `python -m cai_pyserini\.beir`"):
-        RunFolder(tmp_path).experiment  # noqa: B018
+TAKE_RUNS = {
+    "search": ["--run", "RUN", "text"],
+    "serve": ["RUN"],
+    "update": ["RUN"],
+    "judge": ["serve", "RUN", "--database", "OUT", "--systems", "bm25"],
+    "analysis": ["cost", "--run-folders", "RUN", "--output", "OUT"],
+}
+TAKE_PARTS = {
+    "search": ["text", "--index", "RUN"],
+    "ship": ["index", "RUN", "--output", "OUT"],
+    "export": ["ciff", "--impacts", "RUN", "--output", "OUT"],
+}
+
+
+def given(arguments: list[str], run: Path, folder: Path) -> list[str]:
+    return [each.replace("RUN", str(run)).replace("OUT", str(folder / "out")) for each in arguments]
+
+
+@pytest.mark.parametrize("command", TAKE_RUNS)
+def test_a_folder_without_a_finished_run_is_named_with_what_to_do(command: str, tmp_path: Path) -> None:
+    """The fault: a missing folder, or a run that is not finished, is an index that is missing or unfinished."""
+    run, beir = RunFolder(tmp_path / "run"), r"`python -m cai_pyserini\.beir`"
+    arguments = given(TAKE_RUNS[command], run.root, tmp_path)
+    main = import_module(f"cai_pyserini.{command}.__main__").main
+    with pytest.raises(CaiError, match=rf"^no folder \S*/run: {beir} makes a run$"):
+        main(arguments)
+    run.root.mkdir()
+    with pytest.raises(CaiError, match=rf"/run has no finished run: make one with {beir}$"):
+        main(arguments)
+    run.lock.touch()
+    unfinished = "/run is a run that has not finished: "
+    with pytest.raises(CaiError, match=rf"{unfinished}start {beir} again with the same arguments, which continues$"):
+        main(arguments)
+    busy = rf"{unfinished}it is being written by process {os.getpid()} on .*: wait until it has ended$"
+    with locked(run.lock, run.root, {}), pytest.raises(CaiError, match=busy):
+        main(arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", TAKE_PARTS)
+def test_a_run_folder_in_place_of_a_part_is_told_the_part(command: str, run_folder: Path, tmp_path: Path) -> None:
+    arguments = given(TAKE_PARTS[command], run_folder, tmp_path)
+    part = "impacts" if command == "export" else "indexes"
+    with pytest.raises(CaiError, match=rf" has no manifest: .*, or name one that is in it, such as .*/{part}/"):
+        import_module(f"cai_pyserini.{command}.__main__").main(arguments)
 
 
 @pytest.mark.slow

@@ -235,7 +235,7 @@ def test_a_file_that_was_killed_half_way_and_then_interrupted_is_made_again(tmp_
     with pytest.raises(KeyboardInterrupt):
         make(path, NEW, "half", False, KeyboardInterrupt)
     if path.exists() and rename > 1:
-        with pytest.raises(CaiError, match=r"a is missing or unfinished: make it again with `[^`]*`$"):
+        with pytest.raises(CaiError, match=r"a (is unfinished|has no manifest): make it again with `[^`]*`$"):
             artifact.require_if_ours(path)
     assert content(make(path, NEW, "new", folder=False)) == "new"
     assert names(tmp_path) == ["a", "a.manifest.json"]
@@ -322,6 +322,10 @@ def test_an_output_that_is_a_link_is_written_where_it_leads(tmp_path: Path, form
     with atomic_write(link / "data" if options["folder"] else link) as partial:
         partial.write_text("by another tool")
     assert names(tmp_path) == ["a", "disk"] and content(link) == "by another tool"
+    if form == "file":  # as of one that was moved to another disk
+        make(tmp_path / "c", NEW, "new", False).rename(tmp_path / "disk" / "d")
+        (tmp_path / "c").symlink_to("disk/d")
+        assert artifact.is_up_to_date(tmp_path / "c", NEW)
 
 
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
@@ -343,7 +347,7 @@ def test_an_artifact_that_has_lost_something_is_refused_and_remade(tmp_path: Pat
         file.write_text("dat" * (damage == "shorter"))
     reason = {"missing": "is missing", "shorter": "has 3 bytes, not 4", "empty": "has 0 bytes, not 4"}[damage]
     message = rf"a is damaged \({file.name} {reason}\): make it again with `python -m cai_pyserini\.idf`"
-    with pytest.raises(CaiError, match=message if folder or damage != "missing" else "a is missing or unfinished"):
+    with pytest.raises(CaiError, match=message if folder or damage != "missing" else "a is missing"):
         artifact.require(path, "idf")
     assert artifact.read_manifest(path) is None
     assert content(make(path, NEW, "data", folder)) == "data"
@@ -434,7 +438,7 @@ def test_an_artifact_is_of_the_stage_and_version_that_is_asked_for(tmp_path: Pat
     assert content(make(path, NEW, "new", folder)) == "new"
     artifact.manifest_path(path).unlink()
     assert not artifact.is_up_to_date(path, NEW)
-    with pytest.raises(CaiError, match=r"a is missing or unfinished: make it with `python -m cai_pyserini\.idf`"):
+    with pytest.raises(CaiError, match=r"a has no manifest: make it with `python -m cai_pyserini\.idf`"):
         artifact.require(path, "idf")
 
 

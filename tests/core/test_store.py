@@ -146,7 +146,7 @@ def test_what_a_store_does_not_have_is_refused(use: Callable[[Path], object], tm
 def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
     with pytest.raises(CaiError, match=r"s3://nowhere/a/.unfinished cannot be written \(The specified bucket does not"):
         artifact.make(StorePath("s3://nowhere/a"), RECIPE, write)
-    with pytest.raises(CaiError, match="s3://nowhere/a is missing or unfinished"):
+    with pytest.raises(CaiError, match="s3://nowhere/a is missing"):
         artifact.require(StorePath("s3://nowhere/a"), "encode")
 
 

@@ -125,7 +125,7 @@ def test_what_is_not_all_shards_of_one_index_is_refused(folder: Path, tmp_path: 
         ([first, second], "the shard with --shard-id 1 is missing: give all 3 shards"),
         ([first, of_two], f"{of_two} and {first} are not shards of one index: they were made of different documents"),
         ([splade[0], *joint[1:]], "are not shards of one index: .* different encoders, statistics"),
-        ([first, tmp_path], f"{tmp_path} is missing or unfinished"),
+        ([first, tmp_path], f"{tmp_path} has no manifest"),
     ):
         with pytest.raises(CaiError, match=message):
             open_index(indexes)

@@ -16,7 +16,6 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
 from cai_pyserini.retrieval.lucene import Stored
-from cai_pyserini.search import open as opening
 from cai_pyserini.search.engine import Engine, Hit
 from cai_pyserini.search.open import OpenRun, open_index, open_systems
 from cai_pyserini.search.retriever import Effort
@@ -211,33 +210,6 @@ def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path,
         (described,) = engine.describe("bladder infection", 1)
         assert described.hit.id == "d4"
         engine.close()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_an_update_replaces_meanwhile_is_opened_again(
-    fails: bool, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The faults: a service has files of two runs, or does not open since they do not fit together."""
-    index, following = (
-        Path(shutil.copytree(run_folder / "indexes" / "bm25", tmp_path / name)) for name in ("bm25", "next")
-    )
-    opened: list[Engine] = []
-
-    def open_and_replace(folder: Path, device: str) -> Engine:
-        opened.append(open_index(folder, device=device))
-        if following.exists():
-            index.rename(tmp_path / "before")
-            following.rename(index)
-            if fails:
-                opened[-1].close()
-                raise CaiError("built with another encoder")
-        return opened[-1]
-
-    monkeypatch.setattr(opening, "open_index", open_and_replace)
-    engines = open_systems([index])
-    assert engines == {"bm25": opened[1]} and len(opened) == 2
-    with pytest.raises(CaiError, match="closed"):
-        opened[0].search(["bladder"])
 
 
 def test_a_query_without_hits_has_none(run: OpenRun) -> None:

@@ -121,6 +121,6 @@ def test_what_is_refused(
     assert out == "" and f"--output: '{bucket}/words' is in an object store, which this does not use" in err
     with pytest.raises(CaiError, match=rf"^{bucket}/impacts: no \*.jsonl; make JSON vectors"):
         index(["impact", "--input", f"{bucket}/impacts", "--output", "index"])
-    with pytest.raises(CaiError, match=f"{bucket}/index is missing or unfinished"):
+    with pytest.raises(CaiError, match=f"{bucket}/index is missing"):
         search(["fingers", "--index", f"{bucket}/index"])
     assert not list(tmp_path.iterdir())

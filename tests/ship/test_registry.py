@@ -200,7 +200,7 @@ def test_an_archive_without_an_index_is_refused(cache: Path, tmp_path: Path) -> 
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "data").touch()
     (entry,) = registry.add(str(write_entry(tmp_path / "shipped", tmp_path / "folder")))
-    with pytest.raises(CaiError, match=r"x\.y is missing or unfinished"):
+    with pytest.raises(CaiError, match=r"x\.y has no manifest"):
         registry.fetch(entry)
     assert list((cache / "indexes").iterdir()) == []
 
