@@ -118,7 +118,7 @@ class Plan:
         def call() -> Path:
             encoder = run.encoder(system)
             how = experiment.collection.split, experiment.batch_size
-            earlier = self.earlier.vectors_of(system) if self.earlier else None
+            earlier = self.earlier.vectors_of(system) if self.earlier and role == "documents" else None
             return encode(run.collection, encoder, output, role, *how, earlier=earlier)
 
         idf = self.idf(system) if system.kind == "dense" and system.idf else None
