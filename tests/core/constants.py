@@ -8,43 +8,55 @@ records them, in constants.json.
 import ast
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / "cai_pyserini"
+ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("constants.json")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
-ROOMS = (
-    "adapt",
-    "collection",
-    "convert",
-    "encode",
-    "expand",
-    "fusion",
-    "idf",
-    "impact",
-    "index",
-    "models",
-    "retrieval",
-)
-ROOMS += ("near", "smooth", "trainer", "vectors", "words")  # where data is made
-# Batches, buffers, intervals, names of files and messages: no result depends on them.
-HARMLESS = re.compile(
-    r"BATCH|BUFFER|BLOCK|HEAP|SECONDS|THREADS|LEAST|MOST|NAMES|REMED|STAGE|UNREADABLE|_FILES|RESULT|FUSIONS|SUFFIXES"
-)
+# Modules that stages import, and that shape no result: help texts, messages, locks, places, names of systems.
+HARMLESS = {
+    *("core.artifact", "core.files", "core.flags", "core.jvm", "core.lock", "core.packages", "core.processes"),
+    *("core.settings", "core.store", "core.terminal", "beir.experiment", "beir.run_folder", "beir.systems"),
+    *("plugin.hook", "plugin.catalogues", "ship.registry"),
+}
+
+
+def _modules() -> dict[str, ast.Module]:
+    """The modules of the package, by their names without that of the package."""
+    files = (ROOT / "cai_pyserini").rglob("*.py")
+    names = {path: path.relative_to(ROOT / "cai_pyserini").with_suffix("").as_posix() for path in files}
+    return {name.replace("/", "."): ast.parse(path.read_text(encoding="utf-8")) for path, name in names.items()}
+
+
+def _makes_recipes(module: ast.Module) -> bool:
+    calls = (node.func for node in ast.walk(module) if isinstance(node, ast.Call))
+    return any("recipe" in (getattr(call, "attr", None), getattr(call, "id", None)) for call in calls)
+
+
+def _imported(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cai_pyserini"):
+            package = (node.module or "").removeprefix("cai_pyserini").removeprefix(".")
+            yield package
+            yield from (f"{package}.{name.name}" for name in node.names)
 
 
 def constants() -> dict[str, str]:
-    """module.NAME -> expression."""
+    """module.NAME -> expression, of all modules that make recipes, and of those that they import."""
+    modules = _modules()
+    todo = [name for name, module in modules.items() if _makes_recipes(module) and not name.endswith("__main__")]
+    covered: set[str] = set()
+    while todo:
+        covered.add(name := todo.pop())
+        todo += {*_imported(modules[name])} & modules.keys() - covered
     found: dict[str, str] = {}
-    for path in sorted(path for room in ROOMS for path in (ROOT / room).glob("*.py")):
-        module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            shapes_results = ast.BinOp | ast.Constant | ast.Dict | ast.Tuple
-            text = isinstance(node, ast.Assign) and isinstance(getattr(node.value, "value", None), str)
-            if isinstance(node, ast.Assign) and isinstance(node.value, shapes_results) and not text:
-                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-                shaping = [name for name in names if CONSTANT.fullmatch(name) and not HARMLESS.search(name)]
-                found |= {f"{module}.{name}": ast.unparse(node.value) for name in shaping}
+    for name in sorted(covered - HARMLESS):
+        for node in modules[name].body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+                found |= {f"{name}.{each}": ast.unparse(node.value) for each in names if CONSTANT.fullmatch(each)}
     return found
 
 

@@ -1,6 +1,8 @@
 """What names a result, and what does not."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -9,6 +11,7 @@ from cai_pyserini.core import identity
 from cai_pyserini.core.config import EncoderConfig, Shapes, shapes
 from cai_pyserini.core.identity import changes, digest, recipe
 from cai_pyserini.encode.encoder import Encoder
+from tests.core import constants as module
 from tests.core.constants import RECORDED, constants
 
 
@@ -64,7 +67,20 @@ def test_changes_are_said_for_people() -> None:
 
 
 def test_a_constant_that_changes_raises_the_version_of_its_stage() -> None:
-    """The constants of code are in no recipe: whoever changes one decides whether results made before still hold."""
+    """The constants of code are in no recipe: whoever changes one decides whether earlier results hold."""
     recorded, found = json.loads(RECORDED.read_text(encoding="utf-8")), constants()
-    different = {f"{name}: {value} → {found.get(name)}" for name, value in recorded.items() if found.get(name) != value}
+    names = sorted(name for name in recorded.keys() | found.keys() if recorded.get(name) != found.get(name))
+    different = [f"{name}: {recorded.get(name)} → {found.get(name)}" for name in names]
     assert not different, "where results change, raise VERSIONS in core/identity.py; run python -m tests.core.constants"
+
+
+def test_a_new_constant_of_what_a_stage_imports_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: a list that new constants never enter."""
+    source, copy = module.ROOT / "cai_pyserini", tmp_path / "cai_pyserini"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, line in (("impact/impacts.py", "NEW: float = 0.5"), ("core/trec.py", "NEW = frozenset({1})")):
+        with (copy / name).open("a", encoding="utf-8") as file:
+            file.write(f"\n{line}\n")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    new = constants().keys() - json.loads(RECORDED.read_text(encoding="utf-8")).keys()
+    assert new == {"impact.impacts.NEW", "core.trec.NEW"}
