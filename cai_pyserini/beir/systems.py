@@ -84,6 +84,16 @@ class System:
         name = f"{joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
         return f"{ADAPTED * self.adapted}{name}"
 
+    @property
+    def promise(self) -> tuple[int, ...]:
+        """What orders systems that nobody has measured, the best last, as docs/choosing.md does: the kinds of evidence
+        that they combine, a fusion of several indexes before one, then near documents, IDF, and the kind."""
+        parts = [system for system in self.walk() if system.kind != "hybrid"]
+        evidence: set[str] = {part.kind for part in parts}
+        evidence |= {"bm25" for part in parts if part.joint} | {"dense" for part in parts if part.smooth}
+        have = len(parts), any(part.smooth for part in parts), any(part.idf for part in parts)
+        return len(evidence), *have, self.kind == "dense", self.kind == "bm25"
+
     def walk(self) -> Iterator["System"]:
         """Yield its parts, recursively, and then itself."""
         for part in self.parts:

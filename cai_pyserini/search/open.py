@@ -34,7 +34,7 @@ def open_index(
 
 
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
-    """Open indexes, and systems of run folders (by default all that have indexes), by name.
+    """Open indexes, and systems of run folders (by default all that have indexes), by name; the best of a run first.
 
     They are opened again if an update meanwhile deletes the version of a run that was current. Raises CaiError for
     what cannot be opened, and for two of one name.
@@ -49,7 +49,8 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
                     opened = [open_index(folder, device=device)]
                 else:
                     run = OpenRun(folder, device)
-                    opened = map(run.open, systems or run.systems)
+                    best = run.systems
+                    opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
                 for engine in opened:
                     on_error.callback(engine.close)
                     if engines.setdefault(engine.name, engine) is not engine:
@@ -83,8 +84,11 @@ class OpenRun:
 
     @property
     def systems(self) -> list[str]:
-        """The systems that can be opened, the best first."""
-        systems = map(parse_system, sorted(self._scores, key=lambda name: -self._scores[name]))
+        """The systems that can be opened, the best first: by the measures of the run, or else as is likely. An update
+        without evaluation keeps their order."""
+        systems = [parse_system(name) for name in self._scores]
+        if any(self._run.results.systems.values()) or not self._run.results.systems:
+            systems.sort(key=lambda system: (self._scores[system.name], system.promise), reverse=True)
         return [s.name for s in systems if not _unfit(s) and not self._missing(s)]
 
     def open(self, name: str) -> Engine:

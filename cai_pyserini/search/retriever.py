@@ -81,9 +81,15 @@ class Retriever:
         """What it finds documents by, in a phrase."""
         if self._form.encoder is None:
             return "BM25 (the words of the query)"
-        if self._form.encoder.config.kind == "dense":
+        config, joint = self._form.encoder.config, self._form.words and self._form.words.config.joint
+        if config.kind == "dense":
             return "dense vectors (similar meaning)"
-        return "SPLADE (related words)" + " and BM25 (the words of the query) in one index" * bool(self._form.words)
+        near = ", also where only similar documents have them" * bool(joint and joint.expanded)
+        bm25 = f"BM25 (the words of the query{near})"
+        if joint and config.keep_terms == 0:
+            return bm25
+        splade = "SPLADE (words related to those of the documents" + (" and the query)" if self.needs_model else ")")
+        return f"{splade} and {bm25} in one index" if joint else splade
 
     @property
     def language(self) -> Language:

@@ -28,7 +28,11 @@ class ServeSettings(Listening):
     folders: list[PathOrUrl] = flag(
         help=f"run folders, written by run_beir.sh; or the folder of an index, {OR_URL}", positional=True
     )
-    systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
+    systems: list[str] = flag(
+        [],
+        "the systems of run folders to serve (default: all that have indexes); the page and assistants use the best, "
+        "as the run has measured it, if they are told no other",
+    )
     stdio: bool = flag(False, "no HTTP: speak MCP on standard input and output, with the program that started this")
     queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)

@@ -222,10 +222,17 @@ class SuggestAnswer(Answer):
 
 
 class Health(BaseModel):
-    model_config = example(status="ok", version=__version__, indexes=["bm25", "joint-splade-idf"], unanswered=0)
+    model_config = example(
+        status="ok",
+        version=__version__,
+        default="joint-splade-idf",
+        indexes=["joint-splade-idf", "bm25"],
+        unanswered=0,
+    )
 
     status: Literal["ok", "stuck"]
     version: str
+    default: str  # the index that the page and assistants use if they are told no other
     indexes: list[str]
     unanswered: int
 
@@ -404,8 +411,8 @@ def create_app(
         """Liveness: 503 if the server should be restarted, since a search does not end."""
         response.status_code = 503 if service.stuck else 200
         status: Literal["ok", "stuck"] = "stuck" if service.stuck else "ok"
-        indexes = list(service.engines)
-        return Health(status=status, version=__version__, indexes=indexes, unanswered=service.unanswered)
+        indexes = {"default": service.default, "indexes": list(service.engines)}
+        return Health(status=status, version=__version__, **indexes, unanswered=service.unanswered)
 
     @app.get("/ready", responses={503: {"model": Readiness}})
     async def ready(response: Response) -> Readiness:
@@ -437,7 +444,7 @@ def create_app(
     @locked.get("/", response_class=HTMLResponse)
     async def page(
         q: Annotated[Name, Parameter(description="the text to search for")] = "",
-        a: Annotated[Name, Parameter(description="an index; any other text: the first")] = "",
+        a: Annotated[Name, Parameter(description="an index; any other text: the default")] = "",
         b: Annotated[Name, Parameter(description="an index to compare with; any other text: none")] = "",
         hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MOST_SHOWN)] = 10,
         filter: Filter = "",

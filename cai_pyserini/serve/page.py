@@ -25,7 +25,7 @@ TEMPLATE = template(HERE / "page.html.jinja")
 
 
 async def render(service: Service, query: str, first: str, second: str, hits: int, filter: str) -> str:
-    """The page as HTML: the hits of a system, by default the first there is, and of `second`, if that is another.
+    """The page as HTML: the hits of a system, by default the recommended one, and of `second`, if that is another.
 
     Both are limited by a filter and, where they have words, by the operators of the query; facets are those of the
     first.
@@ -48,7 +48,10 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
             text, filters = understood(name)
             described = await service.call(name, partial(Engine.describe, text=text, hits=hits, filter=filters))
             found = [_hit(name, one) for one in described]
-            columns.append({"name": name, "language": engines[name].language, "hits": found})
+            engine = engines[name]
+            columns.append(
+                {"name": name, "description": engine.description, "language": engine.language, "hits": found}
+            )
         if query and kinds:
             text, filters = understood(first)
             counts = await service.call(first, lambda engine: engine.facets(kinds, text, filters))

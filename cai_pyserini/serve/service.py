@@ -221,6 +221,11 @@ class Service:
         return await self._answer(Job(index, call=function))
 
     @property
+    def default(self) -> str:
+        """The recommended system, which the page and assistants use if they are told no other."""
+        return next(iter(self.engines))
+
+    @property
     def stuck(self) -> bool:
         """Whether a batch has been running for more than twice the timeout."""
         return self._started is not None and time.monotonic() - self._started > 2 * self._timeout

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import read_run, scores_by_query
@@ -195,6 +196,47 @@ def test_the_best_system_is_the_first(run: OpenRun, folder: Path) -> None:
     assert scores[run.systems[0]]["nDCG@10"] == max(scores[name]["nDCG@10"] for name in run.systems)
 
 
+def test_a_recommended_system_is_the_first_where_nothing_was_measured() -> None:
+    """docs/choosing.md: all kinds of evidence, first in a fusion, then in one index, before less of it."""
+    best_first = [
+        "fused-bm25-smooth-splade-idf-smooth-dense-zscore",
+        "hybrid-splade-idf-dense-zscore",
+        "joint-splade-doc-idf-smooth",
+        "hybrid-dense-minmax",
+        "joint-splade-idf",
+        "dense",
+        "bm25",
+        "splade",
+    ]
+    systems = map(parse_system, sorted(best_first))
+    assert [system.name for system in sorted(systems, key=lambda system: system.promise, reverse=True)] == best_first
+
+
+@pytest.mark.parametrize(
+    ("system", "said", "unsaid"),
+    [
+        ("bm25-smooth", "BM25 (the words of the query, also where only similar documents have them)", "SPLADE"),
+        ("splade-idf", "SPLADE (words related to those of the documents and the query)", "BM25"),
+        ("splade-doc-idf", "SPLADE (words related to those of the documents)", "BM25"),
+        ("dense", "dense vectors (similar meaning)", "BM25"),
+    ],
+)
+def test_a_system_is_described_by_what_it_finds(run: OpenRun, system: str, said: str, unsaid: str) -> None:
+    """The fault: bm25-smooth is said to be SPLADE, and assistants choose by that."""
+    description = run.open(system).description
+    assert description == said and unsaid not in description
+
+
+def test_the_best_of_those_asked_for_is_the_default(folder: Path) -> None:
+    """The fault: `serve --systems bm25 joint-splade-idf` shows, and gives assistants, bm25 if they name no other."""
+    best = [name for name in OpenRun(folder).systems if name in ("bm25", "joint-splade-idf")]
+    for asked in (best, best[::-1]):
+        opened = open_systems([folder], asked)
+        assert list(opened) == best
+        for engine in opened.values():
+            engine.close()
+
+
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_an_empty_query_is_refused(run: OpenRun, text: str) -> None:
     with pytest.raises(CaiError, match="the query is empty"):
@@ -209,6 +251,7 @@ def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path,
     for engine in engines.values():
         (described,) = engine.describe("bladder infection", 1)
         assert described.hit.id == "d4"
+    for engine in engines.values():
         engine.close()
 
 

@@ -197,7 +197,11 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?query=x&hits=1001", 400, "hits: Input should be less than or equal to 1000"),
         ("/v1/bm25/search?query=x&rerank=3", 400, "rerank: this server has no cross-encoder"),
         ("/v1/bm25/search?query=x&rerank=101", 400, "rerank: Input should be less than or equal to 100"),
-        ("/v1/bm26/search?query=x", 404, "no index bm26; this server has joint-splade-idf, bm25, hybrid-splade"),
+        (
+            "/v1/bm26/search?query=x",
+            404,
+            "no index bm26; this server has hybrid-splade-idf-minmax, joint-splade-idf, bm25",
+        ),
         ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query, rerank or syntax"),
         ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query, rerank or syntax"),

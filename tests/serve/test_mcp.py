@@ -58,11 +58,15 @@ def test_every_tool_and_argument_is_described(opened: dict[str, Engine]) -> None
     for tool in tools:
         assert tool.description and tool.output_schema and tool.annotations.read_only_hint
         assert all(argument.get("description") for argument in tool.input_schema["properties"].values())
+        assert tool.input_schema["additionalProperties"] is False
 
 
-def test_the_default_index_is_the_first(opened: dict[str, Engine]) -> None:
+def test_the_default_index_is_named(opened: dict[str, Engine]) -> None:
     async def scenario(client: Client) -> None:
-        indexes = (await call(client, "list_indexes"))["indexes"]
+        assert client.instructions and f"`default`: {SYSTEMS[0]} when" in client.instructions
+        listed = await call(client, "list_indexes")
+        indexes = listed["indexes"]
+        assert listed["default"] == SYSTEMS[0]
         assert [index["name"] for index in indexes] == SYSTEMS
         assert {index["documents"] for index in indexes} == {12}
         assert len({index["description"] for index in indexes}) == len(SYSTEMS)
@@ -118,7 +122,7 @@ def test_explanations_add_up(opened: dict[str, Engine], index: str) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "reason"),
     [
-        ("search", {"query": "cancer", "index": "bm26"}, "no index bm26; this server has joint-splade-idf, bm25"),
+        ("search", {"query": "cancer", "index": "bm26"}, "no index bm26; this server has hybrid-splade"),
         ("search", {"query": " \x1c"}, "wrong arguments of search: query: should not be blank"),
         ("explain", {"query": "", "docid": "d1"}, "query: should not be blank"),
         ("search", {"query": "x" * (LONGEST_QUERY + 1)}, "query: String should have at most 10000 characters"),
@@ -131,7 +135,9 @@ def test_explanations_add_up(opened: dict[str, Engine], index: str) -> None:
             {"docid": "d1", "length": LONGEST_TEXT + 1},
             "length: Input should be less than or equal to 20000",
         ),
-        ("explain", {"query": "cancer", "docid": "d99"}, "document 'd99' has no score in joint-splade-idf"),
+        ("search", {"query": "x", "filters": "year>2000"}, "filters: no such parameter; did you mean filter?"),
+        ("document", {"docid": "d1", "query": "x"}, "query: no such parameter; there are docid, index, offset, length"),
+        ("explain", {"query": "cancer", "docid": "d99"}, "document 'd99' has no score in hybrid-splade"),
     ],
 )
 def test_wrong_calls_get_a_sentence(

@@ -14,6 +14,7 @@ from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.search.open import open_index
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
+from tests.serve.conftest import SYSTEMS
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,11 @@ def test_hits_are_shown_with_marked_words_and_reasons(client: TestClient) -> Non
     assert '<mark class="m4">bladder</mark>' in page
     assert page.count("Why it is here") == 3  # bm25 finds one document
     assert "<caption>joint-splade-idf: score" in page and ">bm25:bladder</th>" in page
-    assert "<option selected>joint-splade-idf</option>" in page and "<option selected>bm25</option>" in page
+    assert re.findall(r'<option value="(.*?)" selected>(.*?)</option>', page) == [
+        ("joint-splade-idf", "joint-splade-idf"), ("bm25", "bm25")
+    ]  # fmt: skip
+    assert f'<option value="{SYSTEMS[0]}">{SYSTEMS[0]} (recommended)</option>' in page
+    assert "SPLADE (words related to those of the documents and the query) and BM25 (the words of the query)" in page
 
 
 def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
