@@ -164,8 +164,12 @@ class Tokenizer:
         added = (token.content for token in self.backend.get_added_tokens_decoder().values())
         if not self._is_fast or self._cut != "right" or any(token.split() not in ([], [token]) for token in added):
             return False
-        parts = _components(self.backend.pre_tokenizer, "pretokenizers")
-        others = [part for part in parts if not _splits(part)] + _components(self.backend.normalizer, "normalizers")
+        try:
+            parts = _components(self.backend.pre_tokenizer, "pretokenizers")
+            normalizers = _components(self.backend.normalizer, "normalizers")
+        except Exception:  # of no other class, where a part is written in Python
+            return False
+        others = [*normalizers, *(part for part in parts if not _splits(part))]
         return any(map(_splits, parts)) and all(map(_is_local, others))
 
     def pieces(self, word: str) -> list[str]:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import PreTokenizedString, Regex, normalizers, pre_tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from cai_pyserini.models import tokenizer as module
@@ -15,12 +16,21 @@ from cai_pyserini.models.tokenizer import PER_TOKEN, Tokenizer, Windows, by_char
 from tests.models.kinds import japanese
 from tests.models.test_architectures import make_tokenizer
 
+
+class Pairs:
+    """A pre-tokenizer of two words at a time."""
+
+    def pre_tokenize(self, text: PreTokenizedString) -> None:
+        text.split(lambda _, part: part.split(Regex(r"\w+ \w+"), "isolated"))
+
+
 SPLIT_AT_SPACES = ["splade-tiny", "minilm", "Roberta", "XLMRoberta", "Camembert", "DebertaV3", "ModernBert", "digits"]
 OTHERS: dict[str, tuple[Any, Any]] = {  # normalizers and pre-tokenizers that do not split at every space
     "pattern": (None, pre_tokenizers.Split(Regex(r"\w+ \w+"), "isolated")),
     "whole": (None, pre_tokenizers.Metaspace(split=False)),
     "replaced": (normalizers.Replace(" ", "-"), pre_tokenizers.Whitespace()),
     "nothing": (None, None),
+    "python": (None, PreTokenizer.custom(Pairs())),
 }
 
 words = st.text(st.sampled_from("aeinrst19.,-'▁éﬁ東Σ\u0301\u0600"), min_size=1, max_size=9)
@@ -43,11 +53,14 @@ def made(kind: str, folder: Path) -> Tokenizer:
         backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
     elif kind == "added":
         backend.add_tokens(["heart attack", "a "])
-    elif kind != "left":
+    elif kind in OTHERS and kind != "python":
         backend.normalizer, backend.pre_tokenizer = OTHERS[kind]
     side = "left" if kind == "left" else "right"
     PreTrainedTokenizerFast(tokenizer_object=backend, truncation_side=side).save_pretrained(folder)
-    return Tokenizer(folder)
+    tokenizer = Tokenizer(folder)
+    if kind == "python":  # which cannot be saved
+        _, tokenizer.backend.pre_tokenizer = OTHERS[kind]
+    return tokenizer
 
 
 @pytest.fixture(scope="module", params=[*SPLIT_AT_SPACES, *OTHERS, "added", "left", "japanese"])
