@@ -42,8 +42,7 @@ class ServeSettings(Listening):
         gt=0,
     )
     cross_encoder: str | None = flag(None, "reranker, for searches with rerank=N: a folder or a Hugging Face model id")
-    access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; a new file each day")
-    access_log_days: int = flag(30, "days that the access log is kept", ge=1)
+    access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
     access_log_queries: Literal["none", "hash", "text"] = flag(
         "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
     )
@@ -97,7 +96,7 @@ def main(argv: Argv = None) -> None:
     key, log = api_key(settings), None
     with ExitStack() as at_end:
         if settings.access_log:
-            log = AccessLog(settings.access_log, settings.access_log_days, settings.access_log_queries)
+            log = AccessLog(settings.access_log, settings.access_log_queries)
             at_end.enter_context(closing(log))
         service = opened()
         where = settings.public_url, settings.allow_origins

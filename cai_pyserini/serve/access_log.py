@@ -1,4 +1,4 @@
-"""The access log: a JSON object per request, a line each, in a file that changes every day.
+"""The access log: a JSON object per request, a line each, in a file that logrotate may move away.
 
 A thread of its own writes it, so that no request waits for the disk. Lines are lost rather than requests: while the
 disk is full or does not answer, and if the process is killed.
@@ -9,16 +9,15 @@ import hmac
 import json
 import logging
 import os
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from io import TextIOWrapper
-from logging.handlers import TimedRotatingFileHandler
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
@@ -28,7 +27,6 @@ QueryForm = Literal["none", "hash", "text"]  # of the queries in the log
 
 WAITING = 10_000  # lines at most
 PATIENCE = 5.0  # seconds for the last ones
-DATED = re.compile(r"\d{4}-\d\d-\d\d")
 UNLOGGED = {"/health", "/ready", "/metrics"}  # which machines ask for all the time
 logger = logging.getLogger(__name__)
 _line: ContextVar[dict[str, Any]] = ContextVar("line")  # of the request that is being answered
@@ -78,15 +76,15 @@ class Writer:
 
 
 class AccessLog:
-    """A log of requests that is kept for `days`.
+    """A log of requests. Several processes can write it.
 
     `queries` is what it has of the texts that are searched for: nothing, keyed hashes, by which equal ones are known as
     long as the process runs, or the texts.
     """
 
-    def __init__(self, path: Path, days: int, queries: QueryForm = "none"):
+    def __init__(self, path: Path, queries: QueryForm = "none"):
         self._queries, self._key = queries, secrets.token_bytes()
-        self._file = _DailyFile(path, days)
+        self._file = _File(path)
         self._writer = Writer("access log")
         self.close = self._writer.close
 
@@ -111,25 +109,14 @@ class AccessLog:
         return [hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:16] for text in texts]
 
 
-class _DailyFile(TimedRotatingFileHandler):
-    """A file of lines that at midnight, UTC, gets its date as a suffix; after so many days, it is deleted."""
-
-    def __init__(self, path: Path, days: int):
-        self._days = timedelta(days=days)
-        super().__init__(path, "midnight", backupCount=days, encoding="utf-8", utc=True)
+class _File(WatchedFileHandler):
+    """A file of lines, opened again when logrotate has moved it. Only its owner can read it."""
 
     def _open(self) -> TextIOWrapper:
         def private(path: str, flags: int) -> int:  # what people search for is nobody else's business
             return os.open(path, flags, 0o600)
 
-        return open(self.baseFilename, "a", encoding=self.encoding, opener=private)
-
-    def getFilesToDelete(self) -> list[str]:
-        """Those of too long ago; the class itself would count files, and days without a request have none."""
-        current = Path(self.baseFilename)
-        oldest = (datetime.now(UTC) - self._days).date().isoformat()
-        dated = ((path, path.name.removeprefix(f"{current.name}.")) for path in current.parent.iterdir())
-        return [str(path) for path, date in dated if DATED.fullmatch(date) and date < oldest]
+        return open(self.baseFilename, "a", encoding="utf-8", opener=private)
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise  # the error that is being handled

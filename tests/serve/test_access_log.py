@@ -32,7 +32,7 @@ def logged(log: AccessLog, count: int = 1) -> None:
 @pytest.mark.parametrize("form", ["none", "hash", "text"])
 def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -> None:
     path = tmp_path / "access.log"
-    log = AccessLog(path, 30, form)
+    log = AccessLog(path, form)
     with TestClient(create_app(Service(lambda: engines(run_folder)), log=log)) as client:
         first = client.get("/v1/bm25/search?query=bladder%20-zinc&hits=3&syntax=true")
         client.post("/v1/bm25/search", json=POST)
@@ -67,20 +67,23 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
         assert hashes == [None, None] if form == "none" else hashes[1] == hashes[0][1:] != hashes[0][:1]
 
 
-def test_old_days_are_deleted(tmp_path: Path) -> None:
-    path = tmp_path / "access.log"
+def test_no_line_is_lost_when_a_log_that_two_services_write_is_moved(tmp_path: Path) -> None:
+    """The fault: at midnight, each of two services with one file moves it, and the second deletes the day."""
+    path, moved = tmp_path / "access.log", tmp_path / "access.log.1"
     path.write_text("{}\n")
-    today = datetime.now(UTC)
     os.utime(path, (time.time() - 86_400,) * 2)
-    dates = [(today - timedelta(days=days)).date().isoformat() for days in range(5)]
-    for name in (*dates[2:], "bak", "2020-01-01.gz"):
-        (tmp_path / f"access.log.{name}").touch()
-    log = AccessLog(path, 3)
-    logged(log)
-    log.close()
-    kept = {*dates[1:4], "bak", "2020-01-01.gz"}
-    assert {file.name.removeprefix("access.log.") for file in tmp_path.iterdir()} == {"access.log", *kept}
-    assert (tmp_path / f"access.log.{dates[1]}").read_text() == "{}\n" and len(json_lines(path)) == 1
+    logs = [AccessLog(path) for _ in range(2)]
+    for log in logs:
+        logged(log, 3)
+    while any(not log._writer._waiting.empty() for log in logs) or len(json_lines(path)) < 7:
+        time.sleep(0.01)
+    assert [file.name for file in tmp_path.iterdir()] == ["access.log"]
+    path.rename(moved)
+    for log in logs:
+        logged(log, 2)
+        log.close()
+    assert (len(json_lines(moved)), len(json_lines(path))) == (7, 4)
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_nobody_waits_for_a_disk_that_does_not_answer_or_fails(
@@ -91,7 +94,7 @@ def test_nobody_waits_for_a_disk_that_does_not_answer_or_fails(
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    log = AccessLog(path, 30)
+    log = AccessLog(path)
     start = time.monotonic()
     logged(log, access_log.WAITING + 5_000)
     assert time.monotonic() - start < 5
