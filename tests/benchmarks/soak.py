@@ -1,25 +1,30 @@
 """Whether the service fails, grows or slows down under load for an hour.
 
 Clients search two indexes of a collection in turn, BM25 and joint, over connections that stay open, with all of its
-queries again and again, while the indexes are reopened once a minute. In the first sixth of the time, the JVM compiles
-and caches fill; from then on, the server's threads, file handles and memory may not grow: the medians of the last sixth
-are compared with those of the second, with a tolerance for memory alone, which is freed but not returned. The 99th
-percentile of the last sixth may exceed that of the first by a fifth. A 5xx, or no answer within 10 seconds, is an
-error, and none is allowed. Exits with 1 if a target is missed. Needs Linux. The clients run on the same machine and
-take their share of it.
+queries again and again, while the indexes are reopened once a minute. Other clients beside them do in turn what OTHERS
+says: they send half a request, leave before the answer, or read it slowly or not at all. In the first sixth of the
+time, the JVM compiles and caches fill; from then on, the server's threads, file handles and memory may not grow: the
+medians of the last sixth are compared with those of the second, with a tolerance for memory, which is freed but not
+returned, and for handles of the others, who come and go. The 99th percentile of the last sixth may exceed that of the
+first by a fifth. A 5xx, or no answer within 10 seconds, is an error, and none is allowed; nor is a 500 for the others.
+Exits with 1 if a target is missed. Needs Linux. The clients run on the same machine and take their share of it.
 """
 
 import asyncio
 import csv
 import json
+import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import batched, cycle, islice
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from urllib.parse import quote
 
 import harness
 import serve
@@ -27,7 +32,21 @@ import serve
 INDEXES = ("bm25", "joint-splade-idf")
 RELOAD = 60  # seconds between reloads
 PARTS = 6
-TOLERANCE = {"threads": 0.0, "handles": 0.0, "memory": 0.05}
+TOLERANCE = {"threads": 0.0, "handles": 0.1, "memory": 0.05}
+LONG = "GET /v1/{index}/search?query={query}&hits=1000&snippets=false"
+POST = "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+HEAD = " HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+OTHERS = {  # what they send, and the seconds between two KB that they read; None: they leave at once
+    "half of the headers": (LONG + HEAD, 1.0),
+    "half of a body": (POST.replace("{path}", "/v1/{index}/search") + '{{"queries"', 1.0),
+    "half of a message for assistants": (POST.replace("{path}", "/mcp") + "{{", None),
+    "gone before the answer": (LONG + HEAD + "\r\n", None),
+    "gone in its body": (POST.replace("{path}", "/reload") + "{{", None),
+    "reads slowly": (LONG + HEAD + "\r\n", 0.05),
+    "reads nothing": (LONG + HEAD + "\r\n", 1000.0),
+    "says nothing": ("", 1.0),
+}
+PATIENCE = 10  # seconds that the service gives a request, and a piece of an answer
 GRACE = 120  # seconds after which a run that does not end is given up
 COLUMNS = ("minute", "requests", "requests/s", "p50, ms", "p99, ms", "errors", "threads", "handles", "memory, MB")
 
@@ -68,8 +87,24 @@ def summary(samples: Sequence[Sample]) -> Sample:
     return Sample(samples[-1].at, span, latencies, errors, threads, handles, memory)
 
 
-async def soak(pid: int, port: int, queries: list[str], clients: int, seconds: float, interval: float) -> list[Sample]:
-    """Search and reload for some time, and take a sample after each interval."""
+async def disturb(port: int, queries: Sequence[str], number: int) -> None:
+    """Be a client that sends or reads less than others, in another way each time, until cancelled."""
+    for (text, pause), query in zip(islice(cycle(OTHERS.values()), number, None), cycle(queries), strict=False):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        with suppress(ConnectionError, TimeoutError):
+            writer.write(text.format(index=INDEXES[number % 2], query=quote(query)).encode())
+            await writer.drain()
+            async with asyncio.timeout(2 * PATIENCE):
+                while pause is not None and await reader.read(1024):
+                    await asyncio.sleep(pause)
+        writer.transport.abort()
+        await asyncio.sleep(0.1)
+
+
+async def soak(
+    pid: int, port: int, queries: list[str], clients: int, others: int, seconds: float, interval: float
+) -> tuple[list[Sample], int]:
+    """Search and reload for some time, and take a sample after each interval; and the number of failures of any."""
     latencies: list[float] = []
     errors = 0
     running = True
@@ -118,12 +153,21 @@ async def soak(pid: int, port: int, queries: list[str], clients: int, seconds: f
     await once("/ready")  # loads the model
     start = time.perf_counter()
     async with asyncio.timeout(seconds + GRACE), asyncio.TaskGroup() as tasks:
+        disturbing = [tasks.create_task(disturb(port, queries, number)) for number in range(others)]
         sampling = tasks.create_task(sample())
         reloading = tasks.create_task(reload())
         await asyncio.gather(*(serve.client(port, paths(number), answered) for number in range(clients)))
         await sampling
-        reloading.cancel()
-    return sampling.result()
+        for task in (reloading, *disturbing):
+            task.cancel()
+    connection = await asyncio.open_connection("127.0.0.1", port)
+    _, metrics = await serve.request(connection, port, "/metrics")
+    connection[1].close()
+    counts = Counter[str]()
+    for status, count in re.findall(r'cai_requests_total{.*status="(\d+)"} (\d+)', metrics.decode()):
+        counts[status] += int(count)
+    print("answers by status:", *(f"{status}: {count:,}" for status, count in sorted(counts.items())), file=sys.stderr)
+    return sampling.result(), counts["500"]
 
 
 def plot(rows: list[list[str]], path: str) -> harness.Result:
@@ -149,6 +193,7 @@ def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--run", help="a run folder that has both systems (default: one is made)")
     parser.add_argument("--clients", type=int, default=32, help="connections at the same time")
+    parser.add_argument("--others", type=int, default=16, help="clients beside them that send or read less than others")
     parser.add_argument("--minutes", type=float, default=60, help="how long")
     parser.add_argument("--interval", type=float, default=10, help="seconds between samples")
     parser.add_argument("--output", default="soak", help="NAME.csv and NAME.png are written")
@@ -160,21 +205,23 @@ def main() -> None:
         harness.fresh(serve.write_texts, collection=args.collection, limit=10_000, output=queries)
         texts = json.loads(Path(queries).read_text())
         with serve.ours(Path(run), INDEXES) as (pid, port):
-            samples = asyncio.run(soak(pid, port, texts, args.clients, 60 * args.minutes, args.interval))
+            samples, failures = asyncio.run(
+                soak(pid, port, texts, args.clients, args.others, 60 * args.minutes, args.interval)
+            )
     rows = [sample.row() for sample in samples]
     with Path(f"{args.output}.csv").open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
     harness.fresh(plot, rows=rows, path=str(Path(f"{args.output}.png").resolve()))
     parts = [summary(part) for part in batched(samples, -(-len(samples) // PARTS))]
     harness.show(
-        f"Serving {Path(args.collection).name} for {args.minutes:g} minutes, {args.clients} clients",
+        f"Serving {Path(args.collection).name} for {args.minutes:g} minutes, {args.clients} + {args.others} clients",
         COLUMNS,
         [part.row() for part in parts],
     )
     first, second, last = parts[0], parts[1], parts[-1]
     slower = percentiles(last.latencies)[1] / percentiles(first.latencies)[1]
     errors = sum(part.errors for part in parts)
-    missed = [f"{errors:,} errors"] if errors else []
+    missed = [f"{errors:,} errors"] * bool(errors) + [f"{failures:,} answers with 500"] * bool(failures)
     for name, tolerance in TOLERANCE.items():
         before, after = getattr(second, name), getattr(last, name)
         if after > before * (1 + tolerance):
