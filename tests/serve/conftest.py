@@ -50,9 +50,9 @@ def served(what: Path | Service, *systems: str, **guard: Any) -> Iterator[str]:
 
 
 @contextmanager
-def listening(app: Guard) -> Iterator[str]:
+def listening(app: Guard, seconds: float = 10.0) -> Iterator[str]:
     """The address of a server of an application, in a thread of this process."""
-    server = Server(app)
+    server = Server(app, seconds=seconds)
     with socket.create_server(("127.0.0.1", 0)) as opened:
         thread = threading.Thread(target=server.run, args=([opened],))
         thread.start()

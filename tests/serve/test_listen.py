@@ -19,7 +19,7 @@ from cai_pyserini.serve import guard, listen
 from cai_pyserini.serve import service as service_module
 from cai_pyserini.serve.app import create_app
 from cai_pyserini.serve.service import Service
-from tests.serve.conftest import served
+from tests.serve.conftest import listening, served
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +99,32 @@ def test_a_client_that_leaves_is_no_failure(address: str, path: str, caplog: pyt
     while requests(address, guard.LEFT) == before and time.monotonic() < until:
         time.sleep(0.01)
     assert requests(address, guard.LEFT) == before + 1 and requests(address, 500) == failures
+    assert not caplog.records
+
+
+MESSAGE = json.dumps(
+    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "zinc"}}}
+)
+TOOL = (
+    "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"
+    f"Content-Type: application/json\r\nContent-Length: {len(MESSAGE)}\r\n\r\n{MESSAGE}"
+)
+
+
+@pytest.mark.parametrize("text", [SEARCH, TOOL])
+def test_a_client_that_leaves_before_the_answer_is_no_failure(
+    run_folder: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    service, release = Service(lambda: open_systems([run_folder], ["bm25"])), threading.Event()
+    with served(service) as address:
+        service._worker.submit(release.wait, 20)
+        with sent(address, text):
+            while not service.unanswered:
+                time.sleep(0.01)
+        release.set()
+        while service.unanswered or len(service._sending) > 1:
+            time.sleep(0.01)
+        assert requests(address, 200) + requests(address, guard.LEFT) >= 1 and requests(address, 500) == 0
     assert not caplog.records
 
 
@@ -208,6 +234,27 @@ def test_the_documents_of_an_answer_are_limited(run_folder: Path, monkeypatch: p
         ) as connection:
             assert b" 503 " in answer(connection)
         assert json.load(urlopen(f"{address}v1/bm25/search?query=cancer&max_doc_length=2&hits=1"))["candidates"]
+
+
+def test_the_end_is_bounded(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: a search that does not end keeps the process alive after SIGTERM."""
+    release, ended = threading.Event(), list[int]()
+
+    def end(status: int) -> None:
+        ended.append(status)
+        release.set()
+
+    monkeypatch.setattr(listen, "END_SECONDS", 0.2)
+    monkeypatch.setattr(listen.os, "_exit", end)
+    service = Service(lambda: open_systems([run_folder], ["bm25"]))
+    with listening(create_app(service, local=True), seconds=0) as address:
+        service._worker.submit(release.wait, 30)
+        unanswered = sent(address, SEARCH)
+        while not service.unanswered:
+            time.sleep(0.01)
+        start = time.monotonic()
+    assert ended == [1] and time.monotonic() - start < 10
+    unanswered.close()
 
 
 def test_the_key_is_asked_for_before_the_body(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
+from cai_pyserini.core.flags import origin_and_path
 from cai_pyserini.serve.__main__ import main
 from cai_pyserini.serve.service import LONGEST_QUERY
 from tests.conftest import json_lines
@@ -43,6 +44,37 @@ def test_a_key_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(KEY, "sesame")
     with pytest.raises(CaiError, match="key is empty or has other characters"):
         main([str(tmp_path), "--host", host, "--key-file", str(tmp_path / "key")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--public-url", "search.example.org"], "'search.example.org' should be like https://search.example.org/"),
+        (["--public-url", "https://example.org/?a=1"], "should be like"),
+        (["--public-url", "https://example.org/v1/search"], "its path may not begin with /v1"),
+        (["--allow-origins", "https://example.org/app"], "an origin has no path, such as /app/"),
+        (["--allow-origins", "*"], "'*' should be like"),
+        (["--stdio", "--public-url", "https://example.org"], "leave out --public-url"),
+    ],
+)
+def test_addresses_that_no_browser_sends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), *arguments])
+    assert reason in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("https://Search.Example.org", ("https://search.example.org", "/")),
+        ("https://example.org:443/a/b//", ("https://example.org", "/a/b/")),
+        ("http://[::1]:8080/a", ("http://[::1]:8080", "/a/")),
+    ],
+)
+def test_addresses_are_those_that_browsers_send(url: str, parts: tuple[str, str]) -> None:
+    assert origin_and_path(url) == parts
 
 
 def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_began(
