@@ -147,8 +147,8 @@ class RunFolder:
     def has(self, path: Path) -> bool:
         """Whether a file or folder of the finished run is there, as the run made it or found it up to date: another run
         in the same folder may have replaced what it depends on, or itself."""
-        manifest = artifact.read_manifest(path)
-        return manifest is not None and self.results.made.get(self.name_of(path)) == manifest.digest
+        digest, manifest = self.results.made.get(self.name_of(path)), artifact.read_manifest(path)
+        return manifest is not None and manifest.digest == digest
 
     def made(self, path: Path) -> Path:
         """A file or folder of the finished run. Raises CaiError unless the folder has it, or while a run is made."""

@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cai_pyserini.beir.plan import Plan
 from cai_pyserini.beir.run_folder import CURRENT, RunFolder, current
-from cai_pyserini.beir.systems import with_parts
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import MANIFEST, PARTIAL, own_suffix, remove, remove_leftovers, sync, write_text
@@ -59,7 +57,7 @@ def begin(run: RunFolder) -> Path:
     if not folder.exists():
         partial = versions / f".{folder.name}{own_suffix()}"
         try:
-            for path in _outputs(run) if _number(run.root) == 1 else _walk(run.folder):
+            for path in _outputs(run):
                 if path.relative_to(run.folder).parts[0] not in OF_COLLECTION and artifact.read_manifest(path):
                     for file in artifact.made_in(path):
                         _link(file, partial / file.relative_to(run.folder))
@@ -165,12 +163,7 @@ def _next_of(root: Path) -> Path:
 
 def _outputs(run: RunFolder) -> Iterator[Path]:
     """What a run has made in its folder, where others may be as well."""
-    plan = Plan(run)
-    plan.check(reads_splade=False)
-    for system in run.systems:
-        plan.evaluation(system)
-    adapted = [run.adapted] if any(system.adapted for system in with_parts(run.systems)) else []
-    for path in (*plan.steps, *adapted):
+    for path in (run.folder / name for name in run.results.made):
         yield from (path, path.with_name(f"{path.name}.{MANIFEST}"))
     yield from (run.results_file, run.report, run.changes)
 

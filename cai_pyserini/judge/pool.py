@@ -72,7 +72,7 @@ def run_of_system(run: RunFolder, name: str, topics: dict[str, str], hits: int) 
     name_of_file = Path("runs", f"{name}.trec")
     path = run.root / name_of_file
     is_foreign = path.exists() and not artifact.read_manifest(path)
-    if is_foreign or not run.is_finished or run.has(run.folder / name_of_file):
+    if is_foreign or (path.parent.is_dir() and not run.is_finished) or run.has(run.folder / name_of_file):
         return read_run(path)
     try:
         engine = open_systems([run.folder], [name])[name]
