@@ -39,9 +39,11 @@ def judged_run(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A folder with an index and the runs of two systems for these queries."""
     folder = tmp_path_factory.mktemp("judged")
     shutil.copytree(run_folder / "indexes" / "bm25", folder / "indexes" / "bm25")
-    for name, engine in open_systems([run_folder], SYSTEMS).items():
+    engines = open_systems([run_folder], SYSTEMS)
+    for name, engine in engines.items():
         rankings = engine.search(list(WANTED), 4)
         hits = {f"q/{n}": [(hit.id, hit.score) for hit in ranking] for n, ranking in enumerate(rankings, 1)}
         write_run(run_of(hits), folder / "runs" / f"{name}.trec", name)
+    for engine in engines.values():
         engine.close()
     return folder
