@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
+from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,10 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
         try:
             if is_up_to_date(path, recipe):
                 return  # made by the last holder of the lock
+            for left in path.parent.glob(f".{escape(path.name)}.*.partial") if folder and not path.exists() else ():
+                if is_up_to_date(left, recipe):  # of a process that was killed between two renames
+                    left.rename(path)
+                    return
             remove_leftovers(path.parent, rf"\.?{re.escape(path.name)}(?:\.manifest\.json)?")
             if folder:
                 partial.mkdir()

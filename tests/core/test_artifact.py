@@ -222,7 +222,9 @@ def count(event, arguments):
 
 sys.addaudithook(count)
 recipe = {"stage": "idf", "bits": 9}
-artifact.make(Path(sys.argv[1]), recipe, lambda partial: partial.write_text("new") and {}, folder=False)
+folder = len(sys.argv) > 3
+write = lambda partial: (partial / "data" if folder else partial).write_text("new") and {}
+artifact.make(Path(sys.argv[1]), recipe, write, folder=folder)
 """
 
 
@@ -239,6 +241,19 @@ def test_a_file_that_was_killed_half_way_and_then_interrupted_is_made_again(tmp_
             artifact.require_if_ours(path)
     assert content(make(path, NEW, "new", folder=False)) == "new"
     assert names(tmp_path) == ["a", "a.manifest.json"]
+
+
+@pytest.mark.parametrize("recipe, text", [(OLD, "old"), (NEW | {"bits": 9}, "new")])
+def test_a_folder_whose_process_was_killed_between_two_renames_is_not_made_again(
+    tmp_path: Path, recipe: artifact.Recipe, text: str
+) -> None:
+    """The fault: the work of both the old and the new one is lost."""
+    path = make(tmp_path / "a", OLD, "old")
+    killed = subprocess.run([sys.executable, "-c", DIES, path, "3", "folder"])
+    assert killed.returncode == -signal.SIGKILL and not path.exists()
+    assert content(make(path, recipe, "again")) == text
+    make(path, NEW, "newer")
+    assert names(tmp_path) == ["a"]
 
 
 def test_a_file_of_others_is_not_replaced_because_of_the_lock_of_a_killed_process(tmp_path: Path) -> None:
