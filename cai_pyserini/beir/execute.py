@@ -38,7 +38,6 @@ def execute(
     experiment, needed = run.experiment, with_parts(systems)
     require(run, systems, adaptation, keep=earlier is not None)
     planned = plan(run, systems, adaptation, evaluate, earlier)
-    artifact.require_writable(run.root, marker=run.lock.name)
     run.root.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.root, {}):
         if current(run.root).resolve() != run.folder.resolve():

@@ -326,7 +326,9 @@ def plan(
 def require(
     run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None, keep: bool = False
 ) -> None:
-    """Raise CaiError, before any step runs, if a system needs something that the experiment does not have."""
+    """Raise CaiError, before any step runs, if a system needs something that the experiment does not have, or the run
+    folder cannot be written."""
+    artifact.require_writable(run.root, marker=run.lock.name)
     experiment, needed = run.experiment, with_parts(systems)
     if weights := experiment.weights:
         weighted = [system for system in needed if experiment.weights_of(system)]

@@ -118,7 +118,7 @@ class RunFolder:
             raise CaiError(f"{self.results_file} is broken or of another version: run {BEIR} again") from None
 
     def _unfinished(self) -> CaiError:
-        if not self.root.exists():
+        if not self.root.is_dir():
             return CaiError(f"no folder {self.root}: {BEIR} makes a run")
         if not self.lock.exists():
             return CaiError(f"{self.root} has no finished run: make one with {BEIR}")

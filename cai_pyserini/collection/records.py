@@ -23,7 +23,7 @@ from pyarrow import parquet
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import require_content
+from cai_pyserini.core.files import require_content, require_file
 
 NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # what fields are called
 JUDGMENT = {  # the same of judgments
@@ -123,6 +123,7 @@ def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
 
     Raises CaiError for a file of another kind, a broken file or line, and a missing column.
     """
+    require_file(path)
     return READERS[kind(path)](path, columns)
 
 

@@ -34,6 +34,7 @@ from cai_pyserini.core.files import (
     own_suffix,
     remove,
     remove_leftovers,
+    require_file,
     resolved,
     sync,
     write_text,
@@ -323,8 +324,7 @@ def _versions() -> dict[str, str]:
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one that is missing, and for one
     of ours that is damaged."""
-    if not path.is_file():
-        raise CaiError(f"no file {path}")
+    require_file(path)
     require_if_ours(path)
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)
@@ -403,12 +403,14 @@ def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
     """
     found = _inspect(path)
     if isinstance(found, str):
-        again = " again" * manifest_path(path).exists()
+        remedy = f"make it{' again' * manifest_path(path).exists()} with"
+        if found == "has no manifest":  # of something else, whose place no stage would take
+            remedy = "name a finished output of"
         changed = found.startswith("is damaged") and (optional or path.is_file())
         kept = f", or delete {manifest_path(path)} if it was changed on purpose" * changed
         if not changed and path.is_dir() and (inside := _inside(path, stages[0])):
             kept = f", or name one that is in it, such as {inside}"
-        raise CaiError(f"{path} {found}: make it{again} with `python -m cai_pyserini.{stages[0]}`{kept}")
+        raise CaiError(f"{path} {found}: {remedy} `python -m cai_pyserini.{stages[0]}`{kept}")
     if found.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
     return found

@@ -102,6 +102,12 @@ def require_content(path: Path) -> None:
             )
 
 
+def require_file(path: Path, what: str = "file") -> None:
+    """Raise CaiError for a path that is not a file."""
+    if not path.is_file():
+        raise CaiError(f"{path} is a folder, not a {what}" if path.is_dir() else f"no {what} {path}")
+
+
 def json_text(value: Any, **how: Any) -> str:
     """A value as JSON, indented, and a line break. JSON has no NaN and no infinity: undefined numbers are null."""
     return json.dumps(_defined(value), indent=1, allow_nan=False, **how) + "\n"

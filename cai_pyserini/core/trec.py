@@ -22,7 +22,7 @@ from pyarrow import csv
 from cai_pyserini.core.artifact import file_digest, read_manifest, require_if_ours
 from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.files import atomic_write, require_file
 from cai_pyserini.core.identity import same_documents
 
 logger = logging.getLogger(__name__)
@@ -246,8 +246,7 @@ def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise CaiError(f"{path} is a folder, not a run" if path.is_dir() else f"no run {path}")
+    require_file(path, "run")
     return _read_once(path, path.stat().st_size, path.stat().st_mtime_ns)
 
 
@@ -308,8 +307,7 @@ def _broken(path: Path, reason: str) -> CaiError:
 
 def run_digest(run: Path) -> str:
     """A digest of a run: of its recipe if this package made it, else of its bytes."""
-    if not run.is_file():
-        raise CaiError(f"no run {run}")
+    require_file(run, "run")
     manifest = require_if_ours(run)
     return manifest.digest if manifest else file_digest(run)
 

@@ -72,7 +72,8 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
     require_whole does."""
     require_whole(checkpoint)
     if config and not (checkpoint / "config.json").is_file():
-        raise CaiError(f"{checkpoint} is not a checkpoint: it has no config.json")
+        needed = "config.json, *.safetensors and a tokenizer"
+        raise CaiError(f"{checkpoint} is not a checkpoint, which has {needed}: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
             f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "

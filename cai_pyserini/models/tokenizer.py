@@ -63,6 +63,36 @@ def _backend(checkpoint: Path, loaded: Any) -> Backend:
     return backend
 
 
+def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: bool = True) -> Any:
+    """The tokenizer of transformers in a checkpoint, which is one without a transformer if it has no `special` tokens.
+    Raises CaiError for one that is missing or cannot be read."""
+    files = {path.name for path in checkpoint.glob("*")}
+    missing = CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+    if not any(name in ("tokenizer.json", "vocab.txt", "merges.txt") or name.endswith(".model") for name in files):
+        raise missing
+    if trust_remote_code:
+        require_own_code(checkpoint)
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
+
+    try:
+        is_alone = not special or not (checkpoint / "config.json").is_file()  # without a transformer
+        kind = PreTrainedTokenizerFast if is_alone else AutoTokenizer
+        loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
+    except ImportError as error:
+        reason = str(error).splitlines()[0]
+        if any(name in reason for name in MECAB_NAMES):
+            raise CaiError(f"{checkpoint}: its tokenizer needs MeCab: {install_command('japanese')}") from None
+        raise CaiError(f"{checkpoint}: {PYTHON} ({reason})") from None
+    except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
+        if "trust_remote_code" in str(error):
+            raise untrusted(checkpoint) from None
+        raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
+    own = {*loaded.vocab_files_names.values()} - {"tokenizer.json"}
+    if loaded.is_fast and "tokenizer.json" not in files and not own <= files:
+        raise missing  # the library takes special tokens alone for a vocabulary
+    return loaded
+
+
 class Tokenizer:
     """The tokenizer of a checkpoint, fast or BertJapaneseTokenizer, and the names of its entries in indexes and JSON
     vectors.
@@ -71,35 +101,9 @@ class Tokenizer:
     """
 
     def __init__(self, checkpoint: Path, trust_remote_code: bool = False, special: bool = True):
-        files = {path.name for path in checkpoint.glob("*")}
-        missing = CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
-        if not any(name in ("tokenizer.json", "vocab.txt", "merges.txt") or name.endswith(".model") for name in files):
-            raise missing
-        if trust_remote_code:
-            require_own_code(checkpoint)
-        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
-
-        try:
-            is_alone = not special or not (checkpoint / "config.json").is_file()  # without a transformer
-            kind = PreTrainedTokenizerFast if is_alone else AutoTokenizer
-            loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
-        except ImportError as error:
-            reason = str(error).splitlines()[0]
-            if any(name in reason for name in MECAB_NAMES):
-                raise CaiError(f"{checkpoint}: its tokenizer needs MeCab: {install_command('japanese')}") from None
-            raise CaiError(f"{checkpoint}: {PYTHON} ({reason})") from None
-        except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
-            if "trust_remote_code" in str(error):
-                raise untrusted(checkpoint) from None
-            raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
+        loaded = load_tokenizer(checkpoint, trust_remote_code, special)
         self._is_fast = loaded.is_fast
-        if self._is_fast:
-            own = {*loaded.vocab_files_names.values()} - {"tokenizer.json"}
-            if "tokenizer.json" not in files and not own <= files:
-                raise missing  # the library takes special tokens alone for a vocabulary
-            self.backend = loaded.backend_tokenizer
-        else:
-            self.backend = _backend(checkpoint, loaded)
+        self.backend = loaded.backend_tokenizer if self._is_fast else _backend(checkpoint, loaded)
         self.backend.no_padding()
         # Truncation is shared by threads. One that changes it holds the GIL, for which _Tokens waits: a deadlock.
         self._lock = Lock()

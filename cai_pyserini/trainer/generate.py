@@ -15,16 +15,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 from cai_pyserini.collection.contract import Document
 from cai_pyserini.collection.readers import load_collection
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, max_positions, require_positions
+from cai_pyserini.models.checkpoint import (
+    checkpoint_digest,
+    load_checkpoint,
+    max_positions,
+    require_positions,
+    require_safetensors,
+)
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.models.tokenizer import Done, by_characters
+from cai_pyserini.models.tokenizer import Done, by_characters, load_tokenizer
 from cai_pyserini.models.transformer import batches as by_length
 from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
@@ -40,12 +46,13 @@ class Generator:
     def __init__(self, settings: GenerateSettings):
         self.settings = settings
         self.checkpoint = load_checkpoint(settings.generator)
+        require_safetensors(self.checkpoint)
         require_positions(self.checkpoint, {"--max-document-length": settings.max_document_length})
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:
         settings, device = self.settings, resolve_device(self.settings.device)
-        tokenizer = AutoTokenizer.from_pretrained(str(self.checkpoint), trust_remote_code=False)
+        tokenizer = load_tokenizer(self.checkpoint)
         if self._is_causal:
             if DOCUMENT not in settings.prompt:
                 raise CaiError(f"{self.checkpoint} continues a text: say with --prompt which, with {DOCUMENT} in it")

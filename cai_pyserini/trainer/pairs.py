@@ -20,17 +20,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, TrainingArguments
+from transformers import TrainingArguments
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions, require_safetensors
 from cai_pyserini.models.dense import load_transformer, pooled
 from cai_pyserini.models.folder import model_folder, require_usual, tokenizer_of
 from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
+from cai_pyserini.models.tokenizer import load_tokenizer
 from cai_pyserini.trainer import loss, training
 from cai_pyserini.trainer.examples import Collator, examples, in_epoch
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherited, recorded
@@ -56,7 +57,8 @@ def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
     if settings.max_document_length:
         encoder = encoder.replace(max_document_length=settings.max_document_length)
     lengths = {"--max-document-length": encoder.max_document_length, "max_query_length": encoder.max_query_length}
-    require_positions(model_folder(encoder), lengths)
+    require_safetensors(checkpoint := model_folder(encoder))
+    require_positions(checkpoint, lengths)
     return encoder
 
 
@@ -76,7 +78,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         data = training.Epochs(rows, partial(in_epoch, negatives=negatives))
         if min(len(data), settings.batch_size * arguments.world_size) * (1 + negatives) == 1:
             raise CaiError("--loss in-batch: a batch has one document alone; use more examples, or --negatives")
-        tokenizer, idf = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False), None
+        tokenizer, idf = load_tokenizer(checkpoint), None
         if settings.idf:
             idf = load_weights(settings.idf, encoder.idf_power, tokenizer_of(encoder).vocabulary)
         chunk = max(1, CHUNK[arguments.device.type] // encoder.max_document_length)

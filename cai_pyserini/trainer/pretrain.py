@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from transformers import AutoTokenizer, DataCollatorForLanguageModeling, TrainingArguments
+from transformers import DataCollatorForLanguageModeling, TrainingArguments
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import require_positions
+from cai_pyserini.models.checkpoint import require_positions, require_safetensors
 from cai_pyserini.models.folder import model_folder
-from cai_pyserini.models.tokenizer import by_characters
+from cai_pyserini.models.tokenizer import by_characters, load_tokenizer
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings
@@ -33,10 +33,11 @@ def pretrain(settings: PretrainSettings) -> Path:
     training.require_one_gpu(settings.device)
     encoder = load_encoder(settings.base)
     checkpoint = model_folder(encoder)
+    require_safetensors(checkpoint)
     require_positions(checkpoint, {"--max-length": settings.max_length})
 
     def train(arguments: TrainingArguments) -> artifact.Stats | None:
-        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        tokenizer = load_tokenizer(checkpoint)
         sequences = training.dataset(
             packed, arguments, checkpoint=str(checkpoint), corpora=settings.corpus, min_words=settings.min_words,
             length=settings.max_length,
@@ -61,7 +62,7 @@ def pretrain(settings: PretrainSettings) -> Path:
 def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> Iterator[dict[str, list[int]]]:
     """Sequences of exactly `length` tokens; what is left at the end is dropped."""
     # Here, since MeCab's cannot be pickled.
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
+    tokenizer = load_tokenizer(Path(checkpoint))
     rest: list[int] = []
     for batch in by_characters(texts(corpora, min_words), len):
         encoded = tokenizer(batch, return_attention_mask=False, return_token_type_ids=False, verbose=False)

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder
@@ -29,7 +28,7 @@ from cai_pyserini.core.figures import plot_lines
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.splade import load_masked_lm
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.tokenizer import Tokenizer, load_tokenizer
 from cai_pyserini.trainer import wordpiece
 from cai_pyserini.trainer.settings import VocabularySettings, write_encoder
 from cai_pyserini.trainer.texts import corpus_recipe, texts
@@ -100,7 +99,7 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
     def write(folder: Path) -> artifact.Stats:
         checkpoint = model_folder(encoder)
         model, _ = load_masked_lm(checkpoint)
-        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
+        tokenizer = load_tokenizer(checkpoint)
         backend = Tokenizer(checkpoint).backend
         base, unknown = wordpiece.vocabulary_of(backend, str(checkpoint))
         before = [table.detach().clone() for table in _tables(model)]

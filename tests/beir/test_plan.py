@@ -123,6 +123,15 @@ def test_without_evaluation_weights_are_chosen_all_the_same_or_kept(run: RunFold
     assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(run, systems, earlier=run)}
 
 
+@pytest.mark.parametrize("output, message", [("file", "file is a file: choose"), ("folder", "folder has files that")])
+def test_a_dry_run_refuses_an_output_as_the_run_does(tiny: Path, tmp_path: Path, output: str, message: str) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in ("file", "folder/file"):
+        (tmp_path / path).write_text("of another")
+    with pytest.raises(CaiError, match=message):
+        main([str(tiny), "--output", str(tmp_path / output), "--systems", "bm25", "--dry-run"])
+
+
 @pytest.mark.slow
 def test_a_dry_run_says_what_must_run_and_why(
     tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

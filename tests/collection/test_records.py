@@ -75,6 +75,12 @@ def test_an_empty_file_has_no_records(read, name: str) -> None:
     assert read(name, "") == read(name, "\n \n") == []
 
 
+@pytest.mark.parametrize("name", [*OF_EACH_KIND, "topics", "a.txt"])
+def test_a_missing_file_is_named_whatever_its_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CaiError, match=f"^no file {tmp_path / name}$"):
+        [*read_records(tmp_path / name, Columns())]
+
+
 def test_parquet(read_parquet) -> None:
     numbers = list(range(2500))
     table = {"id": numbers, "vector": [[1.0]] * 2500, "text": [f"text {n}" for n in numbers], "title": [None] * 2500}

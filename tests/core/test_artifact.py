@@ -453,7 +453,7 @@ def test_an_artifact_is_of_the_stage_and_version_that_is_asked_for(tmp_path: Pat
     assert content(make(path, NEW, "new", folder)) == "new"
     artifact.manifest_path(path).unlink()
     assert not artifact.is_up_to_date(path, NEW)
-    with pytest.raises(CaiError, match=r"a has no manifest: make it with `python -m cai_pyserini\.idf`"):
+    with pytest.raises(CaiError, match=r"a has no manifest: name a finished output of `python -m cai_pyserini\.idf`"):
         artifact.require(path, "idf")
 
 

@@ -240,8 +240,9 @@ def test_a_broken_run_is_named(written, text: str, message: str) -> None:
 def test_a_missing_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no run .*absent\.trec"):
         trec.read_run(tmp_path / "absent.trec")
-    with pytest.raises(CaiError, match="is a folder, not a run"):
-        trec.read_run(tmp_path)
+    for read in (trec.read_run, trec.run_digest):
+        with pytest.raises(CaiError, match="is a folder, not a run"):
+            read(tmp_path)
     (tmp_path / "run.trec").write_bytes("q1 Q0 é 1 2.5 x\n".encode("latin-1"))
     with pytest.raises(CaiError, match=r"run\.trec: not a TREC run"):
         trec.read_run(tmp_path / "run.trec")

@@ -33,7 +33,7 @@ def test_bags_of_words_are_exported_beside_documents(impacts_by_hand: Path, tiny
 
 
 def test_a_folder_without_impacts_is_refused(tiny: Path, tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"has no manifest: make it with `python -m cai_pyserini.impact`"):
+    with pytest.raises(CaiError, match=r"has no manifest: name a finished output of `python -m cai_pyserini.impact`"):
         main(["ciff", "--impacts", str(tiny), "--output", str(tmp_path / "ciff")])
 
 

@@ -98,6 +98,21 @@ def test_the_held_out_loss_falls_with_the_learning_rate_of_the_settings(
     assert out == f"{tmp_path / 'model'}: 16 steps, held-out loss {before:.3f} -> {after:.3f}\n"
 
 
+def test_a_base_that_is_no_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("some text\n")
+    base = tmp_path / "base"
+    base.mkdir()
+    values = {"corpus": [str(tmp_path / "corpus.txt")], "base": str(base), "output": tmp_path / "model"}
+    settings = build(PretrainSettings, values | {"device": "cpu"}, "")
+    needed = r"config\.json, \*\.safetensors and a tokenizer"
+    with pytest.raises(CaiError, match=rf"base is not a checkpoint, which has {needed}: it has no config\.json$"):
+        pretrain.pretrain(settings)
+    for name in ("config.json", "model.safetensors"):
+        (base / name).symlink_to(checkpoint / name)
+    with pytest.raises(CaiError, match=r"base: no tokenizer \(tokenizer\.json\) in this folder$"):
+        pretrain.pretrain(settings)
+
+
 @pytest.mark.slow
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("too short\n")
