@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from difflib import get_close_matches
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 from uuid import uuid4
 
 from fastapi import Depends, HTTPException, Request, Security
@@ -251,7 +251,13 @@ def key_declared() -> list[Dependency]:
 
 
 async def _only_known(request: Request) -> None:
-    """Raise HTTPException for a parameter that the route does not have, and for one that is given twice."""
+    """Raise HTTPException for a parameter that the route does not have, one that is given twice, and other bytes than
+    UTF-8, which would silently become U+FFFD."""
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise HTTPException(400, f"the parameters are not UTF-8: a byte is %{byte:02X}") from None
     operations = request.app.openapi()["paths"].get(request.scope["route"].path_format)
     if operations is None:  # of another protocol
         return

@@ -340,6 +340,8 @@ def test_head_is_get_without_the_body(client: TestClient) -> None:
         ("/v1/bm25/suggest?query=x&hits=1", "hits: no such parameter; there are query"),
         ("/?q=x&filters=x", "filters: no such parameter; did you mean filter?"),
         ("/style.css?v=1", "v: no such parameter; there are none"),
+        ("/v1/bm25/suggest?query=caf%E9", "the parameters are not UTF-8: a byte is %E9"),
+        ("/?q=caf%ED%A0%80", "the parameters are not UTF-8: a byte is %ED"),
     ],
 )
 def test_unknown_parameters_are_refused(client: TestClient, path: str, reason: str) -> None:
