@@ -28,7 +28,7 @@ from cai_pyserini.fusion.rerank import rerank
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.impacts import write_impacts
-from cai_pyserini.index.bm25 import index_bm25
+from cai_pyserini.index.bm25 import GENERATED, index_bm25
 from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import load_checkpoint
@@ -366,8 +366,8 @@ def require(
             require_reranker(load_checkpoint(experiment.cross_encoder or ""))
         if system.exact and experiment.collection.passages:
             raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
-        if system.kind == "doct5query":
-            load_collection(experiment.generated or "")
+        if system.kind == "doct5query" and not load_collection(experiment.generated or "").has_qrels(GENERATED):
+            raise CaiError(f"{experiment.generated} has no queries of `python -m cai_pyserini.trainer generate`")
 
 
 def _require_adaptation(experiment: Experiment, system: System, adaptation: AdaptSettings | None) -> None:

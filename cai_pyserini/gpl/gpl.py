@@ -21,6 +21,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.gpl.settings import GplSettings
+from cai_pyserini.models.checkpoint import load_checkpoint
+from cai_pyserini.models.rerankers import require_reranker
 from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.files import mine, score
 from cai_pyserini.trainer.generate import STAGE, generate
@@ -53,6 +55,7 @@ def gpl(settings: GplSettings) -> Path:
         Encoder(encoder, device).require_loadable("documents", "queries")
     names = _names(encoders)
     base_encoder(training)
+    require_reranker(load_checkpoint(settings.cross_encoder))
 
     generated = unchanged(partial(generate, generation))
     runs = [_search(generated, encoder, folder / "runs" / name, device) for name, encoder in names.items()]

@@ -21,6 +21,7 @@ from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
 from cai_pyserini.core.steps import Step
+from tests.conftest import DATA
 
 
 @pytest.fixture
@@ -170,6 +171,7 @@ def test_a_dry_run_says_what_must_run_and_why(
         ({"dense": None}, False, ["bm25-smooth"], "bm25-smooth needs --dense"),
         ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs --cross-encoder"),
         ({}, False, ["bm25", "doct5query"], "doct5query needs --generated"),
+        ({"generated": str(DATA)}, False, ["doct5query"], "data has no queries of `python -m cai_pyserini.trainer gen"),
         ({}, True, ["splade", "bm25"], "--adapt has no effect on these systems: name an adapted one, such as"),
         ({"encoder": load_encoder("minilm")}, True, ["adapted-dense"], "encoder minilm is dense: use it with --dense"),
     ],

@@ -92,6 +92,12 @@ def test_retrievers_that_are_named_alike_have_runs_of_their_own(flags: list[str]
     assert not (tmp_path / "gpl.steps").exists()
 
 
+def test_a_cross_encoder_that_is_none_is_refused_before_any_work(flags: list[str], tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="is not a checkpoint"):
+        main([*flags, "--cross-encoder", str(tmp_path)])
+    assert not (tmp_path / "gpl.steps").exists()
+
+
 @pytest.mark.parametrize(
     "line, message",
     [
