@@ -87,8 +87,11 @@ class OpenRun:
         """The systems that can be opened, the best first: by the measures of the run, or else as is likely. An update
         without evaluation keeps their order."""
         systems = [parse_system(name) for name in self._scores]
-        if any(self._run.results.systems.values()) or not self._run.results.systems:
-            systems.sort(key=lambda system: (self._scores[system.name], system.promise), reverse=True)
+        results = self._run.results
+        if results.scored:
+            systems.sort(key=lambda system: self._scores[system.name], reverse=True)
+        elif any(results.systems.values()) or not results.systems:
+            systems.sort(key=lambda system: system.promise, reverse=True)
         return [s.name for s in systems if not _unfit(s) and not self._missing(s)]
 
     def open(self, name: str) -> Engine:
