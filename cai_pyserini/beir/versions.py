@@ -109,8 +109,8 @@ def publish(root: Path) -> None:
                 place.unlink()
             continue
         if os.path.lexists(place):
-            if place.is_dir() and not _is_artifact(place):
-                logger.warning("%s is not that of the run, as it has files that no command has made", place)
+            if not _is_ours(place, root):
+                logger.warning("%s stays, as no command has made it: that of the run is in %s", place, version)
                 continue
             _move(place, first.folder / name)
         if exists:
@@ -144,6 +144,8 @@ def prune(root: Path, keep: int) -> list[Path]:
         for place, _, _ in folder.walk(top_down=False):
             with suppress(OSError):  # it is not empty
                 place.rmdir()
+        if folder.exists():
+            logger.warning("%s has files that no command has made, which stay", folder)
         removed.append(folder)
     return removed
 
@@ -179,6 +181,13 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _is_artifact(folder: Path) -> bool:
     return any((folder / name).exists() for name in (MANIFEST, artifact.UNFINISHED))
+
+
+def _is_ours(place: Path, root: Path) -> bool:
+    """Whether a command has made what has the name of an artifact."""
+    if place.is_dir():
+        return _is_artifact(place)
+    return place.parent == root or place.name.endswith(MANIFEST) or artifact.manifest_path(place).exists()
 
 
 def _of_others(version: Path) -> set[Path]:

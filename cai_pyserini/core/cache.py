@@ -34,9 +34,10 @@ def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
 
 
 def index_here(index: Path) -> Path:
-    """The folder of an index on this machine, downloaded if it is in an object store and new there."""
+    """The folder of an index on this machine, downloaded if it is in an object store and new there; what a link leads
+    to now, since an update moves those of a run."""
     if not isinstance(index, StorePath):
-        return index
+        return index if (place := index.resolve()) == index.absolute() else place
     manifest = artifact.require(index, "index")
 
     def get(work: Path) -> Path:

@@ -65,7 +65,7 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
 
 def _places(folders: Sequence[Path]) -> list[Path]:
     """The folders, or where a link leads to now."""
-    return [current(index_here(folder).resolve()) for folder in folders]
+    return [current(index_here(folder)) for folder in folders]
 
 
 class OpenRun:

@@ -27,7 +27,14 @@ from tests.update.conftest import on_collection
 
 pytestmark = pytest.mark.slow
 OLD, NEW = "# tiny, encoder", "the next run"
-OF_PEOPLE = ["notes.txt", "runs/mine.trec", "indexes/mine/part/notes.txt", "indexes/notes.txt"]
+OF_PEOPLE = [
+    "notes.txt",
+    "runs/mine.trec",
+    "runs/splade.trec",
+    "words/mine",
+    "indexes/mine/part/notes.txt",
+    "indexes/notes.txt",
+]
 CHANGES = ["link", "mkdir", "rename", "replace", "rmdir", "symlink", "unlink"]
 
 
