@@ -25,7 +25,7 @@ from cai_pyserini.models.checkpoint import (
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.folder import Side, read_folder, token_weights, tokenizer_of
 from cai_pyserini.models.idf import load_weights
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.tokenizer import Tokenizer, require_tokenizer
 
 if TYPE_CHECKING:
     from cai_pyserini.models.dense import Dense
@@ -91,6 +91,7 @@ class Encoder:
             require_safetensors(side.folder, config=not side.is_static)
             if role in roles and not self.config.trust_remote_code:
                 require_positions(side.folder, {names[role]: self.max_length(role)})
+        require_tokenizer(self._model_side("documents").folder)
 
     def _model_side(self, role: Role) -> Side:
         """The side of a role. Raises CaiError for queries without a model."""

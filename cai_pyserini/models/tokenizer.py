@@ -3,7 +3,7 @@
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,13 +63,18 @@ def _backend(checkpoint: Path, loaded: Any) -> Backend:
     return backend
 
 
+def require_tokenizer(checkpoint: Path, needed: Set[str] = frozenset()) -> None:
+    """Raise CaiError for a folder without a tokenizer, or without the files that are `needed` for its kind."""
+    files = {path.name for path in checkpoint.glob("*")}
+    kinds = (name in ("tokenizer.json", "vocab.txt", "merges.txt") or name.endswith(".model") for name in files)
+    if not any(kinds) or not needed <= files:
+        raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
+
+
 def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: bool = True) -> Any:
     """The tokenizer of transformers in a checkpoint, which is one without a transformer if it has no `special` tokens.
     Raises CaiError for one that is missing or cannot be read."""
-    files = {path.name for path in checkpoint.glob("*")}
-    missing = CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
-    if not any(name in ("tokenizer.json", "vocab.txt", "merges.txt") or name.endswith(".model") for name in files):
-        raise missing
+    require_tokenizer(checkpoint)
     if trust_remote_code:
         require_own_code(checkpoint)
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
@@ -87,9 +92,9 @@ def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: b
         if "trust_remote_code" in str(error):
             raise untrusted(checkpoint) from None
         raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
-    own = {*loaded.vocab_files_names.values()} - {"tokenizer.json"}
-    if loaded.is_fast and "tokenizer.json" not in files and not own <= files:
-        raise missing  # the library takes special tokens alone for a vocabulary
+    if loaded.is_fast and not (checkpoint / "tokenizer.json").is_file():
+        # The library takes special tokens alone for a vocabulary.
+        require_tokenizer(checkpoint, {*loaded.vocab_files_names.values()} - {"tokenizer.json"})
     return loaded
 
 

@@ -18,6 +18,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, require_safetensors
 from cai_pyserini.models.folder import model_folder, require_usual
+from cai_pyserini.models.tokenizer import require_tokenizer
 from cai_pyserini.retrieval.search import word_queries
 
 TOPICS: dict[str, Representation] = {"splade.jsonl": "splade", "splade-doc.jsonl": "bow"}
@@ -38,6 +39,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
     require_usual(config, "Pyserini's own encoder")
     checkpoint = model_folder(config)
     require_safetensors(checkpoint)
+    require_tokenizer(checkpoint)
 
     def write(folder: Path) -> None:
         state: dict[str, torch.Tensor] = {}

@@ -13,6 +13,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin.__main__ import main
 from cai_pyserini.plugin.export import export_encoder, export_topics
+from cai_pyserini.ship.encoder import ship_encoder
 from tests.conftest import damaged, json_lines
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
@@ -54,6 +55,14 @@ def test_what_pyserini_could_not_use_is_refused(java: None, joint: Path, tmp_pat
     with pytest.raises(CaiError, match="would leave the words of BM25 out of queries; use `export-topics` instead"):
         export_encoder(load_encoder(str(joint)), tmp_path / "splade")
     assert not (tmp_path / "SPLAT").exists() and not (tmp_path / "splade").exists()
+
+
+def test_a_checkpoint_without_a_tokenizer_is_not_written(checkpoint: Path, tmp_path: Path) -> None:
+    bare = Path(shutil.copytree(checkpoint, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*", "vocab*")))
+    for write in (export_encoder, lambda config, output: ship_encoder(str(bare), output, "mit")):
+        with pytest.raises(CaiError, match=r"bare: no tokenizer \(tokenizer\.json\) in this folder"):
+            write(load_encoder(str(bare)), tmp_path / "splade")
+    assert not (tmp_path / "splade").exists()
 
 
 def test_an_encoder_is_written_again_only_where_a_file_changes(checkpoint: Path, tmp_path: Path) -> None:
