@@ -153,9 +153,10 @@ class RunFolder:
     def made(self, path: Path) -> Path:
         """A file or folder of the finished run. Raises CaiError unless the folder has it, or while a run is made."""
         if self._given is None and not self.has(path):
-            name = self.name_of(path)
-            state = "is not of the last run there, or out of date" if path.exists() else "is missing"
-            raise CaiError(f"{self.root}: {name} {state}: run {BEIR} with the systems that need it")
+            raise CaiError(
+                f"{self.root} has no {self.name_of(path)} that is up to date: run {BEIR} with the systems that "
+                "need it, or after an update `cai-pyserini update --evaluate`"
+            )
         return path
 
     def name_of(self, path: Path) -> str:

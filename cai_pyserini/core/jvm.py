@@ -144,7 +144,7 @@ def _chosen(java: Java, given: Sequence[str]) -> set[str]:
     if not variables and not given:
         return set()
     command = [java.command, *given, "-XX:+PrintFlagsFinal", "-version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(("Picked", "NOTE"))]
         places = " and ".join([*variables, *["jnius_config"] * bool(given)])

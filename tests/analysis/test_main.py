@@ -42,13 +42,10 @@ def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: P
     (tmp_path / "updated").mkdir()
     for part in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
         (tmp_path / "updated" / part).symlink_to(run_folder / part)
-    messages = {
-        "file": "has no finished run",
-        "updated": "has no (runs? of|scores of)",
-    }
+    messages = {"file": "`python -m cai_pyserini.beir` makes a run", "updated": "has no (run|scores)"}
     for folder, message in messages.items():
         arguments = [argument.replace("RUN", str(tmp_path / folder)) for argument in ANALYSES[name]]
-        with pytest.raises(CaiError, match=rf"{folder} {message}"):
+        with pytest.raises(CaiError, match=rf"{folder}:? {message}"):
             main([name, *arguments, "--output", str(tmp_path / "out")])
     with pytest.raises(CaiError, match=r"no folder .*/nothing: "):
         main([name, *(each.replace("RUN", str(tmp_path / "nothing")) for each in ANALYSES[name]), "--output", "out"])
