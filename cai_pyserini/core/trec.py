@@ -202,10 +202,9 @@ def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
     cuts = np.searchsorted(total, np.arange(PART, total[-1], PART))
     starts = np.zeros(len(runs), int)
     for stops in ends[np.unique([*cuts, len(ends) - 1])]:
-        yield [
-            _checked(run.iloc[start:stop], path)
-            for run, start, stop, path in zip(runs, starts, stops, paths, strict=True)
-        ]
+        parts = [run.iloc[start:stop] for run, start, stop in zip(runs, starts, stops, strict=True)]
+        own = [part.assign(query_id=part["query_id"].cat.remove_unused_categories()) for part in parts]
+        yield [_checked(part, path) for part, path in zip(own, paths, strict=True)]
         starts = stops
 
 
