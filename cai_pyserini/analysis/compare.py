@@ -19,7 +19,6 @@ from cai_pyserini.core.figures import figure
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.core.trec import documents_digest
 from cai_pyserini.evaluate import significance
 from cai_pyserini.evaluate.measures import mean, measure_runs
 from cai_pyserini.evaluate.significance import MIN_QUERIES, NO_P_MEANS, p_text
@@ -76,7 +75,6 @@ def compare(settings: CompareSettings) -> Report:
     name = settings.measure
     config = load_index_config(settings.collection)
     collection, split = open_collection(config), settings.split or config.split
-    documents_digest(settings.runs, collection.documents_digest)  # or an error, if they are of others
     measured = measure_runs(collection, split, settings.runs, [name])
     topics = collection.topics(split)
     a, b = (measured[path][name] for path in settings.runs)

@@ -119,7 +119,7 @@ def main(argv: Argv = None) -> None:
         folder = settings.output or Path("runs") / config.name / encoder.name
         run = RunFolder(folder / config.name if settings.output and several else folder, experiment)
         if settings.output is None:
-            _require_same_encoder(run)
+            _require_same_encoder(RunFolder(run.root), encoder)
         if not settings.adapt:
             return run, None
         fusion: dict[str, Any] = {"weights": experiment.given_weights, "depth": settings.depth} if dense else {}
@@ -166,13 +166,13 @@ def main(argv: Argv = None) -> None:
         print(summary.verify(pairs) if several else report.verify(*next(pairs)))
 
 
-def _require_same_encoder(run: "RunFolder") -> None:
+def _require_same_encoder(run: "RunFolder", encoder: EncoderConfig) -> None:
     """Raise CaiError if the default folder has the run of another checkpoint, whose folder only has the same name."""
     try:
-        before = Path(type(run)(run.root).experiment.encoder.checkpoint)
+        before = Path(run.experiment.encoder.checkpoint)
     except CaiError:  # no run, or one of another version
         return
-    own = Path(run.experiment.encoder.checkpoint)
+    own = Path(encoder.checkpoint)
     if before.exists() and own.exists() and not before.samefile(own):
         raise CaiError(f"{run.root} has the run of {before}: choose an --output for {own}, or delete that run")
 

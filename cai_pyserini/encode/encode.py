@@ -190,12 +190,12 @@ class _Known:
             return
         shortest = min(found, key=lambda i: len(contents[i]))
         before = stacked(self._parts)[[self._known.index(self._rows[shortest])]]
-        how = encoder.max_length(role), None, lambda count: None, encoder.overlap(role)
-        now = encoder.load(role).encode([contents[shortest]], *how)
+        text, length = contents[shortest], encoder.max_length(role)
+        now = encoder.load(role).encode([text], length, overlap=encoder.overlap(role))
         if np.sqrt(_square(now - before)) > MOST_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
                 f"{encoder.config.name} makes other vectors now than it made before, perhaps with other versions of "
-                f"libraries, as of {contents[shortest][:50]!r}: delete the cache (`python -m cai_pyserini.vectors "
+                f"libraries, as of {text[:50]!r}: delete the cache (`python -m cai_pyserini.vectors "
                 "--older-than 0`), and encode everything again, into another folder"
             )
 

@@ -129,10 +129,12 @@ def measure_runs(
         documents_digest(runs, collection.documents_digest)
     found = {run: documents_in(run) for run in runs}
     lacking = collection.lacking(split, set().union(*found.values()))
+    example = next(collection.records(whole=True)).id
     for run, documents in found.items():
-        known = (documents - lacking) | {next(collection.records(whole=True)).id}  # the last one as an example
+        known = (documents - lacking) | {example}
         require_common("documents", len(documents), {str(run): documents, f"collection {collection.name}": known})
-    return {run: measure_run(collection.qrels(split), run, measures) for run in runs}
+    qrels = collection.qrels(split)
+    return {run: measure_run(qrels, run, measures) for run in runs}
 
 
 def _cutoff(measure: Measure) -> int | None:

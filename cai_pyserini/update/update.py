@@ -14,7 +14,6 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from cai_pyserini.beir import versions
 from cai_pyserini.beir.execute import execute
-from cai_pyserini.beir.experiment import Experiment
 from cai_pyserini.beir.plan import SEED, plan
 from cai_pyserini.beir.report import table
 from cai_pyserini.beir.run_folder import RunFolder
@@ -42,7 +41,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
     Raises CaiError for a folder without a finished run, and for one that another process is writing.
     """
     with versions.updating(folder) as run:
-        systems, vectors, experiment = run.systems, _vectors(run), _experiment(run, **of_call)
+        systems, vectors, experiment = run.systems, _vectors(run), run.experiment.replace(**of_call)
         current = RunFolder(folder, experiment)
         planned = plan(current, systems, evaluate=False, earlier=run)
         if all(reason is None for _, reason in steps.plan(planned)):
@@ -70,19 +69,14 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
 def evaluate(folder: Path, **of_call: Any) -> str:
     """Search for the queries of a run and evaluate, which leaves its indexes as they are; returns the table."""
     run = RunFolder(folder)
-    results = execute(RunFolder(folder, _experiment(run, **of_call)), run.systems, earlier=run)
+    results = execute(RunFolder(folder, run.experiment.replace(**of_call)), run.systems, earlier=run)
     if run.changes.exists():
         _add_to_report(run)
     return table(results)
 
 
-def _experiment(run: RunFolder, **of_call: Any) -> Experiment:
-    """The experiment of a run, with other settings of a call."""
-    return run.experiment.replace(**of_call)
-
-
 def _add_to_report(run: RunFolder) -> None:
-    report, text = (json.loads(run.changes.read_text(encoding="utf-8")), run.report.read_text(encoding="utf-8"))
+    report, text = json.loads(run.changes.read_text(encoding="utf-8")), run.report.read_text(encoding="utf-8")
     files.write_text(run.report, "\n".join([text, "## Update", "", *(f"- {line}" for line in lines(report)), ""]))
 
 
