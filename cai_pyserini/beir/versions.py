@@ -59,7 +59,7 @@ def begin(run: RunFolder) -> Path:
         try:
             for path in _outputs(run):
                 if path.relative_to(run.folder).parts[0] not in OF_COLLECTION and artifact.read_manifest(path):
-                    for file in artifact.made_in(path):
+                    for file in artifact.artifact_files(path):
                         _link(file, partial / file.relative_to(run.folder))
             RunFolder(partial).lock.touch()  # shows that it is a run folder
             write_text(partial / MARKER, json.dumps(note) + "\n")
@@ -194,7 +194,7 @@ def _of_others(version: Path) -> set[Path]:
     """The files in the folder of a version that no command has made."""
     run = RunFolder(version)
     own = {run.results_file, run.report, run.changes, run.lock, version / MARKER}
-    return _files(version) - own - artifact.made_in(version)
+    return _files(version) - own - artifact.artifact_files(version)
 
 
 def _files(folder: Path) -> set[Path]:

@@ -1,9 +1,9 @@
 """Artifacts: results on disk or in an object store, each with a manifest that records how it was made.
 
-An artifact is a file or a folder. Its recipe says what shaped it (core.identity). The manifest has the recipe and the
-sizes of the files, and is written last. So an artifact whose manifest has the expected recipe, and whose files have
-these sizes, is complete and up to date; any other is made again. Two processes cannot write the same one, and files
-that a stage has not made are never deleted.
+An artifact is a file or a folder. Its recipe says what shaped it (core.identity). The manifest holds the recipe and
+the file sizes, and is written last, so an artifact is complete and up to date if its manifest has the expected recipe
+and its files have the recorded sizes; otherwise it is made again. Two processes cannot write the same artifact, and
+files that no stage has made are never deleted.
 """
 
 import hashlib
@@ -48,12 +48,12 @@ from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
 
 FORMAT = 4  # of manifests
-UNFINISHED = ".unfinished"  # marks a folder that is written in place, and is its lock
-UNLISTED = {MANIFEST, UNFINISHED, "write.lock"}  # the last is Lucene's, and belongs to a process
-EDITED = "encoder.yaml"  # may be changed, as where an encoder has moved to another place
-PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # whose versions a manifest records, where installed
+UNFINISHED = ".unfinished"  # marks a folder that is being written in place; also its lock file
+UNLISTED = {MANIFEST, UNFINISHED, "write.lock"}  # never in a manifest; the last is the lock file of Lucene
+EDITABLE = "encoder.yaml"  # users may edit it, for example when they move an encoder
+PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # manifests record their versions, where installed
 
-Stats = dict[str, Any]  # counts and measurements from making it
+Stats = dict[str, Any]  # counts and measurements of the stage
 Write = Callable[[Path], Stats | None]
 
 
@@ -81,19 +81,17 @@ def make(
 ) -> Path:
     """Make the artifact at `path` unless it is up to date, and return `path`.
 
-    `write` is called with a temporary path, an empty folder or a file that does not exist yet, and returns statistics
-    for the manifest. On success the temporary path replaces `path`; if `write` fails, it is deleted, and `path` stays
-    as it was.
+    `write` gets a temporary path, an empty folder or a file that does not exist yet, and returns statistics for the
+    manifest. On success the temporary path replaces `path`; if `write` fails, it is deleted and `path` is unchanged.
 
-    A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, must recognize what an
-    earlier attempt left there, and returns None as long as something is missing. Its files are those at the top of the
-    folder whose names match the regular expression `names`; or, where any name is possible, those that `write` leaves
-    in the subfolder `result`, which go to the top. If it is `shared`, several processes can write it together.
+    A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, continues from the files
+    of earlier attempts, and returns None while parts are missing. The artifact's files are those at the top of the
+    folder whose names match the regular expression `names`; if names are arbitrary, `write` puts the files into the
+    subfolder `result`, and they are moved to the top. Several processes can write a `shared` artifact together.
 
-    Any other folder in an object store is written on this machine, and then uploaded.
+    Any other folder in an object store is written on this machine, then uploaded.
 
-    Raises CaiError for a path that cannot be written, that has files that are not ours, or that another process is
-    writing.
+    Raises CaiError if `path` cannot be written, has files that no stage made, or is being written by another process.
     """
     if (why := outdated(path, recipe)) is None:
         return path
@@ -106,22 +104,23 @@ def make(
     elif isinstance(place, StorePath) and folder:
         _make_in_store(place, recipe, write)
     else:
-        _make_aside(place.absolute(), recipe, write, folder, start)
+        _make_and_replace(place.absolute(), recipe, write, folder, start)
     return path
 
 
-def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: float) -> None:
-    """Make a file or folder under a name of its own, and rename it."""
+def _make_and_replace(path: Path, recipe: Recipe, write: Write, folder: bool, start: float) -> None:
+    """Make a file or folder under a temporary name, then rename it to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, old, link = (path.with_name(f".{path.name}{own_suffix()}") for _ in range(3))
     with locked(_lock_path(path), path, {}) as lock:
         try:
             if is_up_to_date(path, recipe):
                 return  # made by the last holder of the lock
-            for left in path.parent.glob(f".{escape(path.name)}.*.partial") if folder and not path.exists() else ():
-                if is_up_to_date(left, recipe):  # of a process that was killed between two renames
-                    left.rename(path)
-                    return
+            if folder and not path.exists():
+                for leftover in path.parent.glob(f".{escape(path.name)}.*.partial"):
+                    if is_up_to_date(leftover, recipe):  # its process was killed between the two renames
+                        leftover.rename(path)
+                        return
             remove_leftovers(path.parent, rf"\.?{re.escape(path.name)}(?:\.manifest\.json)?")
             if folder:
                 partial.mkdir()
@@ -133,14 +132,15 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
                 sync(*partial.rglob("*"), partial)
                 require_writable(path)
                 if path.exists():
-                    path.rename(old)  # not deleted yet, as that could be interrupted
+                    path.rename(old)  # deleted later: an interruption here would lose it
                 _rename(partial, path, old)
             else:
                 sync(partial)
                 require_writable(path, folder)
-                with _kept(path, old), _kept(place := manifest_path(path), link), atomic_write(place) as written:
+                place = manifest_path(path)
+                with _restored_on_failure(path, old), _restored_on_failure(place, link), atomic_write(place) as written:
                     written.write_text(manifest, encoding="utf-8")  # first, in case the disk is full
-                    write_text(place, _manifest(recipe, stats, {}, start))  # of no file: unfinished
+                    write_text(place, _manifest(recipe, stats, {}, start))  # without files: means unfinished
                     _rename(partial, path, old)
             sync(path.parent)
         finally:
@@ -152,23 +152,23 @@ def _make_aside(path: Path, recipe: Recipe, write: Write, folder: bool, start: f
 
 
 def _rename(partial: Path, path: Path, old: Path) -> None:
-    """Give what was made its name, or a folder `old` its name back. Raises CaiError, which says where things are, if it
-    cannot have it."""
+    """Rename `partial` to `path`. If that fails, rename a folder `old` back to `path`, and raise CaiError, which says
+    where the new and the old result are."""
     try:
         partial.replace(path)
     except OSError as error:
-        where = f"what was made is {partial.rename(partial.with_suffix(''))}"  # else the next command deletes it
+        where = f"the new result is {partial.rename(partial.with_suffix(''))}"  # else the next command deletes it
         try:
             if old.is_dir():
                 old.rename(path)
         except OSError:
-            where += f", and what was there is {old.rename(old.with_suffix(''))}"
+            where += f", and the old one is {old.rename(old.with_suffix(''))}"
         raise CaiError(f"{path} could not be replaced ({error.strerror}): {where}") from None
 
 
 @contextmanager
-def _kept(file: Path, link: Path) -> Iterator[None]:
-    """Put a file back if what replaces it fails."""
+def _restored_on_failure(file: Path, link: Path) -> Iterator[None]:
+    """Keep a hard link to a file meanwhile, and put the file back if an exception is raised."""
     with suppress(OSError):  # no such file, or a file system without links
         os.link(file, link)
     try:
@@ -187,13 +187,13 @@ def _make_in_place(
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)
 
-    def there() -> dict[str, list[str]]:
-        """What is in the folder before; once the lock is had, as a process that shares it would count."""
+    def files_before() -> dict[str, list[str]]:
+        """The files in the folder before this attempt; called with the lock held, before any other process writes."""
         before = _read(path) if result else None
-        moved = [*before.get("files", ())] if before else read_note(marker).get("moved", [])  # if it was killed
-        return {"others": files_of_others(path), "moved": moved}
+        moved = [*before.get("files", ())] if before else read_note(marker).get("moved", [])  # by a killed attempt
+        return {"others": foreign_files(path), "moved": moved}
 
-    with locked(marker, path, {"digest": made_from}, there, shared) as lock:
+    with locked(marker, path, {"digest": made_from}, files_before, shared) as lock:
         note = read_note(marker)
         if lock.alone and not isinstance(path, StorePath):
             remove_leftovers(path, r".*")
@@ -208,11 +208,11 @@ def _make_in_place(
                     lock.share()
             if (stats := write(path)) is None:
                 return
-            if not is_up_to_date(path, recipe):  # another that shares it may have finished it
+            if not is_up_to_date(path, recipe):  # a process that shares the work may have finished it
                 lock.require_held()
                 for partial in [each for each in path.iterdir() if PARTIAL.fullmatch(each.name)]:
-                    if not partial.name.startswith(MANIFEST):  # which another that shares it may be writing
-                        partial.unlink(missing_ok=True)  # of attempts that were killed
+                    if not partial.name.startswith(MANIFEST):  # a process that shares the work may be writing that
+                        partial.unlink(missing_ok=True)  # left by a killed attempt
                 if result:
                     moved = sorted(each.name for each in (path / result).iterdir())
                     lock.add(moved=moved)
@@ -229,9 +229,9 @@ def _make_in_place(
 
 
 def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
-    """Make a folder on this machine and upload it; it is complete as soon as its manifest is there."""
+    """Make a folder on this machine and upload it, the manifest last."""
     with (
-        locked(path / UNFINISHED, path, {"token": secrets.token_hex(8)}) as lock,  # first, in case the store refuses it
+        locked(path / UNFINISHED, path, {"token": secrets.token_hex(8)}) as lock,  # first, to fail early without access
         tempfile.TemporaryDirectory() as work,
     ):
         folder = make(Path(work) / path.name, recipe, write)
@@ -253,7 +253,7 @@ def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float)
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """The files of an artifact, without its manifest, locks and partial files: path (of a file, its name) -> bytes."""
+    """The size in bytes of every file of an artifact, by relative path; without manifest, locks and partial files."""
     if path.is_file():
         return {path.name: path.stat().st_size}
     if isinstance(path, StorePath):
@@ -261,14 +261,14 @@ def _sizes(path: Path) -> dict[str, int]:
     else:
         sizes = {}
         for file in path.rglob("*"):
-            with suppress(FileNotFoundError):  # of another process, which has just renamed it
+            with suppress(FileNotFoundError):  # another process has just renamed it
                 if file.is_file():
                     sizes[file.relative_to(path).as_posix()] = file.stat().st_size
     return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED) if not PARTIAL.fullmatch(name)}
 
 
-def files_of_others(folder: Path) -> list[str]:
-    """The files in an artifact's folder that its stage has not made, also while it writes there."""
+def foreign_files(folder: Path) -> list[str]:
+    """The files in an artifact's folder that its stage did not make; also valid while the stage writes there."""
     if (made := _read(folder)) is not None:
         return sorted(_sizes(folder).keys() - made.get("files", {}).keys())
     if note := read_note(folder / UNFINISHED):
@@ -276,16 +276,16 @@ def files_of_others(folder: Path) -> list[str]:
     return sorted(_sizes(folder))
 
 
-def made_in(place: Path) -> set[Path]:
-    """The files of an artifact, or of all artifacts in a folder: those that manifests list, these, and what processes
-    have left unfinished."""
+def artifact_files(place: Path) -> set[Path]:
+    """The files of an artifact, or of all artifacts in a folder: files listed in manifests, the manifests themselves,
+    lock files, and unfinished files."""
     if place.is_file():
         return {place, manifest_path(place)}
     found: set[Path] = set()
     for path in place.rglob("*"):
         folder = path.parent
-        if path.name == UNFINISHED or (path.name == MANIFEST and _read(folder, of_others=True)):
-            found |= {path, *(folder / name for name in _sizes(folder).keys() - files_of_others(folder))}
+        if path.name == UNFINISHED or (path.name == MANIFEST and _read(folder, ignore_foreign=True)):
+            found |= {path, *(folder / name for name in _sizes(folder).keys() - foreign_files(folder))}
         elif path.name.endswith(f".{MANIFEST}"):
             found |= {path, path.with_name(path.name.removesuffix(f".{MANIFEST}"))}
         elif path.name in UNLISTED or re.fullmatch(r"\..*\.lock", path.name) or any(map(PARTIAL.fullmatch, path.parts)):
@@ -294,12 +294,12 @@ def made_in(place: Path) -> set[Path]:
 
 
 def _lock_path(path: Path) -> Path:
-    """The lock of what is not written in place."""
+    """The lock file of an artifact that is not written in place."""
     return path.with_name(f".{path.name}.lock")
 
 
 def download(source: StorePath, folder: Path) -> None:
-    """Copy an artifact from an object store. Raises CaiError if it is replaced meanwhile, or has names with `..`."""
+    """Copy an artifact from an object store. Raises CaiError if it changes meanwhile, or has file names with `..`."""
     before = read_manifest(source)
     files = list(source.rglob("*"))
     for file in progress(files, len(files), f"download {source.name}", "file"):
@@ -313,7 +313,7 @@ def download(source: StorePath, folder: Path) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """The versions of this package and PACKAGES; a machine that only encodes may not have all of them."""
+    """The versions of this package and of those PACKAGES that are installed."""
     versions = {"cai_pyserini": __version__}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -322,8 +322,8 @@ def _versions() -> dict[str, str]:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for one that is missing, and for one
-    of ours that is damaged."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError if the file is missing, or is a
+    damaged artifact."""
     require_file(path)
     require_if_ours(path)
     status = path.stat()
@@ -337,18 +337,18 @@ def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file, of a link beside what it leads to if it is
-    there."""
+    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file. For a symbolic link it is beside the target,
+    unless only one beside the link exists."""
     if path.is_dir():
         return path / MANIFEST
     target = resolved(path)
-    of_link, of_target = (file.with_name(f"{file.name}.{MANIFEST}") for file in (path, target))
-    return of_link if target != path and of_link.exists() and not of_target.exists() else of_target
+    beside_link, beside_target = (file.with_name(f"{file.name}.{MANIFEST}") for file in (path, target))
+    return beside_link if target != path and beside_link.exists() and not beside_target.exists() else beside_target
 
 
-def _read(path: Path, of_others: bool = False) -> dict[str, Any] | None:
-    """What is in the manifest of an artifact, also of another FORMAT; None if there is none. Raises CaiError if it is
-    broken. With `of_others`, JSON of something else is none."""
+def _read(path: Path, ignore_foreign: bool = False) -> dict[str, Any] | None:
+    """The content of an artifact's manifest, in any FORMAT; None if there is none. Raises CaiError if it is broken.
+    With `ignore_foreign`, a manifest.json of another tool counts as none."""
     place = manifest_path(path)
     if not path.exists() or not place.exists():
         return None
@@ -359,7 +359,7 @@ def _read(path: Path, of_others: bool = False) -> dict[str, Any] | None:
         raise CaiError(f"{place}:{error.lineno}: not a manifest ({error.msg}); {remedy}") from None
     except UnicodeDecodeError as error:
         raise CaiError(f"{place}: not a manifest ({error.reason}); {remedy}") from None
-    if of_others and (not isinstance(data, dict) or data.keys().isdisjoint({"recipe", "digest"})):
+    if ignore_foreign and (not isinstance(data, dict) or data.keys().isdisjoint({"recipe", "digest"})):
         return None
     if not isinstance(data, dict) or not {"recipe", "digest"} <= data.keys():
         raise CaiError(f"{place}: not a manifest (recipe or digest is missing); {remedy}")
@@ -369,7 +369,7 @@ def _read(path: Path, of_others: bool = False) -> dict[str, Any] | None:
 
 
 def _inspect(path: Path) -> Manifest | str:
-    """The manifest of a complete artifact, or what is wrong with it."""
+    """The manifest of a complete artifact, or else the problem, as the predicate of a sentence."""
     data = _read(path)
     if data is None:
         if not path.exists():
@@ -384,14 +384,14 @@ def _inspect(path: Path) -> Manifest | str:
     for name, size in manifest.files.items():
         if name not in sizes:
             return f"is damaged ({name} is missing)"
-        if sizes[name] != size and name != EDITED:
+        if sizes[name] != size and name != EDITABLE:
             return f"is damaged ({name} has {sizes[name]:,} bytes, not {size:,})"
     return manifest
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest of a complete artifact; None if a file is missing or has another size, if it has no manifest, or one
-    in another FORMAT. Raises CaiError if the manifest is broken."""
+    """The manifest of a complete artifact; None if a file is missing or has another size, or if the manifest is missing
+    or has another FORMAT. Raises CaiError if the manifest is broken."""
     found = _inspect(path)
     return found if isinstance(found, Manifest) else None
 
@@ -399,41 +399,44 @@ def read_manifest(path: Path) -> Manifest | None:
 def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
     """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage.
 
-    A file, or what is `optional`, may have been changed on purpose by another tool: then its manifest is to be deleted.
+    If the artifact is a file, or is `optional`, another tool may have changed it on purpose; the error then suggests
+    to delete its manifest.
     """
     found = _inspect(path)
     if isinstance(found, str):
-        remedy = f"make it{' again' * manifest_path(path).exists()} with"
-        if found == "has no manifest":  # of something else, whose place no stage would take
+        remedy = "make it again with" if manifest_path(path).exists() else "make it with"
+        if found == "has no manifest":  # something else is there, which no stage would replace
             remedy = "name a finished output of"
-        changed = found.startswith("is damaged") and (optional or path.is_file())
-        kept = f", or delete {manifest_path(path)} if it was changed on purpose" * changed
-        if not changed and path.is_dir() and (inside := _inside(path, stages[0])):
-            kept = f", or name one that is in it, such as {inside}"
-        raise CaiError(f"{path} {found}: {remedy} `python -m cai_pyserini.{stages[0]}`{kept}")
+        alternative = ""
+        if found.startswith("is damaged") and (optional or path.is_file()):
+            alternative = f", or delete {manifest_path(path)} if it was changed on purpose"
+        elif path.is_dir() and (inside := _find_inside(path, stages[0])):
+            alternative = f", or name one that is in it, such as {inside}"
+        raise CaiError(f"{path} {found}: {remedy} `python -m cai_pyserini.{stages[0]}`{alternative}")
     if found.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
     return found
 
 
-def _inside(folder: Path, stage: str) -> Path | None:
-    """An artifact of a stage in a folder of folders, as a run folder is."""
+def _find_inside(folder: Path, stage: str) -> Path | None:
+    """The first artifact of a stage two levels below a folder, such as a run folder; None if there is none."""
     for manifest in sorted(folder.glob(f"*/*/{MANIFEST}")):
-        if (made := _read(manifest.parent, of_others=True)) and made["recipe"]["stage"] == stage:
+        if (made := _read(manifest.parent, ignore_foreign=True)) and made["recipe"]["stage"] == stage:
             return manifest.parent
     return None
 
 
 def require_count(path: Path, found: int, expected: int) -> None:
-    """Raise CaiError if an artifact has another number of documents than its manifest says."""
+    """Raise CaiError if the number of documents found in an artifact is not the one in its manifest."""
     if found != expected:
         raise CaiError(f"{path} has {found:,} documents, its manifest says {expected:,}: delete it")
 
 
 def require_if_ours(path: Path, *stages: str) -> Manifest | None:
-    """The manifest of an artifact of one of these stages, or of any; None for what another tool has made, also with a
-    manifest.json of its own. Raises CaiError for one that is unfinished, damaged or of another version."""
-    if manifest := _read(path, of_others=True):
+    """The manifest of an artifact of one of these stages, or of any stage if none is given; None for the output of
+    another tool, even one with its own manifest.json. Raises CaiError if the artifact is unfinished, damaged or of
+    another version."""
+    if manifest := _read(path, ignore_foreign=True):
         return require(path, *(stages or [manifest["recipe"]["stage"]]), optional=True)
     if path.is_dir() and (path / UNFINISHED).exists():
         raise CaiError(f"{path} is unfinished: run the command that makes it again")
@@ -441,7 +444,7 @@ def require_if_ours(path: Path, *stages: str) -> Manifest | None:
 
 
 def outdated(path: Path, recipe: Recipe) -> str | None:
-    """Why an artifact has to be made; None if it is complete and was made by exactly this recipe."""
+    """Why an artifact must be made; None if it is complete and has exactly this recipe."""
     found = _inspect(path)
     if isinstance(found, str):
         return found.removeprefix("is ")
@@ -453,20 +456,20 @@ def is_up_to_date(path: Path, recipe: Recipe) -> bool:
 
 
 def renew(path: Path, text: str) -> None:
-    """Rewrite a small file of a complete artifact if its text differs, except in a dry run."""
+    """Rewrite a small file of a complete artifact if its text differs; a dry run changes nothing."""
     if not _dry_run.get() and (not path.is_file() or path.read_text(encoding="utf-8") != text):
         write_text(path, text)
 
 
 def outdate(path: Path) -> None:
-    """Let an artifact pass for outdated, whatever recipe is asked for: what it was made from changed meanwhile."""
+    """Mark an artifact as outdated for every recipe, because its inputs changed while it was made."""
     if manifest := read_manifest(path):
         recipe = manifest.recipe | {"version": 0}
         write_text(manifest_path(path), json_text(asdict(replace(manifest, recipe=recipe, digest=digest(recipe)))))
 
 
 class NotUpToDate(Exception):
-    """Raised in a dry run instead of making an artifact; says why it would be made."""
+    """Raised in a dry run instead of making an artifact; the message says why it must be made."""
 
 
 _dry_run = ContextVar("dry_run", default=False)
@@ -474,7 +477,7 @@ _dry_run = ContextVar("dry_run", default=False)
 
 @contextmanager
 def dry_run() -> Iterator[None]:
-    """Have `make` raise NotUpToDate instead of making anything."""
+    """Make `make` raise NotUpToDate instead of making anything."""
     token = _dry_run.set(True)
     try:
         yield
@@ -487,11 +490,11 @@ def in_dry_run() -> bool:
 
 
 def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, in_place: bool = False) -> None:
-    """Raise CaiError if an artifact cannot be written, or would replace files that are not ours, or another process is
-    writing it.
+    """Raise CaiError if an artifact cannot be written, would replace foreign files, or is being written by another
+    process.
 
-    A folder is ours if it is empty, complete, unfinished, or has the file `marker`; one that is written `in_place` may
-    have further files.
+    A folder may be replaced if it is empty, complete or unfinished, or has the file `marker`; a folder that is written
+    `in_place` may have other files too.
     """
     remedy = "choose another --output"
     inside = in_place or marker != UNFINISHED
@@ -502,11 +505,11 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
     if path.is_dir() and any(path.iterdir()):
         if not any((path / name).exists() for name in (marker, MANIFEST, UNFINISHED)):
             raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")
-        if not inside and (others := files_of_others(path)):
-            some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+        if not inside and (foreign := foreign_files(path)):
+            some = ", ".join(foreign if len(foreign) <= 3 else [*foreign[:3], "…"])
             raise CaiError(f"{path} has files that this command has not made ({some}): {remedy}, or move them away")
     if isinstance(path, StorePath):
-        return  # the first write there shows it
+        return  # the first write fails if the store refuses it
     if folder and not inside and path.resolve() == Path.cwd():
         raise CaiError(f"{path} is the current folder, which cannot be replaced: {remedy}")
     path = path.absolute()

@@ -1,4 +1,4 @@
-"""Indexes that are downloaded once, to `indexes` in Pyserini's cache, which is $PYSERINI_CACHE or ~/.cache/pyserini."""
+"""Indexes downloaded once, to `indexes` in Pyserini's cache, $PYSERINI_CACHE or ~/.cache/pyserini."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ def cache_home() -> Path:
 
 
 def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
-    """The index at `name` in the cache. If it is missing or damaged, `get` makes it, as a folder in a temporary one."""
+    """The index `name` in the cache. If it is missing or damaged, `get` makes it inside a temporary folder."""
     target = cache_home() / "indexes" / name
     if artifact.read_manifest(target):
         return target
@@ -28,16 +28,17 @@ def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
         try:
             folder.rename(target)
         except OSError:
-            if not target.is_dir():  # by another process
+            if not target.is_dir():  # else another process was faster
                 raise
     return target
 
 
 def index_here(index: Path) -> Path:
-    """The folder of an index on this machine, downloaded if it is in an object store and new there; what a link leads
-    to now, since an update moves those of a run."""
+    """The folder of an index on this machine. An index in an object store is downloaded if the cache lacks its current
+    version; a symbolic link is resolved, because an update of the run redirects it."""
     if not isinstance(index, StorePath):
-        return index if (place := index.resolve()) == index.absolute() else place
+        target = index.resolve()
+        return index if target == index.absolute() else target
     manifest = artifact.require(index, "index")
 
     def get(work: Path) -> Path:

@@ -23,7 +23,7 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.artifact import Stats, files_of_others, require, require_count
+from cai_pyserini.core.artifact import Stats, foreign_files, require, require_count
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
 from cai_pyserini.core.identity import same_documents
@@ -152,7 +152,7 @@ def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
     left there, and unfinished ones."""
     found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
     own = {shard_path(folder, number) for number in range(len(shards))}
-    for stale in found - own - {folder / name for name in files_of_others(folder)}:
+    for stale in found - own - {folder / name for name in foreign_files(folder)}:
         stale.unlink(missing_ok=True)  # by another process that finishes the same folder
     return {
         "vectors": sum(shard.rows for shard in shards),

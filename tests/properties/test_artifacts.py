@@ -52,7 +52,7 @@ def writer(setting: int, result: str, pause: Callable[[], None] = lambda: None) 
             remove(place)
             place.mkdir()
         else:
-            kept = {*artifact.files_of_others(place), *parts(setting)}
+            kept = {*artifact.foreign_files(place), *parts(setting)}
             for stale in [path for path in place.glob("part[0-9]") if path.name not in kept]:
                 stale.unlink()
         for name, text in parts(setting).items():

@@ -44,7 +44,7 @@ def only_bm25(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
     copy = on_collection(run_folder, broken, tmp_path / "copy", ["bm25"])
     run = RunFolder(copy)
     for step in plan(run, run.systems):
-        for path in artifact.made_in(step.output):
+        for path in artifact.artifact_files(step.output):
             (target := tmp_path / "tiny" / path.relative_to(copy)).parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
     for path in (run.results_file, run.report):
