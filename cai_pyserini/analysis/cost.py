@@ -86,7 +86,7 @@ def costs(run: RunFolder) -> list[Cost]:
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for system in [system for system in SYSTEMS if run.has(run.run(system))]:
-        folder = run.made(run.index(system))
+        folder = run.require(run.index(system))
         index = artifact.require(folder, "index").stats
         if system.kind == "splade":
             if system.index not in documents:

@@ -130,7 +130,7 @@ class Pruned:
 
     def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
         self.name = pruning.documents + pruning.queries
-        config = load_encoder(str(run.made(run.index(system))))
+        config = load_encoder(str(run.require(run.index(system))))
         bm25 = bm25_of_index(config, run.words, run.expansion(system))
         if bm25 and config.joint:
             bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])

@@ -118,7 +118,7 @@ def _fused(
 ) -> dict[str, Explanation]:
     """The explanations of a hybrid, from the runs that were fused and the explanations of its parts."""
     made = artifact.require(run.run(hybrid), "fusion fuse").stats
-    paths = [run.made(run.rescored(hybrid, part) if hybrid.exact else run.run(part)) for part in hybrid.parts]
+    paths = [run.require(run.rescored(hybrid, part) if hybrid.exact else run.run(part)) for part in hybrid.parts]
     found = shares([_hits(path, query) for path in paths], hybrid.fusion, made["depth"], made["weights"])
     fused = {}
     for id in explained[hybrid.parts[0]]:

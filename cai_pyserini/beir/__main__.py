@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 class BeirSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
-    Without qrels, nothing is evaluated; without queries, indexes are built. docs/how-to/collections.md says which files
-    are read. If interrupted, run the same command again to continue. Change a setting, and only the affected steps run
-    again.
+    Without qrels, nothing is evaluated; without queries, only indexes are built. docs/how-to/collections.md lists the
+    file formats. If interrupted, run the same command again to continue. If you change a setting, only the affected
+    steps run again.
 
-    Several collections are run one after the other, with the same settings, each in a run folder of its own. A table
-    of the systems over all of them comes at the end, and is written to runs/summary-<encoder>.md, or with --output to
-    <output>/summary-<encoder>.md. An error in one collection ends the run; those before it are done.
+    Several collections run one after the other with the same settings, each in its own run folder. The final table
+    compares the systems on all of them and is also written to runs/summary-<encoder>.md, or with --output to
+    <output>/summary-<encoder>.md. An error stops the command; collections that are finished keep their results.
     """
 
     example = "./run_beir.sh scifact --encoder splade-v3 --verify\n  ./run_beir.sh hpo scifact --dense minilm"
@@ -34,8 +34,8 @@ class BeirSettings(Settings):
     )
     output: AnyPath | None = flag(
         None,
-        "run folder, which gets all files; of several collections, the folder of their run folders, "
-        "<output>/<collection> (default: runs/<collection>/<encoder>)",
+        "run folder for all files; with several collections, their run folders are <output>/<collection> "
+        "(default: runs/<collection>/<encoder>)",
     )
     split: str | None = flags.SPLIT
     strict: bool | None = flags.STRICT
@@ -58,8 +58,8 @@ class BeirSettings(Settings):
     )
     weights: list[float] = flag(
         [],
-        "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, except that the "
-        "documents decide for z-scores of BM25, SPLADE and dense)",
+        "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, but chosen from "
+        "the documents for z-scores of BM25, SPLADE and dense)",
     )
     dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
     dense_index: flags.DenseMethod = flags.DENSE_METHOD
@@ -67,12 +67,12 @@ class BeirSettings(Settings):
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
     )
     rerank_minutes: float | None = flag(
-        None, "lower the depth of the system cross-encoder to what takes no longer than this, as measured first", gt=0
+        None, "time limit for the system cross-encoder: measures its speed, then lowers the depth to fit", gt=0
     )
     generated: str | None = flag(None, "for the system doct5query: folder written by `trainer generate`")
     adapt: bool = flag(
         False,
-        "for adapted systems: first adapt SPLADE to the collection; the encoder of --dense is its teacher, and is "
+        "for adapted systems: first adapt SPLADE to the collection, with the encoder of --dense as a teacher, which is "
         "adapted too",
     )
     seed: int = flag(42, "random seed of the adaptation", ge=0)
@@ -82,7 +82,7 @@ class BeirSettings(Settings):
     batch_size: int | None = flags.BATCH_SIZE
     threads: int = flags.THREADS
     no_raw: bool = flags.NO_RAW
-    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
+    dry_run: bool = flag(False, "only print each step and whether it is up to date, or why it must run")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 
@@ -99,16 +99,16 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.models.folder import described
 
     configs, encoder = _configs(settings), load_encoder(settings.encoder)
-    given = [parse_system(name) for name in settings.systems if name != "all"]
-    if not given or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(given)):
-        encoder = described(encoder)  # others need no checkpoint
+    named = [parse_system(name) for name in settings.systems if name != "all"]
+    if not named or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(named)):
+        encoder = described(encoder)  # other systems need no checkpoint
     dense = described(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None
     systems = _systems(settings, encoder, dense)
     several = len(configs) > 1
     shared = Experiment.model_fields.keys() & BeirSettings.model_fields.keys() - {"encoder", "dense"}
 
-    def prepared(argument: str, config: IndexConfig) -> tuple[RunFolder, AdaptSettings | None]:
-        """The run folder of a collection, and how its encoders are adapted."""
+    def prepare(argument: str, config: IndexConfig) -> tuple[RunFolder, AdaptSettings | None]:
+        """The run folder of a collection, and its adaptation settings, if any."""
         experiment = Experiment(
             collection=config,
             encoder=encoder,
@@ -122,7 +122,7 @@ def main(argv: Argv = None) -> None:
             _require_same_encoder(RunFolder(run.root), encoder)
         if not settings.adapt:
             return run, None
-        fusion: dict[str, Any] = {"weights": experiment.given_weights, "depth": settings.depth} if dense else {}
+        fusion: dict[str, Any] = {"weights": experiment.three_way_weights, "depth": settings.depth} if dense else {}
         return run, AdaptSettings(
             collection=argument,
             base=settings.encoder,
@@ -135,19 +135,19 @@ def main(argv: Argv = None) -> None:
 
     if several or settings.dry_run:
         for argument, config in configs.items():
-            run, adaptation = prepared(argument, config)
-            with _naming(config, several):
+            run, adaptation = prepare(argument, config)
+            with _name_in_errors(config, several):
                 require(run, systems, adaptation)
-    found: dict[Path, Results] = {}
+    by_report: dict[Path, Results] = {}
     for argument, config in configs.items():
-        run, adaptation = prepared(argument, config)  # again, so that no encoder of an earlier collection is kept
+        run, adaptation = prepare(argument, config)  # again, to free the encoders of earlier collections
         if several:
             print(f"{config.name}:", flush=True)
-        with _naming(config, several):
+        with _name_in_errors(config, several):
             if settings.dry_run:
                 steps.print_plan(plan(run, systems, adaptation))
                 continue
-            found[run.root / run.report.name] = results = execute(run, systems, adaptation)
+            by_report[run.root / run.report.name] = results = execute(run, systems, adaptation)
         print(report.table(results))
         print(f"\n{run.root / run.report.name}")
         if not results.scored:
@@ -156,10 +156,10 @@ def main(argv: Argv = None) -> None:
             print(flush=True)
     if settings.dry_run:
         return
-    all_results = [*found.values()]
+    all_results = [*by_report.values()]
     if several:
         path = (settings.output or Path("runs")) / f"summary-{encoder.name}.md"
-        files.write_text(path, summary.markdown(systems, found, path.parent))
+        files.write_text(path, summary.markdown(systems, by_report, path.parent))
         print(f"{summary.table(systems, all_results)}\n\n{path}")
     if settings.verify:
         pairs = zip(all_results, configs.values(), strict=True)
@@ -167,35 +167,35 @@ def main(argv: Argv = None) -> None:
 
 
 def _require_same_encoder(run: "RunFolder", encoder: EncoderConfig) -> None:
-    """Raise CaiError if the default folder has the run of another checkpoint, whose folder only has the same name."""
+    """Raise CaiError if the default run folder was made with another checkpoint folder of the same name."""
     try:
-        before = Path(run.experiment.encoder.checkpoint)
+        previous = Path(run.experiment.encoder.checkpoint)
     except CaiError:  # no run, or one of another version
         return
-    own = Path(encoder.checkpoint)
-    if before.exists() and own.exists() and not before.samefile(own):
-        raise CaiError(f"{run.root} has the run of {before}: choose an --output for {own}, or delete that run")
+    current = Path(encoder.checkpoint)
+    if previous.exists() and current.exists() and not previous.samefile(current):
+        raise CaiError(f"{run.root} has the run of {previous}: choose an --output for {current}, or delete that run")
 
 
 def _configs(settings: BeirSettings) -> dict[str, IndexConfig]:
-    """The collections by their arguments. Raises CaiError for two of the same name, which would share a run folder."""
+    """Index configs by argument. Raises CaiError for two of the same name, which would share a run folder."""
     changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
-    found: dict[str, tuple[str, IndexConfig]] = {}
+    by_name: dict[str, tuple[str, IndexConfig]] = {}
     for argument in settings.collections:
         config = load_index_config(argument).replace(**changes)
-        if config.name in found:
+        if config.name in by_name:
             raise CaiError(
-                f"{found[config.name][0]} and {argument} are both named {config.name}: leave one out, or write a YAML "
-                "file of it with another `name`"
+                f"{by_name[config.name][0]} and {argument} are both named {config.name}: leave one out, or give it "
+                "another `name` in a YAML file"
             )
-        found[config.name] = argument, config
-    if settings.generated and len(found) > 1:
-        raise CaiError("--generated has the queries of one collection: run each collection by itself")
-    return dict(found.values())
+        by_name[config.name] = argument, config
+    if settings.generated and len(by_name) > 1:
+        raise CaiError("--generated has the queries of one collection: run each collection separately")
+    return dict(by_name.values())
 
 
 def _systems(settings: BeirSettings, encoder: EncoderConfig, dense: EncoderConfig | None) -> list[System]:
-    """The systems of --systems, or the default ones."""
+    """The systems that --systems names, or the default ones."""
     from cai_pyserini.beir.experiment import REQUIRES
     from cai_pyserini.encode.encoder import Encoder
 
@@ -213,8 +213,8 @@ def _systems(settings: BeirSettings, encoder: EncoderConfig, dense: EncoderConfi
 
 
 @contextmanager
-def _naming(config: IndexConfig, several: bool) -> Iterator[None]:
-    """Let errors begin with the name of the collection, if there are several."""
+def _name_in_errors(config: IndexConfig, several: bool) -> Iterator[None]:
+    """Prefix errors with the collection's name if there are several collections."""
     try:
         yield
     except CaiError as error:

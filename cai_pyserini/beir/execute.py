@@ -1,4 +1,4 @@
-"""Execute an experiment, and collect its results from the run folder."""
+"""Execute an experiment and collect its results from the run folder."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from cai_pyserini.evaluate.measures import MEASURES, PerQuery, mean
 from cai_pyserini.evaluate.significance import compare, compare_pairs
 from cai_pyserini.vectors.shards import Vectors
 
-NEEDS: dict[str, set[str]] = {  # the models needed at query time
+MODELS_AT_QUERY_TIME: dict[str, set[str]] = {  # rows of "best": label -> the models a system may use
     "without a model": set(),
     "with SPLADE": {"splade"},
     "with any model": {"splade", "dense", "cross-encoder"},
@@ -34,7 +34,7 @@ def execute(
     evaluate: bool = True,
     earlier: RunFolder | None = None,
 ) -> Results:
-    """Run the steps that are not up to date (see plan), write results.json and report.md, and return the results."""
+    """Run the steps of `plan` that are not up to date, write results.json and report.md, and return the results."""
     experiment, needed = run.experiment, with_parts(systems)
     require(run, systems, adaptation, keep=earlier is not None)
     planned = plan(run, systems, adaptation, evaluate, earlier)
@@ -42,47 +42,51 @@ def execute(
     with locked(run.lock, run.root, {}):
         if current(run.root).resolve() != run.folder.resolve():
             raise CaiError(f"{run.root} has just been updated: run the command again")
-        before = _results(run)
-        if before:
-            _require_same_collection(run, before)
+        previous = _previous_results(run)
+        if previous:
+            _require_same_collection(run, previous)
         results = gather(run, systems, steps.run(planned), evaluate)
-        again = RunFolder(run.root, experiment)  # which reads the collection as it is now
-        for step, reason in steps.plan(plan(again, systems, adaptation, evaluate, earlier)):
+        reopened = RunFolder(run.root, experiment)  # reads the collection again
+        for step, reason in steps.plan(plan(reopened, systems, adaptation, evaluate, earlier)):
             if reason is not None:
                 raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
-        kept = [run.weights] * any(map(experiment.balances, needed)) + [run.adapted] * any(s.adapted for s in needed)
-        results.made = _made(run, [*kept, *(step.output for step in planned)])  # no step may make the former, see Plan
-        results.settings["precision"] = _precision(planned) or experiment.precision  # not what auto means elsewhere
-        if before:
-            _add_earlier(results, before, again, systems, evaluate)
+        outputs = []
+        if any(map(experiment.balances, needed)):
+            outputs.append(run.weights)  # kept from `earlier` without a step, see Plan; so is the next
+        if any(system.adapted for system in needed):
+            outputs.append(run.adapted)
+        results.made = _digests(run, [*outputs, *(step.output for step in planned)])
+        results.settings["precision"] = _encoding_precision(planned) or experiment.precision  # `auto`, resolved
+        if previous:
+            _add_previous(results, previous, reopened, systems, evaluate)
         write(results, run)
         publish(run.root)
     return results
 
 
-def _results(run: RunFolder) -> Results | None:
-    """The results of an earlier run in the folder; None if there are none, or those of another version."""
+def _previous_results(run: RunFolder) -> Results | None:
+    """The results of the previous run in the folder; None if there are none that this version reads."""
     with suppress(CaiError):
         return RunFolder(run.root).results
     return None
 
 
-def _require_same_collection(run: RunFolder, before: Results) -> None:
-    """Raise CaiError if the folder has the run of another collection, which only has the same name."""
-    source, own = before.settings["collection"]["source"], run.experiment.source
-    is_moved = Path(source).is_absolute() and not Path(source).exists()
-    if source != own and not is_moved:
-        raise CaiError(f"{run.root} has the run of {source}: choose another --output for {own}, or delete it")
+def _require_same_collection(run: RunFolder, previous: Results) -> None:
+    """Raise CaiError if the folder has the run of another collection of the same name."""
+    old, new = previous.settings["collection"]["source"], run.experiment.source
+    is_moved = Path(old).is_absolute() and not Path(old).exists()
+    if old != new and not is_moved:
+        raise CaiError(f"{run.root} has the run of {old}: choose another --output for {new}, or delete it")
 
 
-def _made(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:
-    """The digests of what there is of these outputs, see Results."""
+def _digests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:
+    """Recipe digests of the outputs that exist, by name, as in Results.made."""
     manifests = {path: artifact.read_manifest(path) for path in outputs}
     return {run.name_of(path): manifest.digest for path, manifest in manifests.items() if manifest}
 
 
-def _precision(planned: Sequence[steps.Step]) -> str | None:
-    """The precision that documents were encoded in; None if none were."""
+def _encoding_precision(planned: Sequence[steps.Step]) -> str | None:
+    """The precision the documents were encoded in; None if no step encodes documents."""
     manifests = filter(None, (artifact.read_manifest(step.output) for step in planned))
     encoded = (
         m.recipe for m in manifests if m.recipe["stage"] == "encode" and m.recipe["settings"]["role"] == "documents"
@@ -90,21 +94,23 @@ def _precision(planned: Sequence[steps.Step]) -> str | None:
     return next((recipe["inputs"]["encoder"]["precision"] for recipe in encoded), None)
 
 
-def _add_earlier(results: Results, before: Results, run: RunFolder, systems: Sequence[System], evaluate: bool) -> None:
-    """Add to the results what earlier runs in the folder made for other systems, as far as it is up to date."""
-    others = {*before.systems, *before.searches.values()} - {system.name for system in systems}
+def _add_previous(
+    results: Results, previous: Results, run: RunFolder, systems: Sequence[System], evaluate: bool
+) -> None:
+    """Add the up-to-date outputs of other systems that previous runs in the folder made."""
+    others = {*previous.systems, *previous.searches.values()} - {system.name for system in systems}
     for name in sorted(others):
-        with suppress(CaiError):  # for a system that needs what the experiment does not have now
+        with suppress(CaiError):  # the experiment lacks a setting that the system needs
             system = [parse_system(name)]
             require(run, system, keep=True)
             planned = steps.plan(plan(run, system, evaluate=evaluate))
-            results.made |= _made(run, [step.output for step, reason in planned if reason is None])
-    found = {index: name for index, name in before.searches.items() if f"indexes/{index}" in results.made}
-    results.searches = found | results.searches
+            results.made |= _digests(run, [step.output for step, reason in planned if reason is None])
+    searches = {index: name for index, name in previous.searches.items() if f"indexes/{index}" in results.made}
+    results.searches = searches | results.searches
 
 
 def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float], evaluate: bool = True) -> Results:
-    """Collect the results of all steps from the run folder; without `evaluate`, systems have no values."""
+    """Collect the results of all steps from the run folder; without `evaluate`, systems have no scores."""
     experiment, config, qrels = run.experiment, run.experiment.collection, run.qrels if evaluate else None
     check = artifact.require(run.checked, "beir")
     values: dict[str, PerQuery] = {}
@@ -131,7 +137,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
     adaptation = artifact.read_manifest(run.adapted) if any(system.adapted for system in needed) else None
     weights = artifact.read_manifest(run.weights) if any(map(experiment.balances, needed)) else None
     reranked = [artifact.read_manifest(run.run(s)) for s in needed if s.kind == "cross-encoder"]
-    decided = [manifest for manifest in (weights, adaptation, *reranked) if manifest]
+    with_decisions = [manifest for manifest in (weights, adaptation, *reranked) if manifest]
     raw = None
     if splade:
         first = min(splade, key=lambda system: system.adapted)
@@ -149,7 +155,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
         best=_best(systems, rows) if qrels else {},
         alpha={s.index: artifact.require(run.impacts(s), "impact").stats["alpha"] for s in splade if s.joint},
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
-        decision=[line for manifest in decided for line in manifest.stats["decision"]],
+        decision=[line for manifest in with_decisions for line in manifest.stats["decision"]],
         nonzeros_per_document=vectors.manifest.stats["nonzeros"] / len(vectors) if vectors else None,
         counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
         settings=experiment.record(),
@@ -162,9 +168,9 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
 
 
 def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[str, str]:
-    """The best system of those that need no more than each of NEEDS at query time."""
-    found = {}
-    for label, models in NEEDS.items():
+    """The best system under each limit of MODELS_AT_QUERY_TIME."""
+    best = {}
+    for label, models in MODELS_AT_QUERY_TIME.items():
         if names := [system.name for system in systems if system.models <= models]:
-            found[label] = max(names, key=lambda name: rows[name][MEASURES[0]])
-    return found
+            best[label] = max(names, key=lambda name: rows[name][MEASURES[0]])
+    return best

@@ -13,7 +13,7 @@ from cai_pyserini.fusion.fusions import DEPTH
 from cai_pyserini.models.device import Precision
 
 REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "generated"}  # kind -> setting
-OF_A_CALL = {"device", "batch_size", "threads"}  # settings that do not define an experiment
+RUNTIME_SETTINGS = {"device", "batch_size", "threads"}  # not part of an experiment's definition
 
 
 class Experiment(Settings):
@@ -27,11 +27,11 @@ class Experiment(Settings):
     threads: int = 0
     depth: int = DEPTH  # documents per query of each run that are fused or reranked
     alpha: float | None = None  # weight of BM25 in joint systems; None: estimated
-    weights: list[float] = Field(default_factory=list)  # of the parts of hybrids that have as many
-    dense: EncoderConfig | None = None  # of the dense systems, and to find near documents with
+    weights: list[float] = Field(default_factory=list)  # part weights, for hybrids with as many parts
+    dense: EncoderConfig | None = None  # for dense systems, and to find neighbours for smooth ones
     dense_index: DenseMethod = "flat"
     cross_encoder: str | None = None  # a checkpoint
-    rerank_minutes: float | None = None  # lowers the depth of reranking
+    rerank_minutes: float | None = None  # time limit of reranking; lowers its depth
     generated: str | None = None  # folder of generated queries, for doct5query
     raw: bool = True  # Lucene indexes store the documents
 
@@ -39,24 +39,24 @@ class Experiment(Settings):
         return tuple(self.weights) if self.weights and len(self.weights) == len(system.parts) else None
 
     @property
-    def given_weights(self) -> list[float]:
-        """The weights given for BM25 + SPLADE + dense, if there are any."""
+    def three_way_weights(self) -> list[float]:
+        """The user's weights for BM25 + SPLADE + dense; empty if there are none."""
         return self.weights if len(self.weights) == 3 else []
 
     def balances(self, system: System) -> bool:
-        """Whether the weights of a system's parts are chosen for the collection."""
+        """Whether the weights of a system's parts are chosen from the documents."""
         return system.balanced and self.weights_of(system) is None
 
     @property
     def source(self) -> str:
-        """The source of the collection, as an absolute path if it is one."""
+        """The source of the collection; absolute if it is a path."""
         source = self.collection.source
         return str(Path(source).resolve()) if source != "hpo" and Path(source).exists() else source
 
     def record(self) -> dict[str, Any]:
-        """What results.json has of it, JSON; Experiment.model_validate reads it."""
-        located = self.collection.replace(source=self.source)
-        record = self.replace(collection=located).model_dump(mode="json", exclude=OF_A_CALL, exclude_none=True)
+        """The settings in results.json, as JSON; Experiment.model_validate reads them."""
+        located = self.replace(collection=self.collection.replace(source=self.source))
+        record = located.model_dump(mode="json", exclude=RUNTIME_SETTINGS, exclude_none=True)
         encoders = {"encoder": self.encoder} | ({"dense": self.dense} if self.dense else {})
-        # without defaults, which would take the place of what the checkpoint's folder says
+        # without defaults, which would override what the checkpoint's folder says
         return record | {name: each.model_dump(mode="json", exclude_unset=True) for name, each in encoders.items()}

@@ -40,14 +40,17 @@ from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
 
-SEED = 42  # the seed of the queries that judge weights
+SEED = 42  # for sampling the pseudo queries that weights are chosen on
 DENSE = SINGLE["dense"]
 
 
 class Plan:
-    """The steps that make the files of a run folder, by output. Each method returns the path of a file; if no step
-    makes it yet, the method adds one, after those of its inputs. With `earlier`, a run of the collection as it
-    was, what was decided there stays, the adapted encoders and the weights of a fusion, and its vectors are used."""
+    """The steps that write the files of a run folder, by output.
+
+    Each method returns the path of an output and adds its step, after those of its inputs, if it is missing. `earlier`
+    is a run on a previous version of the collection: its adapted encoders and chosen weights are kept, and its vectors
+    are reused.
+    """
 
     def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None, earlier: RunFolder | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
@@ -65,7 +68,7 @@ class Plan:
         )
 
     def adapt(self) -> Path | None:
-        """The adapted encoders."""
+        """The adapted encoders; None without adaptation settings."""
         if self.adaptation is None:
             return None
         if self.run.adapted not in self.steps:
@@ -76,11 +79,11 @@ class Plan:
         return self.run.adapted
 
     def _dense_documents(self, system: System = DENSE) -> list[Path]:
-        """The dense vectors of documents, if there is a dense encoder."""
-        return [self.documents(_dense_like(system))] if self.experiment.dense else []
+        """The documents' dense vectors, as a list of one; empty without a dense encoder."""
+        return [self.documents(_dense_for(system))] if self.experiment.dense else []
 
     def _encoder(self, system: System) -> Path | None:
-        """The encoder of a system, if a step makes it."""
+        """The encoder of a system, if a step writes it."""
         return self.adapt() if system.adapted else None
 
     def idf(self, system: System) -> Path:
@@ -109,17 +112,22 @@ class Plan:
         return self._encode(system, "documents")
 
     def queries(self, system: System) -> Path | None:
-        """The raw vectors of queries; None for words and word pieces, which have none."""
+        """The queries' raw vectors; None for text and bag-of-words queries, which need no model."""
         return None if system.searches_text or system.bow else self._encode(system, "queries")
 
     def _encode(self, system: System, role: Role) -> Path:
         run, experiment, output = self.run, self.experiment, self.run.vectors_of(system, role)
 
         def call() -> Path:
-            encoder = run.encoder(system)
-            how = experiment.collection.split, experiment.batch_size
-            earlier = self.earlier.vectors_of(system) if self.earlier and role == "documents" else None
-            return encode(run.collection, encoder, output, role, *how, earlier=earlier)
+            return encode(
+                run.collection,
+                run.encoder(system),
+                output,
+                role,
+                split=experiment.collection.split,
+                batch_size=experiment.batch_size,
+                earlier=self.earlier.vectors_of(system) if self.earlier and role == "documents" else None,
+            )
 
         idf = self.idf(system) if system.kind == "dense" and system.idf else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
@@ -130,7 +138,7 @@ class Plan:
         return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
 
     def near(self, system: System) -> Path:
-        """The documents near each, by dense vectors; without a dense encoder, by those of SPLADE with IDF."""
+        """Each document's neighbours, by dense vectors; without a dense encoder, by SPLADE with IDF."""
         dense, output = self._dense_documents(system), self.run.near(system)
         vectors, idf = (dense[0], None) if dense else (self.documents(replace(system, smooth=False)), self.idf(system))
         name = f"near{' adapted' * system.adapted}"
@@ -140,15 +148,15 @@ class Plan:
         return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
 
     def expansion(self, system: System) -> Path | None:
-        """Words near the documents, for an index that has them."""
+        """The document expansion of a smooth joint index; None for other indexes, and without a dense encoder."""
         if not (system.joint and system.smooth and self.experiment.dense):
             return None
-        dense, words, output = _dense_like(system), self.words(), self.run.expansion(system)
+        dense, words, output = _dense_for(system), self.words(), self.run.expansion(system)
         vectors, near = self.documents(dense), self.near(system)
 
         def call() -> Path:
-            found = Vectors(words, "words"), Vectors(vectors), Vectors(near, "near")
-            return expand(*found, self.run.encoder(dense), output)
+            encoder = self.run.encoder(dense)
+            return expand(Vectors(words, "words"), Vectors(vectors), Vectors(near, "near"), encoder, output)
 
         return self._add(f"expand{' adapted' * system.adapted}", output, call, words, vectors, near)
 
@@ -174,27 +182,28 @@ class Plan:
         if system.has_impacts:
             impacts = self.impacts(system)
 
-            def of_impacts() -> Path:
+            def call_impact() -> Path:
                 stored = run.collection if experiment.raw else None
                 return index_impacts(impacts, output, stored, experiment.threads)
 
-            return self._add(name, output, of_impacts, impacts)
+            return self._add(name, output, call_impact, impacts)
         if system.kind == "dense":
             vectors = self.documents(system)
-            how = experiment.dense_index, experiment.threads
-            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, *how), vectors)
+            method, threads = experiment.dense_index, experiment.threads
+            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, method, threads), vectors)
 
-        def of_text() -> Path:
+        def call_bm25() -> Path:
             generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
             return index_bm25(run.collection, output, experiment.threads, generated, experiment.raw)
 
-        return self._add(name, output, of_text)
+        return self._add(name, output, call_bm25)
 
     @cached_property
     def _remove_query(self) -> bool:
         return removes_query(self.experiment.collection.remove_query, self.run.qrels)
 
     def ranking(self, system: System) -> Path:
+        """The TREC run of a system."""
         run, config, output = self.run, self.experiment.collection, self.run.run(system)
         if system.kind == "hybrid":
             return self._fuse(system, output)
@@ -218,16 +227,24 @@ class Plan:
         return self._add(f"search {system.name}", output, call, self.index(system), self.queries(system))
 
     def _rerank(self, system: System, output: Path) -> Path:
-        run, experiment, first = self.run, self.experiment, self.ranking(BM25)
+        run, experiment, first_stage = self.run, self.experiment, self.ranking(BM25)
 
         def call() -> Path:
-            checkpoint = load_checkpoint(experiment.cross_encoder or "")
             precision = "auto" if experiment.precision == "int8" else experiment.precision  # int8 is for documents only
-            depth, device, minutes = experiment.depth, experiment.device, experiment.rerank_minutes
-            texts = run.topics, run.collection
-            return rerank(first, *texts, checkpoint, output, depth, device, precision, system.name, minutes)
+            return rerank(
+                first_stage,
+                run.topics,
+                run.collection,
+                load_checkpoint(experiment.cross_encoder or ""),
+                output,
+                depth=experiment.depth,
+                device=experiment.device,
+                precision=precision,
+                tag=system.name,
+                minutes=experiment.rerank_minutes,
+            )
 
-        return self._add(f"rerank {system.name}", output, call, first)
+        return self._add(f"rerank {system.name}", output, call, first_stage)
 
     def _fuse(self, system: System, output: Path) -> Path:
         experiment = self.experiment
@@ -235,7 +252,7 @@ class Plan:
         chosen = self.weights() if experiment.balances(system) else None
         depth = experiment.depth
         if system.exact and FUSIONS[system.fusion].missing == "zero":
-            depth *= len(runs)  # rescored runs have the union of all parts' best documents, all of which are fused
+            depth *= len(runs)  # rescored runs hold the union of all parts' best documents, and all of it is fused
 
         def call() -> Path:
             weights = self.run.chosen_weights() if chosen else experiment.weights_of(system)
@@ -244,7 +261,7 @@ class Plan:
         return self._add(f"fuse {system.name}", output, call, *runs, chosen)
 
     def _rescore(self, hybrid: System, part: System) -> Path:
-        """The run of a part of an exact hybrid, with scores for the documents of all parts."""
+        """The run of one part of an exact hybrid, with scores for the documents of all parts."""
         own, output = self.ranking(part), self.run.rescored(hybrid, part)
         others = [self.ranking(other) for other in hybrid.parts if other != part]
         return self._add(
@@ -256,7 +273,7 @@ class Plan:
         )
 
     def _scorer(self, system: System) -> Scorer:
-        """A function that scores documents for queries as the system does."""
+        """A function that scores given documents for given queries, as the system does."""
         run, config = self.run, self.experiment.collection
         index, vectors = run.index(system), run.vectors_of(system)
         if system.searches_text:
@@ -266,7 +283,7 @@ class Plan:
         return impact_scorer(index, vectors, run.words, run.expansion(system), run.queries(system))
 
     def weights(self) -> Path:
-        """The weights of BM25 + SPLADE + dense, chosen for the collection, or kept if they are there."""
+        """The weights of BM25 + SPLADE + dense: those of `earlier`, or else chosen from the documents."""
         run, experiment, output = self.run, self.experiment, self.run.weights
         if self.earlier and artifact.read_manifest(output):
             return output
@@ -288,8 +305,8 @@ class Plan:
         )
 
 
-def _dense_like(system: System) -> System:
-    """The dense system that tells what is near the documents of a system: adapted if that is."""
+def _dense_for(system: System) -> System:
+    """The dense system that finds the neighbours of a system's documents; adapted if the system is."""
     return adapted(DENSE) if system.adapted else DENSE
 
 
@@ -300,14 +317,17 @@ def plan(
     evaluate: bool = True,
     earlier: RunFolder | None = None,
 ) -> list[Step]:
-    """The steps that these systems need, in order. Only a collection with qrels is evaluated, with queries searched;
-    without `evaluate`, none is. `earlier` is that of Plan."""
+    """The steps that these systems need, in order.
+
+    Systems are searched if the collection has queries, and evaluated if it has qrels; neither without `evaluate`. See
+    Plan for `earlier`.
+    """
     steps, needed = Plan(run, adaptation, earlier), with_parts(systems)
     has_queries = evaluate and run.has_queries
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
     encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)
     steps.check(any(system.kind == "splade" for system in encoded))
-    for system in encoded:  # all that needs models first, before Java starts
+    for system in encoded:  # models first, before Java starts
         steps.documents(system)
         if has_queries:
             steps.queries(system)
@@ -326,8 +346,8 @@ def plan(
 def require(
     run: RunFolder, systems: Sequence[System], adaptation: AdaptSettings | None = None, keep: bool = False
 ) -> None:
-    """Raise CaiError, before any step runs, if a system needs something that the experiment does not have, or the run
-    folder cannot be written."""
+    """Raise CaiError, before any step runs, if the experiment lacks a setting that a system needs, or if the run folder
+    is not writable. With `keep`, adapted encoders that exist need no adaptation settings."""
     artifact.require_writable(run.root, marker=run.lock.name)
     experiment, needed = run.experiment, with_parts(systems)
     if weights := experiment.weights:
@@ -338,10 +358,10 @@ def require(
             )
         if products := [system.name for system in weighted if FUSIONS[system.fusion].combine == "product"]:
             raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
-    if of_adapted := [system for system in needed if system.adapted]:
+    if adapted_systems := [system for system in needed if system.adapted]:
         if not keep or not artifact.read_manifest(run.adapted):
-            _require_adaptation(experiment, of_adapted[0], adaptation)
-        needed.append(SINGLE["splade"])  # the adaptation starts from it
+            _require_adaptation(experiment, adapted_systems[0], adaptation)
+        needed.append(SINGLE["splade"])  # the base of the adaptation
     elif adaptation:
         raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
     for system in needed:
@@ -357,15 +377,15 @@ def require(
                     "`idf_power: 1` in a YAML file of the encoder, or leave the system out"
                 )
         if system.kind in ("splade", "dense"):
-            read: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
-            run.encoder(replace(system, adapted=False)).require_loadable(*read)  # the adapted one may not exist yet
+            roles: list[Role] = ["documents"] if system.bow else ["documents", "queries"]
+            run.encoder(replace(system, adapted=False)).require_loadable(*roles)  # the adapted one may not exist yet
         if system.kind == "cross-encoder":
             from cai_pyserini.models.rerankers import require_reranker  # imports torch, which takes seconds
 
             resolve_device(experiment.device)
             require_reranker(load_checkpoint(experiment.cross_encoder or ""))
         if system.exact and experiment.collection.passages:
-            raise CaiError(f"{system.name}: runs of passages hold documents, whose scores an index of passages lacks")
+            raise CaiError(f"{system.name}: exact fusion cannot score documents in an index of passages")
         if system.kind == "doct5query" and not load_collection(experiment.generated or "").has_qrels(GENERATED):
             raise CaiError(f"{experiment.generated} has no queries of `python -m cai_pyserini.trainer generate`")
 

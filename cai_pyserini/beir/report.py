@@ -1,4 +1,4 @@
-"""Results as files, results.json and report.md, and as a table in the terminal; and whether they are as expected."""
+"""Reports: results.json, report.md, the table in the terminal, and the comparison with expected scores."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from cai_pyserini.evaluate.significance import NO_P_MEANS, p_text
 from cai_pyserini.impact.quantization import loss_text
 
 SIGNIFICANT = 0.05
-GAINED = "changed by adaptation"
+ADAPTATION_MARK = "changed by adaptation"
 
 
 def write(results: Results, run: RunFolder) -> None:
@@ -33,12 +33,12 @@ def table(results: Results) -> str:
     best = "; ".join(_best_lines(results))
     lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *legend(results, "*")]
     if results.gains:
-        lines += ["", tables.aligned(_gain_rows(results)), *_tested(GAINED, results.gains)]
+        lines += ["", tables.aligned(_gain_rows(results)), *_significance_lines(ADAPTATION_MARK, results.gains)]
     return "\n".join([*lines, *results.decision])
 
 
 def searches(results: Results, folder: Path) -> str:
-    """How each index in a run folder is searched."""
+    """A search command for each index of a run folder."""
     command = f"python -m cai_pyserini.search --run {shlex.quote(str(folder))} --system"
     return "\n".join(f'{command} {system} "free text"' for system in results.searches.values())
 
@@ -47,7 +47,7 @@ def markdown(results: Results) -> str:
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
-        f"{size(results)}.{_counts_text(counts)}",
+        f"{collection_size(results)}.{_omissions(counts)}",
     ]
     if results.scored:
         sections += [
@@ -56,7 +56,9 @@ def markdown(results: Results) -> str:
             "\n".join(f"- Best {line}" for line in _best_lines(results)),
         ]
     else:
-        sections += [tables.markdown(_unscored_rows(results))] * results.searched + [f"{unscored(results)}."]
+        if results.searched:
+            sections.append(tables.markdown(_unscored_rows(results)))
+        sections.append(f"{unscored(results)}.")
     sections += [
         f"In {index}, BM25 has the weight "
         + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
@@ -67,7 +69,7 @@ def markdown(results: Results) -> str:
         sections += [
             "## Adaptation",
             tables.markdown(_gain_rows(results)),
-            "; ".join(_tested(GAINED, results.gains)) + ".",
+            "; ".join(_significance_lines(ADAPTATION_MARK, results.gains)) + ".",
         ]
     if results.decision:
         sections.append("\n".join(f"- {line}" for line in results.decision))
@@ -93,13 +95,13 @@ def _rows(results: Results, best: str, other: str) -> list[list[str]]:
     for (name, row), *cells in zip(results.systems.items(), *columns, strict=True):
         difference = p = ""
         if compared := results.comparisons.get(name):
-            difference, p = _compared(compared)
+            difference, p = _difference_and_p(compared)
         rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, p])
     return rows if results.comparisons else [row[:-2] for row in rows]
 
 
 def marked(scores: Sequence[float], best: str, other: str) -> list[str]:
-    """A column of scores, in which the best have the format `best`; scores that are shown alike are equally good."""
+    """Format a column of scores, the best with `best`. Scores that round to the same 4 digits tie."""
     top = max(round(score, 4) for score in scores)
     return [(best if round(score, 4) == top else other).format(f"{score:.4f}") for score in scores]
 
@@ -110,7 +112,7 @@ def _unscored_rows(results: Results) -> list[list[str]]:
 
 
 def unscored(results: Results) -> str:
-    """What was made instead of scores."""
+    """Why there are no scores, and where the outputs are."""
     if results.searched:
         return "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/"
     if results.systems:
@@ -123,37 +125,40 @@ def _gain_rows(results: Results) -> list[list[str]]:
     for name, gain in results.gains.items():
         plain = name.removeprefix(ADAPTED)
         scores = [f"{results.systems[system][MEASURES[0]]:.4f}" for system in (plain, name)]
-        rows.append([plain, *scores, *_compared(gain)])
+        rows.append([plain, *scores, *_difference_and_p(gain)])
     return rows
 
 
-def _tested(mark: str, comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What † means, and a difference without a p."""
-    count = sum(comparison["p"] is not None for comparison in comparisons.values())
-    line = f"†: {mark} (paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over {count} systems)"
-    return [line] * (count > 0) + [NO_P_MEANS] * (count < len(comparisons))
+def _significance_lines(mark: str, comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The legend of † and of differences without a p-value."""
+    count, lines = sum(comparison["p"] is not None for comparison in comparisons.values()), []
+    if count:
+        test = f"paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over {count} systems"
+        lines.append(f"†: {mark} ({test})")
+    if count < len(comparisons):
+        lines.append(NO_P_MEANS)
+    return lines
 
 
-def _compared(comparison: Mapping[str, Any]) -> tuple[str, str]:
-    """A difference, marked if it is significant, and its p."""
+def _difference_and_p(comparison: Mapping[str, Any]) -> tuple[str, str]:
     p = comparison["p"]
     return f"{comparison['difference']:+.4f}{dagger(p)}", p_text(p)
 
 
 def dagger(p: float | None) -> str:
-    return " †"[p is not None and p < SIGNIFICANT]
+    return "†" if p is not None and p < SIGNIFICANT else " "
 
 
-def size(results: Results) -> str:
-    """How many documents, queries and judgments the collection has."""
+def collection_size(results: Results) -> str:
+    """The numbers of documents, queries and judgments."""
     return ", ".join(f"{results.counts[key]:,} {key}" for key in COUNTS if key in results.counts)
 
 
-def _counts_text(counts: dict[str, float]) -> str:
-    """What of the collection is not read, and not used."""
+def _omissions(counts: dict[str, float]) -> str:
+    """Sentences about truncated documents, judgments that are left out, and empty queries."""
     text = ""
     if counts.get("cut"):
-        about = " about" * (counts.get("passages", counts["documents"]) > MEASURED)
+        about = " about" if counts.get("passages", counts["documents"]) > MEASURED else ""
         text += (
             f"{about} {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
         )
@@ -170,10 +175,11 @@ def _best_lines(results: Results) -> list[str]:
 
 
 def legend(results: Results, mark: str) -> list[str]:
-    """What the marks and columns of a table mean; `mark` is that of the best score."""
-    lines = [f"{mark}: best of its column"] * results.scored
-    lines += _tested(f"differs from {BASELINE}", results.comparisons)
-    lines += ["ms/query: encoding and search, in batches"] * results.searched
+    """The legend of a table's marks and columns; `mark` marks the best score."""
+    lines = [f"{mark}: best of its column"] if results.scored else []
+    lines += _significance_lines(f"differs from {BASELINE}", results.comparisons)
+    if results.searched:
+        lines.append("ms/query: encoding and search, in batches")
     plain = [name.removeprefix(ADAPTED) for name in results.systems]
     if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
         depth = results.settings["depth"]
@@ -182,9 +188,9 @@ def legend(results: Results, mark: str) -> list[str]:
 
 
 def verify(results: Results, config: IndexConfig) -> str:
-    """Compare results with the scores that the index config expects. Returns the lines to print.
+    """Compare results with the expected scores of the index config, and return the lines to print.
 
-    Raises CaiError with these lines if a score differs by more than the tolerance; also if no scores are expected.
+    Raises CaiError with these lines if a score differs by more than the tolerance, and if no scores are expected.
     """
     expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
     expected = {name: score for name, score in expected.items() if results.scored and name in results.systems}
@@ -196,7 +202,8 @@ def verify(results: Results, config: IndexConfig) -> str:
     for name, score in expected.items():
         measured = results.systems[name]["nDCG@10"]
         agrees = round(abs(measured - score), 9) <= config.tolerance
-        wrong += [] if agrees else [name]
+        if not agrees:
+            wrong.append(name)
         verdict = "ok  " if agrees else "FAIL"
         lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
     if wrong:

@@ -1,4 +1,4 @@
-"""A run folder: where its files are, what its run has found, and its parts, each opened when it is first needed.
+"""The run folder: paths of its files, the results of its run, and its artifacts, opened on first use.
 
 `beir` writes it; analyses, the search service, shipping and export read it.
 """
@@ -32,15 +32,15 @@ from cai_pyserini.vectors.shards import Vectors
 BASELINE = "bm25"
 COUNTS = ("documents", "passages", "queries", "judgments")
 BEIR = "`python -m cai_pyserini.beir`"
-CURRENT = Path("versions") / "current"  # a link in a run folder that was updated
+CURRENT = Path("versions") / "current"  # a link in run folders that have been updated
 
 
 @dataclass
 class Results:
     """The results of an experiment, as in results.json; `systems` maps a name to means over queries.
 
-    Without qrels, there are no measures among these means, and after an update without evaluation nothing at all;
-    without queries, there are no systems.
+    The means have no measures without qrels, and are empty after an update without evaluation. Without queries, there
+    are no systems.
     """
 
     collection: str
@@ -52,16 +52,16 @@ class Results:
     index_bytes: dict[str, int]
     searches: dict[str, str]  # index -> a system that searches it
     nonzeros_per_document: float | None  # of SPLADE's raw vectors
-    best: dict[str, str]  # what is needed at query time -> the best system
-    alpha: dict[str, dict[str, float]]  # joint index -> weight of BM25 by the representation of queries
-    gains: dict[str, dict[str, float | None]]  # adapted system -> difference to the same before adaptation, and p
-    decision: list[str]  # what the documents decided: weights, and what of an adaptation is used
+    best: dict[str, str]  # models at query time -> the best system with no others
+    alpha: dict[str, dict[str, float]]  # joint index -> query representation -> weight of BM25
+    gains: dict[str, dict[str, float | None]]  # adapted system -> its difference to the unadapted one, and p
+    decision: list[str]  # choices made from the documents: weights, and which adapted encoders are used
     counts: dict[str, int | float]
     settings: dict[str, Any]  # see Experiment.record
     precision: str | None  # of the encoding
     quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
     versions: dict[str, str]
-    made: dict[str, str]  # what the run made, or found up to date: path in the folder -> digest of its recipe
+    made: dict[str, str]  # the run's outputs, new or up to date: path in the folder -> recipe digest
     published: list[dict[str, Any]]
 
     @property
@@ -74,34 +74,36 @@ class Results:
 
 
 def current(run: Path) -> Path:
-    """The folder that has the files of a run: the run folder, or one of its versions, as soon as it was updated.
+    """The folder with a run's files: the run folder itself or, after an update, its current version.
 
-    Whoever opens several of these files asks once, and so gets those of one version.
+    Call it once before opening several files, so that all are of the same version.
     """
     return (run / CURRENT).resolve() if (run / CURRENT).is_symlink() else run
 
 
 class RunFolder:
-    """A run folder, `root`, whose files are in `folder`, see current; `experiment` is what is run in it, by default
-    that of its finished run."""
+    """The run folder `root`; its files are in `folder`, see `current`.
+
+    `experiment` is the experiment to run in it; without one, the folder's finished run is read.
+    """
 
     def __init__(self, root: Path, experiment: Experiment | None = None):
         self.root = root
         self.folder = folder = current(root)
-        self._given = experiment
+        self._experiment = experiment
         self._encoders: dict[str, Encoder] = {}
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
         self.report = folder / "report.md"
-        self.changes = folder / "update.json"  # what the last update has moved
+        self.changes = folder / "update.json"  # the effects of the last update
         self.lock = root / ".lock"
-        self.adapted = folder / "adapted"  # the adapted SPLADE encoder
-        self.adapted_dense = self.adapted / "dense"  # and dense encoder
+        self.adapted = folder / "adapted"  # SPLADE encoder
+        self.adapted_dense = self.adapted / "dense"
         self.weights = folder / "weights.json"  # of BM25 + SPLADE + dense
-        self.words = folder / "words"  # of the documents, for joint indexes
-        self.vectors = folder / "vectors"  # all raw ones
+        self.words = folder / "words"  # word counts of documents, for joint indexes
+        self.vectors = folder / "vectors"  # raw vectors
 
-    # What a run has found
+    # Results
 
     @property
     def is_finished(self) -> bool:
@@ -129,9 +131,9 @@ class RunFolder:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """Raises CaiError as `results` does."""
-        if self._given:
-            return self._given
+        """The experiment to run, or that of the finished run. Raises CaiError as `results` does."""
+        if self._experiment:
+            return self._experiment
         try:
             return Experiment.model_validate(self.results.settings)
         except ValidationError:
@@ -145,14 +147,14 @@ class RunFolder:
         return [parse_system(name) for name in names or searches.values()]
 
     def has(self, path: Path) -> bool:
-        """Whether a file or folder of the finished run is there, as the run made it or found it up to date: another run
-        in the same folder may have replaced what it depends on, or itself."""
+        """Whether an output of the finished run exists and is unchanged: a later run in the same folder may have
+        replaced it or its inputs."""
         digest, manifest = self.results.made.get(self.name_of(path)), artifact.read_manifest(path)
         return manifest is not None and manifest.digest == digest
 
-    def made(self, path: Path) -> Path:
-        """A file or folder of the finished run. Raises CaiError unless the folder has it, or while a run is made."""
-        if self._given is None and not self.has(path):
+    def require(self, path: Path) -> Path:
+        """Return the path of an output; when reading a finished run, raise CaiError unless the folder has it."""
+        if self._experiment is None and not self.has(path):
             raise CaiError(
                 f"{self.root} has no {self.name_of(path)} that is up to date: run {BEIR} with the systems that "
                 "need it, or after an update `cai-pyserini update --evaluate`"
@@ -162,24 +164,24 @@ class RunFolder:
     def name_of(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
-    # Where files are
+    # Paths
 
     def idf(self, system: System) -> Path:
-        """The IDF of the tokens of a system's encoder."""
+        """The token IDF of a system's encoder."""
         return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
 
     def near(self, system: System) -> Path:
-        """The documents near each; for adapted systems, by adapted vectors."""
+        """Each document's neighbours; for adapted systems, by adapted vectors."""
         return self.folder / f"{ADAPTED * system.adapted}near"
 
     def expansion(self, system: System) -> Path:
-        """Words near documents, and of near documents, for smooth joint indexes; adapted ones have those that the
-        adapted dense encoder finds."""
+        """Associated words and neighbours' words for smooth joint indexes; for adapted systems, by the adapted dense
+        encoder."""
         return self.folder / f"{ADAPTED * system.adapted}expansion"
 
     def vectors_of(self, system: System, role: Role = "documents") -> Path:
-        """Raw vectors. SPLADE systems share theirs, smooth and adapted ones among themselves; those of a dense encoder
-        depend on the IDF."""
+        """Raw vectors of documents or queries. SPLADE systems share them, apart from smooth and adapted variants; dense
+        vectors depend on the IDF."""
         split = self.experiment.collection.split
         name = f"documents{'-smooth' * system.mixes_vectors}" if role == "documents" else f"queries-{split}"
         prefix = f"{system.index}-" if system.kind == "dense" else ADAPTED * system.adapted
@@ -195,20 +197,20 @@ class RunFolder:
         return self.folder / "runs" / f"{system.name}.trec"
 
     def rescored(self, hybrid: System, part: System) -> Path:
-        """The run of a part of an exact hybrid, with scores for the documents of all parts."""
+        """The run of one part of an exact hybrid, with scores for the documents of all parts."""
         others = "-".join(other.name for other in hybrid.parts if other != part)
         return self.folder / "runs" / "rescored" / f"{part.name}-with-{others}.trec"
 
     def evaluation(self, system: System) -> Path:
         return self.folder / "evaluations" / f"{system.name}.json"
 
-    # What is in them
+    # Contents
 
     @cached_property
     def collection(self) -> Collection:
-        """The collection. Raises CaiError where it has changed since the run that is read."""
+        """The collection. Raises CaiError if it has changed since the finished run."""
         collection = open_collection(self.experiment.collection)
-        if self._given:
+        if self._experiment:
             return collection
         if (checked := artifact.read_manifest(self.checked)) is None:
             raise CaiError(f"{self.root} was run by another version of cai_pyserini: run {BEIR} again")
@@ -237,8 +239,8 @@ class RunFolder:
         return self.collection.qrels(self.experiment.collection.split) if self.has_qrels else None
 
     def encoder(self, system: System) -> Encoder:
-        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError for an
-        adapted one that has not been made."""
+        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError if an
+        adapted encoder does not exist."""
         is_dense, experiment = system.kind == "dense", self.experiment
         name = system.index if is_dense else f"{ADAPTED * system.adapted}splade"
         if name not in self._encoders:
@@ -254,7 +256,7 @@ class RunFolder:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """How SPLADE reads documents; None if it reads all of them, in windows."""
+        """How SPLADE truncates documents; None if it reads them whole, in windows."""
         config = self.experiment.encoder
         if config.overlap is not None:
             return None
@@ -262,25 +264,25 @@ class RunFolder:
         return Reading(tokenizer_of(config).lengths, config.max_document_length, tokenizer)
 
     def queries(self, system: System) -> Queries:
-        """The queries in the form that a system's index takes."""
+        """The queries in the representation that a system's index takes."""
         if system.searches_text:
             return Queries(self.topics)
-        words = word_queries(load_encoder(str(self.made(self.index(system))))) if system.joint else None
+        words = word_queries(load_encoder(str(self.require(self.index(system))))) if system.joint else None
         if system.bow:
             return Queries(self.topics, self.encoder(system), "bow", words=words)
         return Queries(
-            self.topics, self.encoder(system), "splade", self.made(self.vectors_of(system, "queries")), words
+            self.topics, self.encoder(system), "splade", self.require(self.vectors_of(system, "queries")), words
         )
 
     def chosen_weights(self) -> tuple[float, ...]:
-        """The weights of BM25 + SPLADE + dense that were chosen for the collection."""
-        return tuple(json.loads(self.made(self.weights).read_text(encoding="utf-8")).values())
+        """The weights of BM25 + SPLADE + dense that were chosen from the documents."""
+        return tuple(json.loads(self.require(self.weights).read_text(encoding="utf-8")).values())
 
     def documents(self, system: System) -> Vectors:
-        return Vectors(self.made(self.vectors_of(system)))
+        return Vectors(self.require(self.vectors_of(system)))
 
     def impacts_of(self, system: System) -> Impacts:
-        """The impacts of a system's index, made again from the vectors, words and expansion behind it."""
+        """The impacts of a system's index, recomputed from its vectors, words and expansion."""
         return impacts_of_index(
-            self.made(self.index(system)), self.vectors_of(system), self.words, self.expansion(system)
+            self.require(self.index(system)), self.vectors_of(system), self.words, self.expansion(system)
         )

@@ -1,18 +1,17 @@
-"""The systems of an experiment, the rows of every table, and their names.
+"""Names of retrieval systems, the rows of every table.
 
 bm25, doct5query                                   BM25; for doct5query, on documents with generated queries appended
 splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
-bm25-smooth                                        BM25 with words of near documents, in an index of impacts
-joint-<one of SPLADE>                              SPLADE and BM25 in one index, which one search sums up
-<one of SPLADE, or joint>-smooth                   document vectors mixed with those of near documents; joint ones, with
-                                                   a dense encoder, also have words near the documents, and
-                                                   words of near documents
+bm25-smooth                                        BM25 with neighbours' words, in an impact index
+joint-<one of SPLADE>                              SPLADE and BM25 in one index; one search returns the sum of scores
+<one of SPLADE, or joint>-smooth                   document vectors mixed with their neighbours'; with a dense encoder,
+                                                   joint indexes also have associated words and neighbours' words
 dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
 cross-encoder                                      the best documents of bm25, reranked
 hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
 hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
-fused-<two or more>[-<fusion>]                     as hybrid, without bm25 unless it is named
-hybrid-<…>[-<fusion>]-exact                        every system scores all documents that are fused
+fused-<two or more>[-<fusion>]                     like hybrid, but without bm25 unless named
+hybrid-<…>[-<fusion>]-exact                        every part scores all documents that are fused
 adapted-<any with SPLADE, dense or -smooth>        with encoders adapted to the collection
 """
 
@@ -31,27 +30,27 @@ ADAPTED = "adapted-"
 
 @dataclass(frozen=True)
 class System:
-    """A single system, or a hybrid, whose parts are systems."""
+    """A single system, or a hybrid of several."""
 
     name: str
     kind: Kind
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
-    joint: bool = False  # BM25 is in the index of impacts, too, or alone
-    smooth: bool = False  # documents are mixed with near documents, and have near words
+    joint: bool = False  # the impact index has BM25's words, with SPLADE's or alone
+    smooth: bool = False  # documents are mixed with their neighbours and get associated words
     adapted: bool = False  # its encoders are adapted to the collection
-    parts: tuple["System", ...] = ()  # the systems whose runs it combines
+    parts: tuple["System", ...] = ()  # systems whose runs it combines
     fusion: str = DEFAULT
     exact: bool = False
 
     @property
     def balanced(self) -> bool:
-        """Whether its parts have weights that are chosen for the collection: those of BM25 + SPLADE + dense."""
+        """Whether its parts' weights can be chosen from the documents: BM25 + SPLADE + dense, by z-scores."""
         return self.fusion == "zscore" and [part.kind for part in self.parts] == ["bm25", "splade", "dense"]
 
     @property
     def models(self) -> set[str]:
-        """The kinds of models that it needs at query time."""
+        """The kinds of models it needs at query time."""
         return {
             system.kind
             for system in self.walk()
@@ -70,12 +69,12 @@ class System:
 
     @property
     def mixes_vectors(self) -> bool:
-        """Whether its SPLADE vectors are mixed with those of near documents."""
+        """Whether its SPLADE vectors are mixed with their neighbours'."""
         return self.smooth and self.kind == "splade"
 
     @property
     def has_impacts(self) -> bool:
-        """Whether its index is one of impacts."""
+        """Whether it has an impact index."""
         return self.kind == "splade" or self.joint
 
     @property
@@ -85,17 +84,17 @@ class System:
         return f"{ADAPTED * self.adapted}{name}"
 
     @property
-    def promise(self) -> tuple[int, ...]:
-        """What orders systems that nobody has measured, the best last, as docs/choosing.md does: the kinds of evidence
-        that they combine, a fusion of several indexes before one, then near documents, IDF, and the kind."""
+    def expected_quality(self) -> tuple[int, ...]:
+        """Sort key for systems without scores, larger is better, after docs/choosing.md: more kinds of evidence, more
+        indexes, neighbours, IDF, and then dense before BM25 before SPLADE."""
         parts = [system for system in self.walk() if system.kind != "hybrid"]
         evidence: set[str] = {part.kind for part in parts}
         evidence |= {"bm25" for part in parts if part.joint} | {"dense" for part in parts if part.smooth}
-        have = len(parts), any(part.smooth for part in parts), any(part.idf for part in parts)
-        return len(evidence), *have, self.kind == "dense", self.kind == "bm25"
+        smooth, idf = any(part.smooth for part in parts), any(part.idf for part in parts)
+        return len(evidence), len(parts), smooth, idf, self.kind == "dense", self.kind == "bm25"
 
     def walk(self) -> Iterator["System"]:
-        """Yield its parts, recursively, and then itself."""
+        """Yield its parts recursively, then itself."""
         for part in self.parts:
             yield from part.walk()
         yield self
@@ -123,7 +122,7 @@ SINGLE = {
         *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
     )
 }
-THREE = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # BM25 + SPLADE + dense
+THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # BM25 + SPLADE + dense
 NAMES = (
     "bm25, bm25-smooth, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
@@ -132,7 +131,7 @@ NAMES = (
 
 
 def parse_system(name: str) -> System:
-    """The system with a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
+    """Parse a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
     if name.startswith(ADAPTED):
         return adapted(parse_system(name.removeprefix(ADAPTED)))
     if name in SINGLE:
@@ -144,18 +143,18 @@ def parse_system(name: str) -> System:
     fusion = suffix[1:] or DEFAULT
     parts = _split(rest.removesuffix(suffix))
     if prefix == "hybrid" and any(part.joint for part in parts):
-        raise CaiError(f"{name}: a joint system has bm25 in it already; use it alone, or fused-<two or more>")
+        raise CaiError(f"{name}: a joint system contains bm25 already; use it alone, or fused-<two or more>")
     if prefix == "hybrid" and parts:
         parts = (BM25, *parts)
-    known = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
-    any_can_be_scored = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
-    if not known or (exact and not any_can_be_scored):
+    is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
+    can_be_exact = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
+    if not is_valid or (exact and not can_be_exact):
         raise CaiError(f"no system {name!r}; systems are {NAMES}")
     return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
 
 
 def adapted(system: System) -> System:
-    """The same system with adapted encoders. Raises CaiError if it has none that can be adapted."""
+    """The same system with adapted encoders. Raises CaiError if it has no encoder to adapt."""
     name = f"{ADAPTED}{system.name}"
     if system.adapted:
         raise CaiError(f"no system {name!r}: {system.name} is adapted already")
@@ -166,7 +165,7 @@ def adapted(system: System) -> System:
 
 
 def _split(names: str) -> tuple[System, ...]:
-    """The single systems whose names, joined by dashes, are `names`; empty if there are none."""
+    """Split dash-joined names of single systems; empty if that is impossible."""
     for name in sorted(SINGLE, key=len, reverse=True):
         if names == name:
             return (SINGLE[name],)
@@ -176,7 +175,7 @@ def _split(names: str) -> tuple[System, ...]:
 
 
 def with_parts(systems: Iterable[System]) -> list[System]:
-    """The systems and all of their parts, each once; parts come first."""
+    """The systems and all their parts, each once, parts first."""
     return list(dict.fromkeys(part for system in systems for part in system.walk()))
 
 
@@ -188,21 +187,21 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 
 def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """bm25, the SPLADE systems, and, of those with IDF, the paper's hybrids and joint ones. With a dense encoder, also
-    smooth joint ones, dense, and BM25 + SPLADE + dense of smooth parts. With `adapt`, also the adapted ones."""
+    """bm25, the SPLADE systems, and for those with IDF, the paper's hybrids and joint indexes. With a dense encoder,
+    also smooth joint indexes, dense, and BM25 + SPLADE + dense with smooth parts. With `adapt`, also adapted ones."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
     systems += [f"joint-{name}" for name in best]
     if "dense" in kinds:
         systems += [f"joint-{name}-smooth" for name in best]
-        systems += ["dense", "hybrid-dense-minmax", *(THREE[1].format(name, "dense") for name in best)]
-    return systems + _adapted_names(systems) * adapt
+        systems += ["dense", "hybrid-dense-minmax", *(THREE_WAY[1].format(name, "dense") for name in best)]
+    return systems + _adapted_names(systems) if adapt else systems
 
 
 def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """All systems of these kinds, alone and in hybrids with bm25: sum, minmax, exact ones, and LaPraDoR. With `adapt`,
-    the adapted ones too. dense-idf, which not every dense encoder has, is a kind of its own.
+    """The usual systems of these kinds, alone and in hybrids with bm25 (sum, minmax, exact, LaPraDoR); with `adapt`,
+    also adapted ones. dense-idf counts as a kind, because not every dense encoder supports it.
     """
     sparse = sparse_systems(config)
     variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in ("", "-smooth")]
@@ -210,22 +209,14 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
-    three = [names.format(name, other) for names in THREE for name in sparse for other in dense]
-    smooth = ["bm25-smooth"] * ("dense" in kinds)
-    systems = [
-        "bm25",
-        *smooth,
-        *others,
-        *variants,
-        *dense,
-        *hybrids,
-        *[f"hybrid-{name}-product" for name in dense],
-        *three,
-    ]
-    return systems + _adapted_names(systems) * adapt
+    products = [f"hybrid-{name}-product" for name in dense]
+    three_way = [pattern.format(name, other) for pattern in THREE_WAY for name in sparse for other in dense]
+    bm25 = ["bm25", "bm25-smooth"] if "dense" in kinds else ["bm25"]
+    systems = [*bm25, *others, *variants, *dense, *hybrids, *products, *three_way]
+    return systems + _adapted_names(systems) if adapt else systems
 
 
 def _adapted_names(names: Iterable[str]) -> list[str]:
-    """The adapted versions of these systems, where there is one; without sums of scores, to keep tables short."""
+    """Names of the adapted versions, except of sums of scores, to keep tables short."""
     systems = [system for system in map(parse_system, names) if system.adaptable]
     return [adapted(system).name for system in systems if system.kind != "hybrid" or system.fusion != DEFAULT]

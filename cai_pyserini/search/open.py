@@ -91,7 +91,7 @@ class OpenRun:
         if results.scored:
             systems.sort(key=lambda system: self._scores[system.name], reverse=True)
         elif any(results.systems.values()) or not results.systems:
-            systems.sort(key=lambda system: system.promise, reverse=True)
+            systems.sort(key=lambda system: system.expected_quality, reverse=True)
         return [s.name for s in systems if not _unfit(s) and not self._missing(s)]
 
     def open(self, name: str) -> Engine:

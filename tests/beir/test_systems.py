@@ -133,8 +133,8 @@ def test_other_names_are_refused(name: str) -> None:
         ("adapted-hybrid-cross-encoder", "hybrid-cross-encoder has no SPLADE or dense encoder to adapt"),
         ("adapted-adapted-splade", "adapted-splade is adapted already"),
         *((name, "") for name in ("adapted", "adapted-", "adapted-splade-rrf", "hybrid-adapted-splade")),
-        ("hybrid-joint-splade-idf", "a joint system has bm25 in it already"),
-        ("hybrid-dense-joint-splade-doc-minmax-exact", "a joint system has bm25 in it already"),
+        ("hybrid-joint-splade-idf", "a joint system contains bm25 already"),
+        ("hybrid-dense-joint-splade-doc-minmax-exact", "a joint system contains bm25 already"),
     ],
 )
 def test_names_of_parts_that_do_not_go_together_are_refused(name: str, message: str) -> None:

@@ -208,8 +208,8 @@ def test_a_recommended_system_is_the_first_where_nothing_was_measured() -> None:
         "bm25",
         "splade",
     ]
-    systems = map(parse_system, sorted(best_first))
-    assert [system.name for system in sorted(systems, key=lambda system: system.promise, reverse=True)] == best_first
+    systems = sorted(map(parse_system, sorted(best_first)), key=lambda system: system.expected_quality, reverse=True)
+    assert [system.name for system in systems] == best_first
 
 
 @pytest.mark.parametrize(
