@@ -11,7 +11,7 @@ from pydantic import StringConstraints
 from cai_pyserini.core.template import template
 from cai_pyserini.judge.judgments import Grades, Judgments
 from cai_pyserini.judge.pool import Pool, next_query, order
-from cai_pyserini.serve.guard import HEADERS, ONLY_KNOWN, Guard
+from cai_pyserini.serve.guard import CHECK_PARAMETERS, HEADERS, Guard
 from cai_pyserini.serve.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ def create_app(
     rubric = judgments.rubric
     judgments.limit_to(pool.topics, pool.text)
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    routes = APIRouter(dependencies=[ONLY_KNOWN])
+    routes = APIRouter(dependencies=[CHECK_PARAMETERS])
 
     @routes.get("/", response_class=HTMLResponse)
     async def page(judge: Judge | None = None, query: Id = "", document: Id = "") -> str:

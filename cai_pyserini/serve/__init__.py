@@ -1,1 +1,1 @@
-"""A service: search over HTTP, for programs and for people."""
+"""Serve search over HTTP and MCP."""

@@ -15,10 +15,10 @@ class ServeSettings(Listening):
 
     The page is at /. The routes /v1/INDEX/search and /v1/INDEX/doc/ID are those of Anserini's and Pyserini's REST API;
     /v1/INDEX/explain says why a document has its score. There are /health (liveness), /ready (readiness), /metrics
-    (Prometheus) and /openapi.json, and POST /reload reopens the indexes. Assistants find the tools of an MCP server at
-    /mcp, or, with --stdio, on standard input and output. Only this machine is served unless --host says otherwise. With
-    an API key, in the environment variable CAI_PYSERINI_API_KEY or a file, all routes but /health, /ready and
-    /openapi.json need it.
+    (Prometheus) and /openapi.json, and POST /reload reopens the indexes. Assistants use the tools of an MCP server at
+    /mcp, or with --stdio on standard input and output. Only this machine is served unless --host says otherwise. If
+    there is an API key, in the environment variable CAI_PYSERINI_API_KEY or in a file, all routes except /health,
+    /ready and /openapi.json need it.
     """
 
     example = (
@@ -30,42 +30,42 @@ class ServeSettings(Listening):
     )
     systems: list[str] = flag(
         [],
-        "the systems of run folders to serve (default: all that have indexes); the page and assistants use the best, "
-        "as the run has measured it, if they are told no other",
+        "the systems of run folders to serve (default: all that have indexes); by default, the page and assistants use "
+        "the one that the run measured as best",
     )
-    stdio: bool = flag(False, "no HTTP: speak MCP on standard input and output, with the program that started this")
-    queue: int = flag(256, "unanswered requests at most; further ones are refused with 429", ge=1)
+    stdio: bool = flag(False, "no HTTP: speak MCP with the parent process, on standard input and output")
+    queue: int = flag(256, "most unanswered requests; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
     deadline_ms: float | None = flag(
         None,
-        "milliseconds after which a hybrid is answered without the parts whose encoders are late, and reranking ends",
+        "milliseconds after which a hybrid is answered without the parts whose encoders are late, and reranking stops",
         gt=0,
     )
-    cross_encoder: str | None = flag(None, "reranker, for searches with rerank=N: a folder or a Hugging Face model id")
+    cross_encoder: str | None = flag(None, "reranker for searches with rerank=N: a folder or a Hugging Face model id")
     access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
     access_log_queries: Literal["none", "hash", "text"] = flag(
         "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
     )
     allow_origins: list[str] = flag(
-        [], "web sites whose pages may search here from a browser, such as https://app.example.org (CORS)"
+        [], "web sites whose pages may search from a browser, such as https://app.example.org (CORS)"
     )
     device: str = DEVICE
 
     @field_validator("allow_origins")
     @classmethod
     def _check_origins(cls, origins: list[str]) -> list[str]:
-        found = [origin_and_path(origin) for origin in origins]
-        if paths := [path for _, path in found if path != "/"]:
+        parsed = [origin_and_path(origin) for origin in origins]
+        if paths := [path for _, path in parsed if path != "/"]:
             raise ValueError(f"an origin has no path, such as {paths[0]}")
-        return [origin for origin, _ in found]
+        return [origin for origin, _ in parsed]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.stdio and (
-            given := self.model_fields_set
+            http_flags := self.model_fields_set
             & {"host", "port", "public_url", "allow_origins", "key_file", "proxy_authenticates", "access_log"}
         ):
-            raise ValueError(f"--stdio serves no other machine: leave out --{min(given).replace('_', '-')}")
+            raise ValueError(f"--stdio serves no other machine: leave out --{min(http_flags).replace('_', '-')}")
         return self
 
 
@@ -80,27 +80,34 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.serve.app import create_app
     from cai_pyserini.serve.guard import is_loopback
     from cai_pyserini.serve.listen import api_key, listen
-    from cai_pyserini.serve.mcp import no_output, over_stdio
+    from cai_pyserini.serve.mcp import over_stdio, stdout_to_stderr
     from cai_pyserini.serve.service import Service
 
     open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
     deadline = settings.deadline_ms / 1000 if settings.deadline_ms else math.inf
     rerank = Reranker(settings.cross_encoder, settings.device).scores if settings.cross_encoder else None
-    opened = partial(Service, open_all, settings.queue, settings.timeout, deadline, rerank)
+    open_service = partial(
+        Service, open_all, limit=settings.queue, timeout=settings.timeout, deadline=deadline, rerank=rerank
+    )
     if settings.stdio:
-        with no_output():
-            service = opened()
+        with stdout_to_stderr():
+            service = open_service()
         print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
         asyncio.run(over_stdio(service))
         return
     key, log = api_key(settings), None
-    with ExitStack() as at_end:
+    with ExitStack() as stack:
         if settings.access_log:
-            log = AccessLog(settings.access_log, settings.access_log_queries)
-            at_end.enter_context(closing(log))
-        service = opened()
-        where = settings.public_url, settings.allow_origins
-        app = create_app(service, key, is_loopback(settings.host), log, *where)
+            log = stack.enter_context(closing(AccessLog(settings.access_log, settings.access_log_queries)))
+        service = open_service()
+        app = create_app(
+            service,
+            key=key,
+            local=is_loopback(settings.host),
+            log=log,
+            public_url=settings.public_url,
+            origins=settings.allow_origins,
+        )
         listen(app, settings, ", ".join(service.engines), settings.timeout)
 
 

@@ -1,9 +1,9 @@
 """The HTTP service: the REST API v1 of Anserini and Pyserini, explanations, health, metrics, a page, and MCP.
 
-Every wrong request gets a 4xx, and every failure a 5xx, with {"error": reason}.
+Wrong requests get a 4xx and failures a 5xx, with {"error": reason}.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import zip_longest
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
@@ -21,33 +21,33 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.search.engine import BadFilter, Filters, Stored, without_operators
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.access_log import AccessLog, note
-from cai_pyserini.serve.guard import HEADERS, ONLY_KNOWN, Guard, Metrics, key_declared
-from cai_pyserini.serve.mcp import Forwarded, over_http
-from cai_pyserini.serve.page import MOST_SHOWN, STYLE, render
-from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Found, Service
+from cai_pyserini.serve.guard import CHECK_PARAMETERS, Guard, Metrics, error_response, key_schemes
+from cai_pyserini.serve.mcp import ForwardedResponse, over_http
+from cai_pyserini.serve.page import MAX_SHOWN_HITS, STYLE, render
+from cai_pyserini.serve.service import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Found, Service
 
-OPEN = {"/health", "/ready", "/openapi.json"}  # need no key
-NOT_BLANK = r"[^\s\x1c-\x1f]"  # Python's str.strip, which decides what is an empty query, strips these four as well
-LONGEST_ID = 200  # characters of a query's id, and of a field's name
-MOST_FACETS = 20
-MOST_RERANKED = 100  # documents
-QueryText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUERY, pattern=NOT_BLANK)]
-SEARCHED = Parameter(description="the text to search for", examples=["short fingers"])
-Text = Annotated[QueryText, SEARCHED]
-Name = Annotated[str, StringConstraints(max_length=LONGEST_QUERY)]
-HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MOST_HITS)]
+PUBLIC_ROUTES = {"/health", "/ready", "/openapi.json"}  # need no key
+NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are white space, too
+MAX_ID_LENGTH = 200  # characters of query ids and field names
+MAX_FACETS = 20
+MAX_RERANKED = 100
+QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=NOT_BLANK)]
+QUERY_PARAMETER = Parameter(description="the text to search for", examples=["short fingers"])
+Text = Annotated[QueryText, QUERY_PARAMETER]
+Name = Annotated[str, StringConstraints(max_length=MAX_QUERY_LENGTH)]
+HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MAX_HITS)]
 RerankCount = Annotated[
-    int, Parameter(description="documents to rerank by the cross-encoder, if there is time", ge=0, le=MOST_RERANKED)
+    int, Parameter(description="documents to rerank by the cross-encoder, if there is time", ge=0, le=MAX_RERANKED)
 ]
 FILTER = 'only documents with such metadata and words: year>=2020 AND NOT contents:"mouse model"'
 SORT = "order the best hits by a field; with - before it, largest first"
-SNIPPETS = "return of each document the passage with the words that matter most for its score"
+SNIPPETS = "return, for each document, the passage that contributes most to its score"
 Filter = Annotated[Name, Parameter(description=FILTER)]
 Sort = Annotated[Name, Parameter(description=SORT)]
 Facets = Annotated[Name, Parameter(description="fields whose values are counted, separated by commas")]
 Snippets = Annotated[bool, Parameter(description=SNIPPETS)]
 Syntax = Annotated[
-    bool, Parameter(description='words of the query in "quotes" have to be next to each other, and a -word be missing')
+    bool, Parameter(description='apply operators: words in "quotes" must be adjacent, and a -word must be missing')
 ]
 Counts = dict[str, dict[str, int]]  # field -> value -> documents
 
@@ -68,12 +68,12 @@ EXPLANATION = {
     "parts": [],
 }
 EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
-UNLESS_NONE = Field(None, exclude_if=lambda value: value is None)
-UNLESS_EMPTY: Any = Field({}, exclude_if=lambda value: not value)
+OMIT_NONE = Field(None, exclude_if=lambda value: value is None)
+OMIT_EMPTY: Any = Field({}, exclude_if=lambda value: not value)
 
 
 def example(**values: Any) -> ConfigDict:
-    """The configuration of a model with an example for its schema."""
+    """The configuration of a model whose schema has an example."""
     return ConfigDict(json_schema_extra={"examples": [values]})
 
 
@@ -88,7 +88,7 @@ class Query(BaseModel):
 class Document(BaseModel):
     title: str
     contents: str
-    metadata: dict[str, Value] = UNLESS_EMPTY
+    metadata: dict[str, Value] = OMIT_EMPTY
 
 
 class Candidate(BaseModel):
@@ -96,11 +96,12 @@ class Candidate(BaseModel):
     score: float
     rank: int
     doc: Document | str | None  # str: a document without a title, or with parse=false its JSON
-    snippet: str | None = UNLESS_NONE
+    snippet: str | None = OMIT_NONE
 
 
 class DocumentForm:
-    """The form of documents in a response: their fields without the id, their only field, or their JSON."""
+    """How a response shows documents: as title, contents and metadata, as a string if they have only contents, or as
+    their stored JSON."""
 
     def __init__(
         self,
@@ -115,7 +116,6 @@ class DocumentForm:
         self._parse, self.length = parse, max_doc_length
 
     def of(self, stored: Stored) -> Document | str:
-        """A stored document."""
         if not self._parse:
             return stored.raw
         if not (stored.title or stored.metadata):
@@ -142,64 +142,64 @@ class SearchAnswer(Answer):
 
     query: Query
     candidates: list[Candidate]
-    facets: Counts = UNLESS_EMPTY
-    degraded: str | None = UNLESS_NONE  # why this is not the whole answer, such as "dense timed out"
-    reranked: int | None = UNLESS_NONE  # how many documents were reranked, which come first
+    facets: Counts = OMIT_EMPTY
+    degraded: str | None = OMIT_NONE  # why the answer is partial, such as "dense timed out"
+    reranked: int | None = OMIT_NONE  # the number of reranked documents, which come first
 
 
 class Topic(BaseModel):
-    """A query of several."""
+    """One of several queries."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    qid: Annotated[str, StringConstraints(max_length=LONGEST_ID)]
+    qid: Annotated[str, StringConstraints(max_length=MAX_ID_LENGTH)]
     text: QueryText
 
 
 class SearchRequest(BaseModel):
-    """Several queries, which together have at most as many characters and hits as one."""
+    """Several queries, with the same limits on characters and hits in total as a single one."""
 
     model_config = ConfigDict(strict=True, extra="forbid") | example(
         queries=[{"qid": "q1", "text": "short fingers"}, {"qid": "q2", "text": "hearing loss"}], hits=10
     )
 
     queries: list[Topic] = Field(min_length=1, max_length=BATCH)
-    hits: int = Field(10, description="hits to return for each query", ge=1, le=MOST_HITS)
-    filter: str = Field("", description=FILTER, max_length=LONGEST_QUERY)
-    sort: str = Field("", description=SORT, max_length=LONGEST_ID)
-    facets: list[Annotated[str, StringConstraints(max_length=LONGEST_ID)]] = Field(
-        [], description="fields whose values are counted", max_length=MOST_FACETS
+    hits: int = Field(10, description="hits to return for each query", ge=1, le=MAX_HITS)
+    filter: str = Field("", description=FILTER, max_length=MAX_QUERY_LENGTH)
+    sort: str = Field("", description=SORT, max_length=MAX_ID_LENGTH)
+    facets: list[Annotated[str, StringConstraints(max_length=MAX_ID_LENGTH)]] = Field(
+        [], description="fields whose values are counted", max_length=MAX_FACETS
     )
     snippets: bool = Field(False, description=SNIPPETS)
 
-    def require_limits(self) -> None:
-        """Raise HTTPException for queries that cost more than one may, and for two of one id."""
-        if (characters := sum(len(topic.text) for topic in self.queries)) > LONGEST_QUERY:
-            raise HTTPException(400, f"queries: {characters} characters in all; {LONGEST_QUERY} are allowed")
-        if (hits := self.hits * len(self.queries)) > MOST_HITS:
-            raise HTTPException(400, f"hits: {hits} for all queries; {MOST_HITS} are allowed")
-        require_few(hits, self.snippets)
+    def check_limits(self) -> None:
+        """Raise HTTPException if the queries together exceed the limits, or two have the same id."""
+        if (characters := sum(len(topic.text) for topic in self.queries)) > MAX_QUERY_LENGTH:
+            raise HTTPException(400, f"queries: {characters} characters in all; {MAX_QUERY_LENGTH} are allowed")
+        if (hits := self.hits * len(self.queries)) > MAX_HITS:
+            raise HTTPException(400, f"hits: {hits} for all queries; {MAX_HITS} are allowed")
+        check_snippets(hits, self.snippets)
         if len({topic.qid for topic in self.queries}) < len(self.queries):
             raise HTTPException(400, "queries: two have the same qid")
 
 
-def require_few(hits: int, snippets: bool) -> None:
-    """Raise HTTPException for more snippets than one request may have."""
-    if snippets and hits > MOST_SHOWN:
-        raise HTTPException(400, f"snippets: with {hits} hits; {MOST_SHOWN} are allowed")
+def check_snippets(hits: int, snippets: bool) -> None:
+    """Raise HTTPException for too many snippets."""
+    if snippets and hits > MAX_SHOWN_HITS:
+        raise HTTPException(400, f"snippets: with {hits} hits; {MAX_SHOWN_HITS} are allowed")
 
 
 class TopicAnswer(BaseModel):
     qid: str
     candidates: list[Candidate]
-    facets: Counts = UNLESS_EMPTY
+    facets: Counts = OMIT_EMPTY
 
 
 class SearchAnswers(Answer):
     model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
 
     results: list[TopicAnswer]  # in the order of the queries
-    degraded: str | None = UNLESS_NONE  # as in SearchAnswer
+    degraded: str | None = OMIT_NONE  # as in SearchAnswer
 
 
 class DocumentAnswer(Answer):
@@ -218,7 +218,7 @@ class SuggestAnswer(Answer):
     model_config = example(**ANSWER, query={"text": "shrot fingers"}, suggestion="short fingers")
 
     query: Query
-    suggestion: str | None  # None: every word is in a document, or has none that is similar
+    suggestion: str | None  # None: every word is in a document, or nothing is similar
 
 
 class Health(BaseModel):
@@ -232,7 +232,7 @@ class Health(BaseModel):
 
     status: Literal["ok", "stuck"]
     version: str
-    default: str  # the index that the page and assistants use if they are told no other
+    default: str  # the index that the page and assistants use by default
     indexes: list[str]
     unanswered: int
 
@@ -241,7 +241,7 @@ class Readiness(BaseModel):
     model_config = example(status="ok", indexes={"bm25": "ok", "joint-splade-idf": "ok"})
 
     status: Literal["ok", "not ready"]
-    indexes: dict[str, str]  # "ok", or the kind of error
+    indexes: dict[str, str]  # "ok" or the type of error
 
 
 class Reloaded(BaseModel):
@@ -267,7 +267,7 @@ def create_app(
     public_url: str | None = None,
     origins: Sequence[str] = (),
 ) -> Guard:
-    """The application. With `key`, all routes need it but those in OPEN; the other parameters are Guard's."""
+    """The application. With `key`, all routes except PUBLIC_ROUTES need it; the other parameters are Guard's."""
     metrics = Metrics(service)
     mcp = over_http(service)
 
@@ -282,42 +282,42 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # whose Location names the host that a proxy asks
+        redirect_slashes=False,  # behind a proxy, the redirect would name the wrong host
         servers=[{"url": public_url}] if public_url else None,
-        generate_unique_id_function=lambda route: route.name,  # so that generated clients have short names
+        generate_unique_id_function=lambda route: route.name,  # short names in generated clients
         responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
-    locked = APIRouter(dependencies=[*(key_declared() if key else []), ONLY_KNOWN])
+    locked = APIRouter(dependencies=[*(key_schemes() if key else []), CHECK_PARAMETERS])
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         headers = error.headers
-        if error.status_code == 405:  # Starlette names the methods of one route, of several with the same path
+        if error.status_code == 405:  # Starlette names the methods of only one of the routes with this path
             methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", ""), ())
             allowed = [other for method in methods for other in (["get", "head"] if method == "get" else [method])]
             headers = {"Allow": ", ".join(map(str.upper, allowed))} if allowed else headers
-        return _error(error.status_code, str(error.detail), headers)
+        return error_response(error.status_code, str(error.detail), headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         what = "should not be blank" if first["type"] == "string_pattern_mismatch" else first["msg"]
-        return _error(400, f"{'.'.join(map(str, first['loc'][1:])) or 'body'}: {what}")
+        return error_response(400, f"{'.'.join(map(str, first['loc'][1:])) or 'body'}: {what}")
 
     @app.exception_handler(BadFilter)
     async def not_understood(request: Request, error: BadFilter) -> Response:
-        return _error(400, str(error))
+        return error_response(400, str(error))
 
     @app.exception_handler(TimeoutError)
     async def late(request: Request, error: TimeoutError) -> Response:
-        return _error(503, "the request took too long; try again later", {"Retry-After": "1"})
+        return error_response(503, "the request took too long; try again later", {"Retry-After": "1"})
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:  # uvicorn logs the error
-        return _error(500, "the server failed to answer; its log says why")
+        return error_response(500, "the server failed to answer; its log says why")
 
-    async def additions(
+    async def facets_and_snippets(
         index: str,
         texts: Sequence[str],
         found: Sequence[Found],
@@ -325,7 +325,7 @@ def create_app(
         filter: Filters,
         snippets: bool,
     ) -> tuple[list[Counts], list[list[str]]]:
-        """The facets of each text, and the snippets of its hits; empty if they are not asked for."""
+        """The facets of each query, and the snippets of its hits; empty if not requested."""
         counts = await service.facets(index, facets, texts, filter) if facets else [{} for _ in texts]
         shown = await service.snippets(index, texts, found) if snippets else [[] for _ in texts]
         return counts, shown
@@ -334,7 +334,7 @@ def create_app(
     async def search(
         index: Name,
         form: Form,
-        query: Annotated[QueryText | None, SEARCHED] = None,
+        query: Annotated[QueryText | None, QUERY_PARAMETER] = None,
         like: Annotated[Name | None, Parameter(description="instead: a document, whose text is the query")] = None,
         hits: HitCount = 10,
         rerank: RerankCount = 0,
@@ -344,9 +344,9 @@ def create_app(
         syntax: Syntax = False,
         snippets: Snippets = False,
     ) -> SearchAnswer:
-        """The best documents for a query, or the others that are most like one. Facets count all documents that have a
-        word of the query and that the filter lets through."""
-        require_few(hits, snippets)
+        """The best documents for a query, or the documents most similar to one. Facets count all documents that contain
+        a word of the query and pass the filter."""
+        check_snippets(hits, snippets)
         filters: Filters = filter or None
         if like is not None:
             if query is not None or rerank or syntax:
@@ -361,7 +361,7 @@ def create_app(
         else:
             raise HTTPException(400, "query: Field required")
         names = facets.split(",") if facets else []
-        counts, shown = await additions(index, [text], searched.found, names, filters, snippets)
+        counts, shown = await facets_and_snippets(index, [text], searched.found, names, filters, snippets)
         return SearchAnswer(
             index=index,
             query=Query(text=text if query is None else query),
@@ -372,15 +372,15 @@ def create_app(
         )
 
     @locked.post("/v1/{index}/search")
-    async def search_all(index: Name, asked: SearchRequest, form: Form) -> SearchAnswers:
+    async def search_all(index: Name, body: SearchRequest, form: Form) -> SearchAnswers:
         """The best documents for each of several queries."""
-        asked.require_limits()
-        texts, filter = [topic.text for topic in asked.queries], asked.filter or None
-        searched = await service.search_all(index, texts, asked.hits, 0, filter, asked.sort or None, form.length)
-        added = await additions(index, texts, searched.found, asked.facets, filter, asked.snippets)
+        body.check_limits()
+        texts, filter = [topic.text for topic in body.queries], body.filter or None
+        searched = await service.search_all(index, texts, body.hits, 0, filter, body.sort or None, form.length)
+        counts, snippets = await facets_and_snippets(index, texts, searched.found, body.facets, filter, body.snippets)
         results = [
-            TopicAnswer(qid=topic.qid, candidates=form.candidates(found, shown), facets=counts)
-            for topic, found, counts, shown in zip(asked.queries, searched.found, *added, strict=True)
+            TopicAnswer(qid=topic.qid, candidates=form.candidates(found, shown), facets=facets)
+            for topic, found, facets, shown in zip(body.queries, searched.found, counts, snippets, strict=True)
         ]
         return SearchAnswers(index=index, results=results, degraded=searched.degraded)
 
@@ -394,21 +394,21 @@ def create_app(
     async def explain(index: Name, query: Text, docid: Name) -> ExplainAnswer:
         """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
         note(texts=[query])
-        explained = await service.call(index, lambda engine: engine.explain(query, [docid]))
-        if docid not in explained:
+        explanations = await service.call(index, lambda engine: engine.explain(query, [docid]))
+        if docid not in explanations:
             raise HTTPException(404, f"document {docid!r} has no score in {index}")
-        return ExplainAnswer(index=index, query=Query(text=query), explanation=explained[docid])
+        return ExplainAnswer(index=index, query=Query(text=query), explanation=explanations[docid])
 
     @locked.get("/v1/{index}/suggest")
     async def suggest(index: Name, query: Text) -> SuggestAnswer:
-        """What was probably meant by a query with words that no document has."""
+        """A correction of a query with words that are in no document."""
         note(texts=[query])
         suggestion = await service.call(index, lambda engine: engine.suggestion(query))
         return SuggestAnswer(index=index, query=Query(text=query), suggestion=suggestion)
 
     @app.get("/health", responses={503: {"model": Health}})
     async def health(response: Response) -> Health:
-        """Liveness: 503 if the server should be restarted, since a search does not end."""
+        """Liveness: 503 if a search does not end, so that the server should be restarted."""
         response.status_code = 503 if service.stuck else 200
         status: Literal["ok", "stuck"] = "stuck" if service.stuck else "ok"
         indexes = {"default": service.default, "indexes": list(service.engines)}
@@ -424,29 +424,29 @@ def create_app(
 
     @locked.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> Response:
-        """Counters and latencies in the format of Prometheus."""
+        """Counters and latencies in Prometheus' format."""
         return Response(metrics.text(), media_type=metrics.MEDIA_TYPE)
 
     @locked.post("/reload")
     async def reload() -> Reloaded:
-        """Reopen the indexes, as they are on disk now; meanwhile the old ones answer."""
+        """Reopen the indexes on disk; the old ones serve until the new ones are open."""
         try:
             await service.reload()
         except CaiError as error:
-            raise HTTPException(503, f"the indexes could not be opened, the old ones go on: {error}") from None
+            raise HTTPException(503, f"the indexes could not be opened, the old ones stay: {error}") from None
         return Reloaded(indexes=list(service.engines))
 
     @locked.post("/mcp", include_in_schema=False)
     async def tools() -> Response:
-        """The tools of assistants."""
-        return Forwarded(mcp.handle_request)
+        """The MCP tools."""
+        return ForwardedResponse(mcp.handle_request)
 
     @locked.get("/", response_class=HTMLResponse)
     async def page(
         q: Annotated[Name, Parameter(description="the text to search for")] = "",
-        a: Annotated[Name, Parameter(description="an index; any other text: the default")] = "",
-        b: Annotated[Name, Parameter(description="an index to compare with; any other text: none")] = "",
-        hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MOST_SHOWN)] = 10,
+        a: Annotated[Name, Parameter(description="an index; for unknown names, the default")] = "",
+        b: Annotated[Name, Parameter(description="an index to compare with; for unknown names, none")] = "",
+        hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MAX_SHOWN_HITS)] = 10,
         filter: Filter = "",
     ) -> str:
         """The page for people."""
@@ -461,13 +461,20 @@ def create_app(
     app.openapi()["components"]["schemas"]["ExplainAnswer"]["examples"] = [EXPLAINED]  # FastAPI leaves out what is None
     for unused in ("HTTPValidationError", "ValidationError"):  # of the 422s that are removed below
         del app.openapi()["components"]["schemas"][unused]
-    for operation in (of_method for path in app.openapi()["paths"].values() for of_method in path.values()):
-        responses = operation["responses"]
-        responses.pop("422", None)  # a wrong request is a 400 here
-        for status in responses.keys() - {"200"}:  # errors are JSON, also of routes that return text
-            responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
-    return Guard(app, metrics, local, log, HEADERS, key, OPEN, public_url, origins, service.sending)
-
-
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, status, headers)
+    for path in app.openapi()["paths"].values():
+        for operation in path.values():
+            responses = operation["responses"]
+            responses.pop("422", None)  # wrong requests get a 400
+            for status in responses.keys() - {"200"}:  # errors are JSON, even of routes that return text
+                responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
+    return Guard(
+        app,
+        metrics,
+        local=local,
+        log=log,
+        key=key,
+        open_paths=PUBLIC_ROUTES,
+        public_url=public_url,
+        origins=origins,
+        sending=service.sending,
+    )

@@ -1,4 +1,4 @@
-"""What every request passes: the API key, hosts and origins, deadlines, security headers, and metrics."""
+"""The guard that every request passes: API key, hosts and origins, deadlines, security headers, and metrics."""
 
 import asyncio
 import binascii
@@ -31,12 +31,12 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-LONGEST_BODY = 1 << 19  # bytes of a request; queries, 64 ids, a filter and names, all as \ud83e\uddec, have 450,000
-BODY_SECONDS = 10.0  # for all of a body
-PIECE = 1 << 16  # bytes of a response that are sent at once: no more than that is kept for a client that reads slowly
-LEFT = 499  # the status of a request whose client was gone before the answer
-SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
-STAGE_SECONDS = (0.0002, 0.0005, 0.001, 0.002, *SECONDS)
+MAX_BODY_BYTES = 1 << 19  # queries, 64 ids, a filter and names, all as \ud83e\uddec, have 450,000
+BODY_SECONDS = 10.0  # to receive a body
+CHUNK_BYTES = 1 << 16  # of a response sent at once, to buffer little for slow clients
+CLIENT_CLOSED = 499  # status of a request whose client left before the response
+REQUEST_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
+STAGE_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, *REQUEST_BUCKETS)
 
 
 class Metrics:
@@ -47,7 +47,9 @@ class Metrics:
     def __init__(self, service: Service):
         self._registry = registry = CollectorRegistry()
         self.requests = Counter("cai_requests", "Requests", ["route", "status"], registry=registry)
-        self.seconds = Histogram("cai_request_seconds", "Time to answer", ["route"], registry=registry, buckets=SECONDS)
+        self.seconds = Histogram(
+            "cai_request_seconds", "Time to answer", ["route"], registry=registry, buckets=REQUEST_BUCKETS
+        )
         unanswered = Gauge("cai_unanswered_requests", "Requests that wait for an answer", registry=registry)
         unanswered.set_function(lambda: service.unanswered)
         sizes = Histogram(
@@ -55,12 +57,12 @@ class Metrics:
         )
         service.batches = sizes.observe
         stages = Histogram(
-            "cai_stage_seconds", "Time of a batch", ["index", "stage"], registry=registry, buckets=STAGE_SECONDS
+            "cai_stage_seconds", "Time of a batch", ["index", "stage"], registry=registry, buckets=STAGE_BUCKETS
         )
 
-        def observe(index: str, seconds: dict[str, float]) -> None:
-            for stage, spent in seconds.items():
-                stages.labels(index, stage).observe(spent)
+        def observe(index: str, times: dict[str, float]) -> None:
+            for stage, seconds in times.items():
+                stages.labels(index, stage).observe(seconds)
 
         service.stages = observe
 
@@ -73,18 +75,18 @@ class Metrics:
 
 
 class Guard:
-    """An ASGI application around another: every response, errors included, is counted and gets `headers`.
+    """ASGI middleware that counts every response, errors included, and adds `headers` to it.
 
-    With `key`, requests for other paths than `open_paths` need it: as X-API-Key, as a bearer token, or as the password
-    of a browser. It is checked before the body is read, which has BODY_SECONDS. HEAD is answered like GET.
+    With `key`, all paths except `open_paths` need it: as X-API-Key, as a bearer token, or as a browser's password. It
+    is checked before the body is read, within BODY_SECONDS. HEAD is answered like GET.
 
-    With `local`, requests for another host than loopback or that of `public_url` are refused, so that no web site can
-    read a server on loopback through a name of its own (DNS rebinding). `public_url` is where browsers find the server
-    behind a proxy, whether the proxy removes its path or not. A POST from the page of another site is refused, but of
-    `origins`, which may read answers, too (CORS).
+    With `local`, only requests for a loopback host or that of `public_url` are answered, so that no web site can read a
+    server on loopback through a name of its own (DNS rebinding). `public_url` is the address in browsers if a proxy is
+    in front, whether it strips the path or not. A POST from a page of another site is refused, except from `origins`,
+    which can also read responses (CORS).
 
-    `sending` is entered for each request until its answer is sent. A response has an X-Request-ID, which the `log` has
-    too.
+    The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID, which is
+    also in the `log`.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class Guard:
         path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
         scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
         request = Request(scope)
-        headers = {**self._headers, "X-Request-ID": id, **self._shared(request)}
+        headers = {**self._headers, "X-Request-ID": id, **self._cors_headers(request)}
         started = False
 
         def count(status: int) -> None:
@@ -135,65 +137,66 @@ class Guard:
                 await send(message)
                 return
             body = b"" if head else message.get("body", b"")
-            for at in range(PIECE, len(body), PIECE):
-                await send({**message, "body": body[at - PIECE : at], "more_body": True})
-            await send({**message, "body": body[(len(body) - 1) // PIECE * PIECE :] if body else b""})
+            last = max(0, len(body) - 1) // CHUNK_BYTES * CHUNK_BYTES
+            for at in range(0, last, CHUNK_BYTES):
+                await send({**message, "body": body[at : at + CHUNK_BYTES], "more_body": True})
+            await send({**message, "body": body[last:]})
 
         with self._sending():
-            answer: ASGIApp = self._refusal(request) or self._app
-            if answer is self._app and request.headers.get("content-length", "0") != "0":
+            app: ASGIApp = self._refusal(request) or self._app
+            if app is self._app and request.headers.get("content-length", "0") != "0":
                 try:
                     async with asyncio.timeout(BODY_SECONDS):
-                        body = await _whole(receive)
-                    receive = _again(body, receive)
+                        body = await _read_body(receive)
+                    receive = _replay(body, receive)
                 except TimeoutError:
                     reason = f"the body was not there after {BODY_SECONDS:g} seconds"
-                    answer = _refused(408, reason, {"Connection": "close"})
+                    app = error_response(408, reason, {"Connection": "close"})
                 except ConnectionError:
-                    count(LEFT)
+                    count(CLIENT_CLOSED)
                     return
-            await answer(scope, receive, send_guarded)
+            await app(scope, receive, send_guarded)
         if not started:
-            count(LEFT)
+            count(CLIENT_CLOSED)
 
-    def refused(self, status: int) -> None:
-        """Count a request that did not get here."""
+    def count_refused(self, status: int) -> None:
+        """Count a request that the HTTP server refused."""
         if self._metrics:
             self._metrics.requests.labels("other", str(status)).inc()
 
     def _refusal(self, request: Request) -> Response | None:
-        """The answer to a request that the application does not get."""
+        """The response to a request that the application must not see; None to pass it on."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         own = [self._public_origin, *(f"{scheme}://{host}" for scheme in ("http", "https"))]
-        if self._local and not is_loopback(_name(host)) and host.lower() != self._public_host:
-            return _refused(403, f"this server is not {host}")
+        if self._local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
+            return error_response(403, f"this server is not {host}")
         if request.method == "OPTIONS" and origin in self._origins:
-            return Response(status_code=204)  # to a browser that asks before it sends the key, which this has not
+            return Response(status_code=204)  # a CORS preflight, which has no key
         if self._key and request.scope["path"] not in self._open_paths and not self._has_key(request):
             reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
-            return _refused(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
+            return error_response(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
         if "transfer-encoding" in request.headers:
-            return _refused(411, "a body needs its Content-Length")
-        if int(request.headers.get("content-length", 0)) > LONGEST_BODY:
-            return _refused(413, f"the body has more than {LONGEST_BODY:,} bytes")
+            return error_response(411, "a body needs its Content-Length")
+        if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+            return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes")
         if request.method == "POST" and origin and origin not in (*own, *self._origins):
-            return _refused(403, f"a page of {origin} may not do this; see --public-url")
+            return error_response(403, f"a page of {origin} may not do this; see --public-url")
         return None
 
     def _has_key(self, request: Request) -> bool:
         assert self._key
-        given = request.headers.getlist("x-api-key")
+        keys = request.headers.getlist("x-api-key")
         for value in request.headers.getlist("authorization"):
             scheme, _, credentials = value.partition(" ")
             if scheme.lower() == "bearer":
-                given.append(credentials.strip())
+                keys.append(credentials.strip())
             elif scheme.lower() == "basic":
                 with suppress(binascii.Error, UnicodeDecodeError):
-                    given.append(b64decode(credentials, validate=True).decode().partition(":")[2])
-        return any(hmac.compare_digest(one.encode(), self._key.encode()) for one in given)
+                    keys.append(b64decode(credentials, validate=True).decode().partition(":")[2])
+        return any(hmac.compare_digest(key.encode(), self._key.encode()) for key in keys)
 
-    def _shared(self, request: Request) -> dict[str, str]:
-        """The headers by which a browser lets pages of `origins` send requests and read answers."""
+    def _cors_headers(self, request: Request) -> dict[str, str]:
+        """The headers that let pages of `origins` send requests and read responses."""
         if not self._origins:
             return {}
         if (origin := request.headers.get("origin", "")) not in self._origins:
@@ -208,12 +211,12 @@ class Guard:
         }
 
 
-def _refused(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def error_response(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": reason}, status, headers)
 
 
-async def _whole(receive: Receive) -> bytes:
-    """A body. Raises ConnectionError if the client leaves before its end."""
+async def _read_body(receive: Receive) -> bytes:
+    """Read a request's body. Raises ConnectionError if the client disconnects first."""
     body = bytearray()
     while True:
         message = await receive()
@@ -224,8 +227,8 @@ async def _whole(receive: Receive) -> bytes:
             return bytes(body)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Receive a body that is there already, and then what comes next."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that returns a body already read, then continues."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> Message:
@@ -234,8 +237,8 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return received
 
 
-class _Declared(SecurityBase):
-    """How a key can be sent, for the description of the API; the guard checks it."""
+class _DeclaredScheme(SecurityBase):
+    """A way to send the key, for the OpenAPI schema only; Guard checks the key."""
 
     def __init__(self, scheme: SecurityBase):
         self.model, self.scheme_name = scheme.model, scheme.scheme_name
@@ -244,38 +247,38 @@ class _Declared(SecurityBase):
         pass
 
 
-def key_declared() -> list[Dependency]:
-    """Dependencies of routes by which the description of the API says that they need the key."""
+def key_schemes() -> list[Dependency]:
+    """Route dependencies that declare the key in the OpenAPI schema."""
     schemes = APIKeyHeader(name="X-API-Key"), HTTPBearer(), HTTPBasic()
-    return [Security(_Declared(scheme)) for scheme in schemes]
+    return [Security(_DeclaredScheme(scheme)) for scheme in schemes]
 
 
-async def _only_known(request: Request) -> None:
-    """Raise HTTPException for a parameter that the route does not have, one that is given twice, and other bytes than
-    UTF-8, which would silently become U+FFFD."""
+async def _check_parameters(request: Request) -> None:
+    """Raise HTTPException for unknown or repeated parameters, and bytes that are not UTF-8, which would silently become
+    U+FFFD."""
     try:
         unquote_to_bytes(request.scope["query_string"]).decode()
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise HTTPException(400, f"the parameters are not UTF-8: a byte is %{byte:02X}") from None
     operations = request.app.openapi()["paths"].get(request.scope["route"].path_format)
-    if operations is None:  # of another protocol
+    if operations is None:  # MCP
         return
     parameters = operations[request.method.lower()].get("parameters", ())
     known = [parameter["name"] for parameter in parameters if parameter["in"] == "query"]
-    given = [name for name, _ in request.query_params.multi_items()]
-    for name in given:
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in names:
         if name not in known:
-            raise HTTPException(400, unknown(name, known))
-        if given.count(name) > 1:
-            raise HTTPException(400, f"{name}: given {given.count(name)} times")
+            raise HTTPException(400, unknown_parameter(name, known))
+        if names.count(name) > 1:
+            raise HTTPException(400, f"{name}: given {names.count(name)} times")
 
 
-ONLY_KNOWN = Depends(_only_known)
+CHECK_PARAMETERS = Depends(_check_parameters)
 
 
-def unknown(name: str, known: Sequence[str]) -> str:
-    """Why a parameter is refused, with the nearest one that exists."""
+def unknown_parameter(name: str, known: Sequence[str]) -> str:
+    """The error message for an unknown parameter, with the most similar known one."""
     nearest = get_close_matches(name, known, 1, 0.5)
     return f"{name[:50]}: no such parameter; " + (
         f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
@@ -283,14 +286,14 @@ def unknown(name: str, known: Sequence[str]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is that of this machine alone."""
+    """Whether a host name or address is loopback."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host.lower() == "localhost"
 
 
-def _name(host: str) -> str:
-    """The name or address in a Host header, without its port."""
+def _hostname(host: str) -> str:
+    """The host name or address of a Host header, without the port."""
     with suppress(ValueError):
         return urlsplit(f"//{host}").hostname or ""
     return ""

@@ -1,4 +1,4 @@
-"""Listen for HTTP: at which address, with which key, for how many, and until when."""
+"""The HTTP server: its address and API key, limits on connections, deadlines and shutdown."""
 
 import asyncio
 import errno
@@ -23,84 +23,84 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY, Listening
 from cai_pyserini.serve.guard import Guard, is_loopback
 
-LONGEST_REQUEST = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
-REQUEST_SECONDS = 10.0  # until a request has all of its headers
-PIECE_SECONDS = 10.0  # for a client to read what is sent at once, guard.PIECE bytes
-END_SECONDS = 10.0  # for the end, after the last answer
-CONNECTIONS = 1000
-UNFINISHED = 1 << 26  # bytes of requests that are not complete
-ACCEPTED = 16  # connections, before the first of them is looked at
-WAITING = 2048  # connections that the system holds for us
-SPARE = 64  # file handles for what a request opens, beside as many as are open now, for a reload
-LATE = b'{"error":"the request was not complete in time"}'
-FULL = b'{"error":"too many connections; try again soon"}'
+MAX_HEADER_BYTES = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
+REQUEST_SECONDS = 10.0  # to receive the headers of a request
+CHUNK_SECONDS = 10.0  # for a client to read guard.CHUNK_BYTES
+SHUTDOWN_SECONDS = 10.0  # after the last response
+MAX_CONNECTIONS = 1000
+MAX_INCOMPLETE_BYTES = 1 << 26  # of all requests that are not complete
+ACCEPT_BATCH = 16  # connections accepted before the first is read
+BACKLOG = 2048  # connections that wait in the kernel
+SPARE_FILES = 64  # file handles for requests; a reload needs as many again as are open now
+TIMEOUT_ERROR = b'{"error":"the request was not complete in time"}'
+FULL_ERROR = b'{"error":"too many connections; try again soon"}'
 logger = logging.getLogger(__name__)
 
 
 def api_key(settings: Listening) -> str | None:
-    """The key in a file, or else in the environment. Raises CaiError for one that clients cannot send, and for none
-    where others than this machine are served."""
+    """The key from the key file or the environment. Raises CaiError if clients cannot send it, or if there is none and
+    the server is reachable from other machines."""
     file = settings.key_file
     key = file.read_text(encoding="utf-8").strip() if file else os.environ.get(API_KEY)
     advice = "a long random text, as `openssl rand -hex 32` prints"
     if key is None and not (is_loopback(settings.host) or settings.proxy_authenticates):
         raise CaiError(
-            f"without an API key, everybody who reaches this machine could use this: set {API_KEY} to {advice}, or "
-            "give --proxy-authenticates if a proxy in front of this server checks who may"
+            f"without an API key, everybody who reaches this machine could use this server: set {API_KEY} to {advice}, "
+            "or give --proxy-authenticates if a proxy in front of it authenticates users"
         )
     if key is not None and not re.fullmatch("[!-~]+", key):
         place = file or API_KEY
-        raise CaiError(f"{place} is empty or has other characters than printable ASCII; it should be {advice}")
+        raise CaiError(f"{place} is empty or has other characters than printable ASCII; use {advice}")
     return key
 
 
-class _Open:
-    """The open connections: at most `most`, and at most UNFINISHED bytes of requests that are not complete.
+class _OpenConnections:
+    """The open connections: at most `limit`, with at most MAX_INCOMPLETE_BYTES of incomplete requests.
 
-    Beyond either, those that wait longest for the rest of a request are closed, so that new clients are answered
-    however many others send half a request. If none waits, a new one is refused.
+    Beyond either, the connections that have waited longest for the rest of a request are closed, so that clients that
+    send half a request cannot shut out others. If none is waiting, new connections are refused.
     """
 
-    def __init__(self, most: int, refused: Callable[[int], None]):
-        self.most, self.refused = most, refused
+    def __init__(self, limit: int, count_refused: Callable[[int], None]):
+        self.limit, self.count_refused = limit, count_refused
         self.all: set[Connection] = set()
-        self.unfinished: dict[Connection, int] = {}  # -> bytes received; the one that waits longest first
+        self.incomplete: dict[Connection, int] = {}  # -> bytes received; longest wait first
 
     def make_room(self) -> None:
-        while len(self.all) > self.most and self.unfinished:
-            self._drop(next(iter(self.unfinished)))
-        while sum(self.unfinished.values()) > UNFINISHED:
-            self._drop(next(connection for connection, received in self.unfinished.items() if received))
+        while len(self.all) > self.limit and self.incomplete:
+            self._drop(next(iter(self.incomplete)))
+        while sum(self.incomplete.values()) > MAX_INCOMPLETE_BYTES:
+            self._drop(next(connection for connection, received in self.incomplete.items() if received))
 
     def _drop(self, connection: "Connection") -> None:
-        self.unfinished.pop(connection)
+        self.incomplete.pop(connection)
         self.all.discard(connection)
         connection.transport.abort()
 
 
 class Connection(H11Protocol):
-    """A connection, on which the headers of a request have REQUEST_SECONDS, and each piece of an answer has
-    PIECE_SECONDS to be read; the guard has a deadline for bodies. uvicorn waits for all of them for ever."""
+    """A connection with deadlines, which uvicorn lacks: REQUEST_SECONDS to receive the headers of a request, and
+    CHUNK_SECONDS for the client to read each chunk of a response. Guard has the deadline for bodies."""
 
-    def __init__(self, opened: _Open, **arguments: Any):
+    def __init__(self, connections: _OpenConnections, **arguments: Any):
         super().__init__(**arguments)
-        self._opened = opened
-        self._late: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
+        self._open_connections = connections
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # pause_writing, as long as anything is not sent
-        self._opened.all.add(self)
-        self._opened.make_room()
-        if len(self._opened.all) > self._opened.most:
-            self._end(503, b"503 Service Unavailable\r\nRetry-After: 1", FULL)
+        transport.set_write_buffer_limits(0)  # pause writing while anything is unsent
+        self._open_connections.all.add(self)
+        self._open_connections.make_room()
+        if len(self._open_connections.all) > self._open_connections.limit:
+            self._refuse(503, b"503 Service Unavailable\r\nRetry-After: 1", FULL_ERROR)
         else:
-            self._opened.unfinished[self] = 0
-            self._late = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+            self._open_connections.incomplete[self] = 0
+            self._request_timer = self.loop.call_later(REQUEST_SECONDS, self._time_out)
 
     def _should_upgrade(self) -> bool:
-        return False  # to another protocol, which would know no deadlines
+        return False  # other protocols have no deadlines
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -108,74 +108,74 @@ class Connection(H11Protocol):
         super().data_received(data)
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and not self.cycle.more_body:
-            self._opened.unfinished.pop(self, None)
+            self._open_connections.incomplete.pop(self, None)
         else:
-            self._opened.unfinished[self] = self._opened.unfinished.get(self, 0) + len(data)
-            self._opened.make_room()
+            self._open_connections.incomplete[self] = self._open_connections.incomplete.get(self, 0) + len(data)
+            self._open_connections.make_room()
         if answering:
-            self._cancel_late()
-        elif self._late is None:
-            self._late = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+            self._cancel_request_timer()
+        elif self._request_timer is None:
+            self._request_timer = self.loop.call_later(REQUEST_SECONDS, self._time_out)
 
     def on_response_complete(self) -> None:
-        self._opened.unfinished.pop(self, None)
-        self._opened.unfinished[self] = 0  # now the one that waits shortest
+        self._open_connections.incomplete.pop(self, None)
+        self._open_connections.incomplete[self] = 0  # moves it to the end
         super().on_response_complete()
-        if not self.cycle.response_complete and not self.cycle.more_body:  # another request had arrived
-            self._opened.unfinished.pop(self, None)
+        if not self.cycle.response_complete and not self.cycle.more_body:  # a pipelined request
+            self._open_connections.incomplete.pop(self, None)
 
     def shutdown(self) -> None:
-        if self in self._opened.unfinished:
-            self.transport.close()  # there is nothing to answer yet
+        if self in self._open_connections.incomplete:
+            self.transport.close()  # no request to answer
         else:
             super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(PIECE_SECONDS, self.transport.abort)
+        self._write_timer = self.loop.call_later(CHUNK_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread:
-            self._unread.cancel()
+        if self._write_timer:
+            self._write_timer.cancel()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._opened.all.discard(self)
-        self._opened.unfinished.pop(self, None)
-        self._cancel_late()
+        self._open_connections.all.discard(self)
+        self._open_connections.incomplete.pop(self, None)
+        self._cancel_request_timer()
         self.resume_writing()
         super().connection_lost(error)
 
-    def _cancel_late(self) -> None:
-        if self._late:
-            self._late.cancel()
-            self._late = None
+    def _cancel_request_timer(self) -> None:
+        if self._request_timer:
+            self._request_timer.cancel()
+            self._request_timer = None
 
-    def _give_up(self) -> None:
-        """Close a connection whose request is late, with an answer if it was begun; some browsers open others before
-        they have a request."""
-        if self._opened.unfinished.get(self):
-            self._end(408, b"408 Request Timeout", LATE)
+    def _time_out(self) -> None:
+        """Close a connection whose request is late: with a 408 if part of it arrived, or else silently, because
+        browsers open connections in advance."""
+        if self._open_connections.incomplete.get(self):
+            self._refuse(408, b"408 Request Timeout", TIMEOUT_ERROR)
         else:
             self.transport.close()
 
-    def _end(self, status: int, line: bytes, body: bytes) -> None:
-        self._opened.refused(status)
+    def _refuse(self, status: int, line: bytes, body: bytes) -> None:
+        self._open_connections.count_refused(status)
         head = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
         self.transport.write(head % (line, len(body)) + body)
         self.transport.close()
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with bounds on connections and on its end: `seconds` for the requests that it has accepted, and
-    END_SECONDS for the rest. Raises CaiError where the process may not open enough files for any."""
+    """uvicorn with limits on connections and shutdown: accepted requests have `seconds`, the rest of the shutdown
+    SHUTDOWN_SECONDS. Raises CaiError if the limit on open files is too low."""
 
     def __init__(self, app: Guard, host: str = "127.0.0.1", port: int = 0, seconds: float = 10.0):
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        now = len(list(Path("/dev/fd").iterdir()))
-        if (most := limit - 2 * now - SPARE) < ACCEPTED:
+        opened = len(list(Path("/dev/fd").iterdir()))
+        if (connections := limit - 2 * opened - SPARE_FILES) < ACCEPT_BATCH:
             raise CaiError(
-                f"this process may open {limit} files, of which {now} are open: too few for connections and reloads; "
+                f"this process may open {limit} files, and has {opened} open: too few for connections and reloads; "
                 f"raise the limit, with `ulimit -n 1024` or LimitNOFILE= of systemd"
             )
         super().__init__(
@@ -184,10 +184,12 @@ class Server(uvicorn.Server):
                 host,
                 port,
                 loop="asyncio",
-                http=partial(Connection, _Open(min(most, CONNECTIONS), app.refused)),  # type: ignore[arg-type]
+                http=partial(  # type: ignore[arg-type]
+                    Connection, _OpenConnections(min(connections, MAX_CONNECTIONS), app.count_refused)
+                ),
                 ws="none",
-                h11_max_incomplete_event_size=LONGEST_REQUEST,
-                backlog=ACCEPTED,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                backlog=ACCEPT_BATCH,
                 timeout_graceful_shutdown=int(seconds) + 1,
                 log_level="warning",
                 use_colors=False,
@@ -198,47 +200,47 @@ class Server(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(_Brief())
+        asyncio.get_running_loop().set_exception_handler(_ExceptionHandler())
         await super().startup(sockets)
         for each in sockets or ():
-            each.listen(WAITING)  # of which asyncio accepts ACCEPTED at a time
+            each.listen(BACKLOG)  # asyncio sets it to ACCEPT_BATCH
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         def give_up() -> None:
-            logger.error("a search does not end: this process ends without it")
+            logger.error("a search does not end: exiting without it")
             os._exit(1)
 
-        bound = Timer((self.config.timeout_graceful_shutdown or 0) + END_SECONDS, give_up)
-        bound.start()
+        timer = Timer((self.config.timeout_graceful_shutdown or 0) + SHUTDOWN_SECONDS, give_up)
+        timer.start()
         await super().shutdown(sockets)
-        bound.cancel()
+        timer.cancel()
 
 
-class _Brief:
-    """A handler of errors of the event loop: asyncio would log a traceback for each connection that it cannot accept
-    where files run out."""
+class _ExceptionHandler:
+    """Handle errors of the event loop: out of files, log one line per minute, not asyncio's traceback per connection
+    that it cannot accept."""
 
     def __init__(self) -> None:
-        self._said = -60.0
+        self._logged_at = -60.0
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
-        elif time.monotonic() - self._said >= 60:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._logged_at >= 60:
+            self._logged_at = time.monotonic()
             logger.error("connections cannot be accepted: %s", error)
 
 
-def listen(app: Guard, settings: Listening, what: str, seconds: float = 10.0) -> None:
-    """Serve an application until the process is told to end; `what` it serves is printed with the address. Requests
-    that are accepted then have `seconds`."""
+def listen(app: Guard, settings: Listening, content: str, seconds: float = 10.0) -> None:
+    """Serve an application until the process is terminated; accepted requests then have `seconds`. `content`, what is
+    served, is printed with the address."""
     server = Server(app, settings.host, settings.port, seconds)
     listening = server.config.bind_socket()
-    listening.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # asyncio does so only for sockets of its own; saves 40 ms
-    listening.listen()  # from now on, requests wait until the server has started
+    listening.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # saves 40 ms; asyncio sets it only on sockets that it creates
+    listening.listen()  # requests can arrive before the server has started
     host, port = listening.getsockname()[:2]
     place = f"[{host}]" if ":" in host else host
-    print(f"serving {what} at http://{place}:{port}/", file=sys.stderr, flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which uvicorn raises again when it has finished
+    print(f"serving {content} at http://{place}:{port}/", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises SIGTERM again when it has finished
     server.run([listening])

@@ -1,7 +1,7 @@
-"""The tools of assistants: search, documents and explanations over the Model Context Protocol (MCP).
+"""Tools for assistants over the Model Context Protocol (MCP): search, documents and explanations.
 
-The tools wait in the queue of a service, with the limits of the REST API. Programs speak to them over standard input
-and output, or over HTTP at /mcp.
+Tool calls pass through the service's queue, with the limits of the REST API. Clients connect over standard input and
+output, or over HTTP at /mcp.
 """
 
 import os
@@ -23,15 +23,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cai_pyserini import __version__
 from cai_pyserini.core.metadata import Metadata
-from cai_pyserini.search.engine import BadFilter, Engine, Stored
+from cai_pyserini.search.engine import BadFilter, Engine
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.serve.access_log import note
-from cai_pyserini.serve.guard import LONGEST_BODY, unknown
-from cai_pyserini.serve.page import MOST_SHOWN
-from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
+from cai_pyserini.serve.guard import MAX_BODY_BYTES, unknown_parameter
+from cai_pyserini.serve.page import MAX_SHOWN_HITS
+from cai_pyserini.serve.service import MAX_HITS, MAX_QUERY_LENGTH, Service
 
-LONGEST_TEXT = 20_000  # the most characters of a document in one answer
-TERMS = 20  # terms of an explanation
+MAX_TEXT_LENGTH = 20_000  # characters of a document in one answer
+TERMS = 20  # per explanation
 INSTRUCTIONS = """\
 Search engines over collections of documents on this server. Start with `search`; without `index` it uses the
 recommended one, which `list_indexes` names as `default`: {default} when this server started. Hits have a title and the
@@ -50,24 +50,24 @@ Query = Annotated[
     str,
     Field(
         description="what to look for: a question, or words; there are no operators or wildcards",
-        max_length=LONGEST_QUERY,
+        max_length=MAX_QUERY_LENGTH,
     ),
     AfterValidator(_not_blank),
 ]
 DocId = Annotated[
-    str, Field(description="the docid of a hit; to read its best passage, its `passage`", max_length=LONGEST_QUERY)
+    str, Field(description="the docid of a hit; to read its best passage, its `passage`", max_length=MAX_QUERY_LENGTH)
 ]
 Index = Annotated[
     str | None,
-    Field(description="the name of an index (default: that of list_indexes)", max_length=LONGEST_QUERY),
+    Field(description="the name of an index (default: the `default` of list_indexes)", max_length=MAX_QUERY_LENGTH),
 ]
 
 
 class IndexInfo(BaseModel):
     name: str
-    description: str = Field(description="what it finds documents by")
+    description: str = Field(description="how it finds documents")
     language: str
-    documents: int = Field(description="the number of documents, or of passages if they are divided into these")
+    documents: int = Field(description="the number of documents, or of passages if documents are split into passages")
     metadata: dict[str, str] = Field(description="the fields that `filter` can name, and their types")
 
 
@@ -81,16 +81,16 @@ class Found(BaseModel):
     docid: str
     score: float = Field(description="higher is better; comparable within this index and query only")
     title: str
-    snippet: str = Field(description="the passage with the words that matter most for the score")
-    passage: str | None = Field(description="the docid of the best passage, where documents are divided into these")
-    metadata: Metadata = Field(description="of the fields that `filter` can name")
+    snippet: str = Field(description="the passage that contributes most to the score")
+    passage: str | None = Field(description="the docid of the best passage, if documents are split into passages")
+    metadata: Metadata = Field(description="the fields that `filter` can name")
 
 
 class SearchResult(BaseModel):
     index: str
     query: str
     hits: list[Found]
-    next_offset: int | None = Field(description="the offset of the next hits; null: there are no more")
+    next_offset: int | None = Field(description="the offset of the next hits; null if there are no more")
 
 
 class Text(BaseModel):
@@ -100,7 +100,7 @@ class Text(BaseModel):
     contents: str = Field(description="the text from `offset` on, beginning with the title")
     offset: int
     characters: int = Field(description="the length of the whole text")
-    next_offset: int | None = Field(description="where to read on; null: this is the end")
+    next_offset: int | None = Field(description="the offset to read on from; null at the end")
 
 
 class TermShare(BaseModel):
@@ -111,20 +111,20 @@ class TermShare(BaseModel):
 class Score(BaseModel):
     system: str
     score: float
-    rank: int | None = Field(description="null: not among the hits")
-    terms: list[TermShare] = Field(description="the terms that add most to the score; none for dense vectors")
-    other_terms: float = Field(description="what all other terms add to the score")
+    rank: int | None = Field(description="null if it is not among the hits")
+    terms: list[TermShare] = Field(description="the terms that contribute most to the score; none for dense vectors")
+    other_terms: float = Field(description="the contribution of all other terms")
 
 
 class Share(Score):
-    share: float = Field(description="what the fusion makes of this score")
+    share: float = Field(description="the contribution of this score to the fused score")
 
 
 class Explained(Score):
     index: str
     query: str
     docid: str
-    parts: list[Share] = Field(description="the systems whose scores are fused, if there are several")
+    parts: list[Share] = Field(description="the fused systems, if there are several")
 
 
 class _Server(MCPServer[Any]):
@@ -137,11 +137,11 @@ class _Server(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """As of the base class, with errors that are sentences, also for an argument that the tool does not have."""
+        """Call a tool; errors are sentences, and unknown arguments are errors."""
         for tool in await self.list_tools():
             known = list(tool.input_schema["properties"])
-            if tool.name == name and (other := next((key for key in arguments if key not in known), None)) is not None:
-                raise ToolError(f"wrong arguments of {name}: {unknown(other, known)}")
+            if tool.name == name and (unknown := [key for key in arguments if key not in known]):
+                raise ToolError(f"wrong arguments of {name}: {unknown_parameter(unknown[0], known)}")
         try:
             return await super().call_tool(name, arguments, context)
         except UnexpectedToolError as error:
@@ -149,25 +149,25 @@ class _Server(MCPServer[Any]):
         except ToolError as error:
             cause = error.__cause__
             if isinstance(cause, ValidationError):
-                wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in cause.errors()]
-                raise ToolError(f"wrong arguments of {name}: {'; '.join(wrong)}") from cause
+                reasons = [f"{'.'.join(map(str, details['loc']))}: {details['msg']}" for details in cause.errors()]
+                raise ToolError(f"wrong arguments of {name}: {'; '.join(reasons)}") from cause
             raise ToolError(str(cause or error)) from cause
 
 
 def create_server(service: Service) -> MCPServer[Any]:
-    """A server of the tools over the systems of a service, which has to be running."""
+    """An MCP server for the systems of a running service."""
     server = _Server(
         "cai-pyserini",
         title="Search",
         version=__version__,
         instructions=INSTRUCTIONS.format(default=service.default),
         log_level="WARNING",
-        subscriptions=False,  # whose streams would never end
+        subscriptions=False,  # their streams would never end
     )
     read_only = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
     async def ask(index: str | None, function: Callable[[Engine], Any]) -> tuple[str, Any]:
-        """The name of an index, and what the function returns for its engine in the worker thread."""
+        """Call a function on an index's engine in the worker thread: the index's name, and the result."""
         name = index or service.default
         try:
             return name, await service.call(name, function)
@@ -180,7 +180,7 @@ def create_server(service: Service) -> MCPServer[Any]:
 
     @server.tool(annotations=read_only)
     async def list_indexes() -> Indexes:
-        """The indexes that can be searched, the recommended one first. Indexes of one collection have the same
+        """The indexes that can be searched, the recommended one first. Indexes of the same collection hold the same
         documents, and differ in how they find them: by the words of the query, by related words, or by meaning."""
         return Indexes(
             default=service.default,
@@ -200,61 +200,57 @@ def create_server(service: Service) -> MCPServer[Any]:
     async def search(
         query: Query,
         index: Index = None,
-        hits: Annotated[int, Field(description="hits to return", ge=1, le=MOST_SHOWN)] = 10,
-        offset: Annotated[int, Field(description="hits to skip: next_offset of the hits before", ge=0)] = 0,
+        hits: Annotated[int, Field(description="hits to return", ge=1, le=MAX_SHOWN_HITS)] = 10,
+        offset: Annotated[int, Field(description="hits to skip: next_offset of the previous hits", ge=0)] = 0,
         filter: Annotated[
             str | None,
             Field(
-                description="only documents with such metadata (see list_indexes), or such words next to each other: "
+                description="only documents with such metadata (see list_indexes), or such adjacent words: "
                 'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"',
-                max_length=LONGEST_QUERY,
+                max_length=MAX_QUERY_LENGTH,
             ),
         ] = None,
     ) -> SearchResult:
-        """Find the documents of an index that match a query best, the best first, each with its title and the passage
-        that matches best. For more hits, ask again with `offset`; for the whole text, use `document`."""
-        end = min(offset + hits, MOST_HITS)
+        """Find the documents of an index that match a query best, best first, each with its title and best passage.
+        For more hits, search again with `offset`; for the whole text, use `document`."""
+        end = min(offset + hits, MAX_HITS)
         note(texts=[query], hits=hits)
         if offset >= end:
-            raise ToolError(f"offset: a search has at most {MOST_HITS} hits; make the query more specific instead")
+            raise ToolError(f"offset: a search has at most {MAX_HITS} hits; make the query more specific instead")
         name, described = await ask(index, lambda engine: engine.describe(query, end, offset, filter))
         found = [
             Found(
-                rank=one.hit.rank,
-                docid=one.hit.id,
-                score=one.hit.score,
-                title="".join(piece for piece, _ in one.title),
-                snippet="".join(piece for piece, _ in one.snippet),
-                passage=None if one.hit.stored == one.hit.id else one.hit.stored,
-                metadata=dict(one.metadata),
+                rank=hit.rank,
+                docid=hit.id,
+                score=hit.score,
+                title="".join(piece for piece, _ in title),
+                snippet="".join(piece for piece, _ in snippet),
+                passage=None if hit.stored == hit.id else hit.stored,
+                metadata=dict(metadata),
             )
-            for one in described
+            for hit, _, title, snippet, metadata in described
         ]
         note(returned=len(found))
-        more = offset + len(found) == end < MOST_HITS
+        more = offset + len(found) == end < MAX_HITS
         return SearchResult(index=name, query=query, hits=found, next_offset=end if more else None)
 
     @server.tool(annotations=read_only)
     async def document(
         docid: DocId,
         index: Index = None,
-        offset: Annotated[int, Field(description="characters to skip: next_offset of the part before", ge=0)] = 0,
-        length: Annotated[int, Field(description="characters to return", ge=1, le=LONGEST_TEXT)] = 4000,
+        offset: Annotated[int, Field(description="characters to skip: next_offset of the previous part", ge=0)] = 0,
+        length: Annotated[int, Field(description="characters to return", ge=1, le=MAX_TEXT_LENGTH)] = 4000,
     ) -> Text:
         """Read a document, from its beginning or from `offset` on."""
-
-        def stored(engine: Engine) -> Stored | None:
-            return engine.document(docid)
-
-        name, found = await ask(index, stored)
-        if found is None:
+        name, stored = await ask(index, lambda engine: engine.document(docid))
+        if stored is None:
             raise ToolError(f"no document {docid!r}, or {name} does not store documents; take a docid from a search")
-        end, characters = offset + length, len(found.contents)
+        end, characters = offset + length, len(stored.contents)
         return Text(
             index=name,
             docid=docid,
-            title=found.title,
-            contents=found.contents[offset:end],
+            title=stored.title,
+            contents=stored.contents[offset:end],
             offset=offset,
             characters=characters,
             next_offset=end if end < characters else None,
@@ -262,21 +258,21 @@ def create_server(service: Service) -> MCPServer[Any]:
 
     @server.tool(annotations=read_only)
     async def explain(query: Query, docid: DocId, index: Index = None) -> Explained:
-        """Why a document has its score for a query, at whatever rank: the terms that it shares with the query, or the
-        scores that are fused. Terms of SPLADE can be parts of words, and words that the query does not have; those
-        that begin with `bm25:` are words of BM25."""
+        """Why a document has its score for a query, at any rank: the terms that it shares with the query, or the scores
+        that are fused. SPLADE's terms can be parts of words, and words that are not in the query; terms that begin
+        with `bm25:` are BM25's words."""
         note(texts=[query])
-        name, explained = await ask(index, lambda engine: engine.explain(query, [docid]))
-        if docid not in explained:
+        name, explanations = await ask(index, lambda engine: engine.explain(query, [docid]))
+        if docid not in explanations:
             raise ToolError(f"document {docid!r} has no score in {name}")
-        whole: Explanation = explained[docid]
-        parts = [Share(share=part.share, **_score(part.explanation)) for part in whole.parts]
-        return Explained(index=name, query=query, docid=docid, parts=parts, **_score(whole))
+        explanation: Explanation = explanations[docid]
+        parts = [Share(share=part.share, **_score_fields(part.explanation)) for part in explanation.parts]
+        return Explained(index=name, query=query, docid=docid, parts=parts, **_score_fields(explanation))
 
     return server
 
 
-def _score(explanation: Explanation) -> dict[str, Any]:
+def _score_fields(explanation: Explanation) -> dict[str, Any]:
     """The fields of a Score."""
     terms = [TermShare(term=term.term, contribution=term.contribution) for term in explanation.terms]
     return {
@@ -289,19 +285,19 @@ def _score(explanation: Explanation) -> dict[str, Any]:
 
 
 def over_http(service: Service) -> StreamableHTTPSessionManager:
-    """What answers requests of the tools over HTTP, each by itself: no sessions, and no streams that stay open."""
+    """Serve the tools over HTTP, without sessions and without streams that stay open."""
     server = create_server(service)
     server.streamable_http_app(
         stateless_http=True,
         json_response=True,
-        max_request_body_size=LONGEST_BODY,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # Guard's
+        max_request_body_size=MAX_BODY_BYTES,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # Guard has it
     )
     return server.session_manager
 
 
-class Forwarded(Response):
-    """The response of another ASGI application."""
+class ForwardedResponse(Response):
+    """A response that another ASGI application sends."""
 
     def __init__(self, app: ASGIApp):
         super().__init__()
@@ -312,20 +308,20 @@ class Forwarded(Response):
 
 
 async def over_stdio(service: Service) -> None:
-    """Answer one client on standard input and output until it closes them; other output goes to standard error."""
+    """Serve one client on standard input and output until it closes them."""
     async with service.running():
         await create_server(service).run_stdio_async()
 
 
 @contextmanager
-def no_output() -> Iterator[None]:
-    """What is written to standard output, also by Java, goes to standard error instead."""
+def stdout_to_stderr() -> Iterator[None]:
+    """Redirect standard output, Java's included, to standard error."""
     sys.stdout.flush()
-    own = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(own, 1)
-        os.close(own)
+        os.dup2(stdout, 1)
+        os.close(stdout)

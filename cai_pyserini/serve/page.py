@@ -1,4 +1,4 @@
-"""The page: a query box, the hits of one system or of two side by side, and why each is a hit."""
+"""The search page: a query box, the hits of one system or of two side by side, and explanations of their scores."""
 
 import math
 from collections.abc import Mapping
@@ -13,66 +13,87 @@ from cai_pyserini.search.engine import BadFilter, Described, Engine, Filters, wi
 from cai_pyserini.search.explanation import Explanation
 from cai_pyserini.search.highlight import Marked
 from cai_pyserini.serve.access_log import note
-from cai_pyserini.serve.service import LONGEST_QUERY, Service
+from cai_pyserini.serve.service import MAX_QUERY_LENGTH, Service
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
-MOST_SHOWN = 100  # hits; explaining one takes milliseconds
-TERMS = 12  # terms shown of each score
-SHADES = 4  # the shades of marked words
+MAX_SHOWN_HITS = 100  # hits; explaining one takes milliseconds
+TERMS = 12  # shown per score
+SHADES = 4  # of highlighted words
 
 TEMPLATE = template(HERE / "page.html.jinja")
 
 
 async def render(service: Service, query: str, first: str, second: str, hits: int, filter: str) -> str:
-    """The page as HTML: the hits of a system, by default the recommended one, and of `second`, if that is another.
+    """The page as HTML: the hits of the system `first`, by default the recommended one, and of `second`, if it differs.
 
-    Both are limited by a filter and, where they have words, by the operators of the query; facets are those of the
-    first.
+    The filter applies to both, and so do operators in the query, in systems that match words. Facets are of `first`.
     """
-    engines = service.engines  # which a reload replaces
+    engines = service.engines  # kept, because a reload replaces them
     names = list(engines)
     first = first if first in names else names[0]
     second = second if second in names and second != first else ""
     can_filter = engines[first].can_filter
-    note(texts=[query] * bool(query), hits=hits)
-    kinds = list(engines[first].metadata) if can_filter else []
-    page = {"q": query, "a": first, "b": second, "hits": hits}
-    columns, facets, wrong = [], [], ""
+    note(texts=[query] if query else [], hits=hits)
+    fields = list(engines[first].metadata) if can_filter else []
+    parameters = {"q": query, "a": first, "b": second, "hits": hits}
+    columns, facets, error_message = [], [], ""
 
-    def understood(name: str) -> tuple[str, Filters]:
+    def parse_operators(name: str) -> tuple[str, Filters]:
         return without_operators(query, filter) if engines[name].has_words else (query, filter or None)
 
     try:
-        for name in [first, *[second] * bool(second)] if query else []:
-            text, filters = understood(name)
+        for name in (first, second) if query else ():
+            if not name:
+                continue
+            text, filters = parse_operators(name)
             described = await service.call(name, partial(Engine.describe, text=text, hits=hits, filter=filters))
-            found = [_hit(name, one) for one in described]
             engine = engines[name]
             columns.append(
-                {"name": name, "description": engine.description, "language": engine.language, "hits": found}
+                {
+                    "name": name,
+                    "description": engine.description,
+                    "language": engine.language,
+                    "hits": [_hit(name, hit) for hit in described],
+                }
             )
-        if query and kinds:
-            text, filters = understood(first)
-            counts = await service.call(first, lambda engine: engine.facets(kinds, text, filters))
-            facets = [(name, _links(page, filter, name, values)) for name, values in counts.items() if values]
+        if query and fields:
+            text, filters = parse_operators(first)
+            counts = await service.call(first, lambda engine: engine.facets(fields, text, filters))
+            facets = [
+                (name, _facet_links(parameters, filter, name, values)) for name, values in counts.items() if values
+            ]
     except BadFilter as error:
-        wrong = str(error)
+        error_message = str(error)
     suggestion = await service.call(first, lambda engine: engine.suggestion(query)) if query else None
-    asked = {"query": query, "hits": hits, "first": first, "second": second, "filter": filter, "wrong": wrong}
-    asked["suggestion"] = suggestion
-    if suggestion:
-        asked["suggested"] = "./?" + urlencode(page | {"q": suggestion, "filter": filter})
-    shown = {"columns": columns, "facets": facets, "can_filter": can_filter or filter}
-    return TEMPLATE.render(**asked, **shown, names=names, longest=LONGEST_QUERY, most=MOST_SHOWN)
+    return TEMPLATE.render(
+        query=query,
+        hits=hits,
+        first=first,
+        second=second,
+        filter=filter,
+        wrong=error_message,
+        suggestion=suggestion,
+        suggested="./?" + urlencode(parameters | {"q": suggestion, "filter": filter}),
+        columns=columns,
+        facets=facets,
+        can_filter=can_filter or filter,
+        names=names,
+        longest=MAX_QUERY_LENGTH,
+        most=MAX_SHOWN_HITS,
+    )
 
 
-def _links(page: Mapping[str, Any], filter: str, name: str, counts: Mapping[str, int]) -> list[tuple[str, str, int]]:
-    """Values of a field, each with the page of the documents that have it, and their number."""
-    both = f"({filter}) AND " if filter else ""
-    quoted = {value: value.replace("\\", r"\\").replace('"', r"\"") for value in counts}
-    filters = {value: f'{both}{name}:"{quoted[value]}"' for value in counts}
-    return [(value, f"./?{urlencode({**page, 'filter': filters[value]})}", count) for value, count in counts.items()]
+def _facet_links(
+    parameters: Mapping[str, Any], filter: str, field: str, counts: Mapping[str, int]
+) -> list[tuple[str, str, int]]:
+    """The values of a field, each with a link to its documents and their count."""
+    links, prefix = [], f"({filter}) AND " if filter else ""
+    for value, count in counts.items():
+        quoted = value.replace("\\", r"\\").replace('"', r"\"")
+        link = urlencode({**parameters, "filter": f'{prefix}{field}:"{quoted}"'})
+        links.append((value, f"./?{link}", count))
+    return links
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
@@ -84,7 +105,7 @@ def _hit(system: str, described: Described) -> dict[str, Any]:
         "title": _shaded(title),
         "snippet": _shaded(snippet),
         "metadata": shown_metadata(metadata),
-        "tables": [table for one in (explanation, *parts) if (table := _table(one))],
+        "tables": [table for part in (explanation, *parts) if (table := _table(part))],
     }
 
 
@@ -97,7 +118,7 @@ def _shaded(pieces: Marked) -> list[tuple[str, int]]:
 
 
 def _table(explanation: Explanation) -> dict[str, Any] | None:
-    """The parts or terms of a score as a table, with a value from 0 to 1 for each row; None if there are none."""
+    """A table of the parts or terms of a score, with a bar from 0 to 1 per row; None if there are none."""
     if not (table := explanation.table(TERMS)):
         return None
     return {

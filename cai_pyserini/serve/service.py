@@ -1,9 +1,9 @@
-"""Open systems behind a queue.
+"""A queue of requests in front of open systems.
 
 Waiting searches of one system are batched: encoded together and searched in parallel. One thread runs all batches, so
-that models, tokenizers and indexes are never used by two requests at a time; parts of a hybrid that may be late have
-threads of their own, which take turns at a model. A batch costs no more than the largest request allowed, work for a
-request that has timed out stops, and one that fails does so alone. So a timeout soon frees the thread.
+that models, tokenizers and indexes never serve two requests at a time; with a deadline, the parts of a hybrid have
+their own threads, which take turns at a model. A batch costs no more than the largest allowed request, work for
+requests that have timed out stops, and a failing request does not fail the rest of its batch.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from cai_pyserini.search.engine import Engine, Filters, Hit, Stored
 from cai_pyserini.search.retriever import Effort
 from cai_pyserini.serve.access_log import note
 
-LONGEST_QUERY = 10_000  # the most characters of a query, and of all queries of a request or batch
-MOST_HITS = 1000  # the most hits of a search, and of all searches of a request or batch
-BATCH = 64  # the most queries of a request or batch
-LONGEST_ANSWER = 1 << 24  # the most characters of the documents of one answer
-HELD = 1 << 27  # the most of those of all answers that are made or sent
-REST = 1.0  # seconds between two probes, and between two reloads
-PROBE = "ready"  # the query of the readiness probe
+MAX_QUERY_LENGTH = 10_000  # characters of a query, and of all queries of a request or batch
+MAX_HITS = 1000  # of a search, and of all searches of a request or batch
+BATCH = 64  # most queries of a request or batch
+MAX_ANSWER_LENGTH = 1 << 24  # characters of the documents of one answer
+MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
+MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
+PROBE_QUERY = "ready"  # the query of the readiness probe
 
 Found = list[tuple[Hit, Stored | None]]
 Rerank = Callable[[str, Sequence[str], float], list[float]]  # Reranker.scores
 logger = logging.getLogger(__name__)
 
 
-class Searched(NamedTuple):
-    """The hits of each text of a request, the parts of a fusion that were late, and how many hits were reranked."""
+class SearchResults(NamedTuple):
+    """The hits of each query of a request, the parts of a fusion that were late, and the number of reranked hits."""
 
     found: list[Found]
     late: list[str]
@@ -49,38 +49,38 @@ class Searched(NamedTuple):
 
     @property
     def degraded(self) -> str | None:
-        """Why this is not the whole answer."""
+        """Why the answer is partial; None if it is complete."""
         return f"{', '.join(self.late)} timed out" if self.late else None
 
 
-class Held:
-    """The characters of documents in the answer to a request until it is sent, among those of all such answers."""
+class AnswerLength:
+    """The characters of the documents in an answer, and in all `pending` answers, which are limited to save memory."""
 
-    def __init__(self, others: "set[Held]"):
-        self._others, self._characters = others, 0
+    def __init__(self, pending: "set[AnswerLength]"):
+        self._pending, self._characters = pending, 0
 
-    def hold(self, characters: int) -> None:
-        """Say how many there are, so far. Raises HTTPException beyond the limits."""
+    def update(self, characters: int) -> None:
+        """Set the characters so far. Raises HTTPException beyond a limit."""
         self._characters = characters
-        if characters > LONGEST_ANSWER:
+        if characters > MAX_ANSWER_LENGTH:
             advice = "ask for fewer hits, or with max_doc_length for the beginnings of documents"
-            raise HTTPException(400, f"the documents have more than {LONGEST_ANSWER:,} characters in all: {advice}")
-        if characters and sum(held._characters for held in list(self._others)) > HELD:
+            raise HTTPException(400, f"the documents have more than {MAX_ANSWER_LENGTH:,} characters in all: {advice}")
+        if characters and sum(answer._characters for answer in list(self._pending)) > MAX_PENDING_LENGTH:
             raise HTTPException(503, "too many long answers are being sent; try again soon", {"Retry-After": "1"})
 
 
-_held: ContextVar[Held] = ContextVar("held")  # of the request that is being answered
+_answer_length: ContextVar[AnswerLength] = ContextVar("answer_length")  # of the current request
 
 
-class Shared[T]:
-    """Calls of a function that wait share one, which begins REST seconds after the last has ended.
+class Coalesced[T]:
+    """Merge waiting calls of a function into one, which starts at least MIN_INTERVAL seconds after the previous ended.
 
-    So each result is of a call that began after it was asked for, and no loop of requests costs more than one call.
+    Each caller gets the result of a call that started after it asked, and repeated requests cost one call at a time.
     """
 
     def __init__(self, function: Callable[[], Awaitable[T]]):
         self._function = function
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._next: asyncio.Task[T] | None = None
         self._ended = -math.inf
 
@@ -90,8 +90,8 @@ class Shared[T]:
         return await asyncio.shield(self._next)
 
     async def _call(self) -> T:
-        async with self._turn:
-            await asyncio.sleep(max(0.0, self._ended + REST - time.monotonic()))
+        async with self._lock:
+            await asyncio.sleep(max(0.0, self._ended + MIN_INTERVAL - time.monotonic()))
             self._next = None
             try:
                 return await self._function()
@@ -101,29 +101,29 @@ class Shared[T]:
 
 @dataclass
 class Job:
-    """A waiting request: a search, or something else that the worker calls."""
+    """A waiting request: a search, or a `call` on the engine."""
 
     index: str
     texts: Sequence[str] = ()
-    hits: int = 0
-    rerank: int = 0  # so many of them
+    hits: int = 0  # to search for, per query
+    rerank: int = 0  # hits to rerank
     filter: Filters = None
     sort: str | None = None
-    returned: int = 0  # hits of each text, with
-    length: int | None = None  # so many characters of their documents
+    returned: int = 0  # hits to return, per query
+    length: int | None = None  # characters of each document to return
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
-    held: Held = field(default_factory=lambda: _held.get(None) or Held(set()))
+    answer_length: AnswerLength = field(default_factory=lambda: _answer_length.get(None) or AnswerLength(set()))
 
 
 class Service:
-    """Systems by name, opened by `open_engines`, and the queue of requests to them.
+    """The systems that `open_engines` opens, by name, and the queue of requests to them.
 
-    A request without an answer after `timeout` seconds raises TimeoutError; one that finds `limit` others unanswered is
-    refused. `deadline` seconds after a search arrived, it is answered without the parts of a fusion that are late, and
-    `rerank` reranks no more; without one, parts are never late, and reranking has half of the timeout. Raises CaiError
-    if there is no system.
+    Requests time out with TimeoutError after `timeout` seconds; with `limit` requests pending, new ones are refused.
+    `deadline` seconds after it arrived, a search is answered without the late parts of a fusion, and reranking stops;
+    without a deadline, parts are never late, and reranking has half of the timeout. Raises CaiError if there is no
+    system.
     """
 
     def __init__(
@@ -136,22 +136,21 @@ class Service:
     ):
         self._open, self._limit, self._timeout, self._deadline = open_engines, limit, timeout, deadline
         self._rerank = rerank
-        self.engines = self._opened()
+        self.engines = self._open_all()
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self.unanswered = 0
         self._worker = ThreadPoolExecutor(1, "search")
         self._opener = ThreadPoolExecutor(1, "reload")
-        self._sending: set[Held] = set()
-        self.probe = Shared(self._probe)
-        self.reload = Shared(self._reload)
+        self._sending: set[AnswerLength] = set()
+        self.probe = Coalesced(self._probe)
+        self.reload = Coalesced(self._reload)
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
-        self.batches: Callable[[float], None] = lambda queries: None  # is told the size of each batch of searches
-        # Is told the seconds of the stages of each batch.
-        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None
+        self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
+        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # and with its timings
 
     async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Found:
-        """The best documents for a text, see Engine.search, with what the index stores of them."""
+        """The best hits for a query, as of Engine.search, with their stored documents."""
         (found,) = (await self.search_all(index, [text], hits, 0, filter, sort)).found
         return found
 
@@ -164,14 +163,16 @@ class Service:
         filter: Filters = None,
         sort: str | None = None,
         length: int | None = None,
-    ) -> Searched:
-        """The same for each of several texts, which are one request; of a single one, `rerank` documents can be
-        reranked. Of each document, `length` characters are returned."""
+    ) -> SearchResults:
+        """The best hits for each of several queries, as one request.
+
+        A single query can have its best `rerank` hits reranked. Contents are truncated to `length` characters.
+        """
         note(texts=texts, hits=hits)
         if rerank and self._rerank is None:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
         job = Job(index, texts, max(hits, rerank), rerank, filter, sort, hits, length)
-        searched: Searched = await self._answer(job)
+        searched: SearchResults = await self._answer(job)
         note(returned=sum(map(len, searched.found)))
         if searched.late or rerank:
             note(degraded=searched.degraded, reranked=searched.reranked)
@@ -179,9 +180,9 @@ class Service:
 
     async def similar(
         self, index: str, id: str, hits: int, filter: Filters = None, sort: str | None = None, length: int | None = None
-    ) -> tuple[str, Searched]:
-        """The text of a document, and the best other documents for it as a query."""
-        text = (await self.document(index, id, LONGEST_QUERY)).contents
+    ) -> tuple[str, SearchResults]:
+        """The text of a document, and the best other documents with this text as the query."""
+        text = (await self.document(index, id, MAX_QUERY_LENGTH)).contents
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
         searched = await self.search_all(index, [text], hits + 1, 0, filter, sort, length)
@@ -193,36 +194,36 @@ class Service:
     async def facets(
         self, index: str, names: Sequence[str], texts: Sequence[str], filter: Filters
     ) -> list[dict[str, dict[str, int]]]:
-        """The facets of each text, see Engine.facets."""
+        """The facets of each query, as of Engine.facets."""
         return await self.call(index, lambda engine: (engine.facets(names, text, filter) for text in texts))
 
     async def snippets(self, index: str, texts: Sequence[str], found: Sequence[Found]) -> list[list[str]]:
-        """The snippets of the hits of each text."""
+        """The snippets of the hits of each query."""
 
-        def all_snippets(engine: Engine) -> Iterator[str]:  # one by one, so that they end when the request times out
-            for text, of_text in zip(texts, found, strict=True):
-                yield from engine.snippets(text, [hit for hit, _ in of_text])
+        def all_snippets(engine: Engine) -> Iterator[str]:  # lazy, so that it stops when the request times out
+            for text, ranking in zip(texts, found, strict=True):
+                yield from engine.snippets(text, [hit for hit, _ in ranking])
 
         snippets = iter(await self.call(index, all_snippets))
-        return [[next(snippets) for _ in of_text] for of_text in found]
+        return [[next(snippets) for _ in ranking] for ranking in found]
 
     async def document(self, index: str, id: str, length: int | None = None) -> Stored:
-        """A document, of whose contents `length` characters are returned. Raises HTTPException if there is none."""
+        """A document, with `length` characters of its contents. Raises HTTPException if there is none."""
         stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
         if stored is None:
             raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
-        stored = _beginning(stored, length)
-        _held.get(Held(set())).hold(len(stored.contents))
+        stored = _truncate(stored, length)
+        _answer_length.get(AnswerLength(set())).update(len(stored.contents))
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
-        """Run `function` on a system in the worker thread and return its result, or a list of what it yields until the
-        request times out."""
+        """Run `function` on the engine in the worker thread and return its result; of an iterator, a list of its items
+        until the request times out."""
         return await self._answer(Job(index, call=function))
 
     @property
     def default(self) -> str:
-        """The recommended system, which the page and assistants use if they are told no other."""
+        """The recommended system, which the page and assistants use by default."""
         return next(iter(self.engines))
 
     @property
@@ -232,20 +233,20 @@ class Service:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Within it, a request is answered and the answer sent: its documents count as those of `Held`."""
-        held = Held(self._sending)
-        self._sending.add(held)
-        token = _held.set(held)
+        """Count the documents of an answer, by AnswerLength, while it is made and sent."""
+        length = AnswerLength(self._sending)
+        self._sending.add(length)
+        token = _answer_length.set(length)
         try:
             yield
         finally:
-            _held.reset(token)
-            self._sending.remove(held)
+            _answer_length.reset(token)
+            self._sending.remove(length)
 
     async def _probe(self) -> dict[str, str]:
-        """Search every system: its name -> "ok", or the kind of error."""
+        """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
-        searches = [self.search(index, PROBE, 1) for index in states]
+        searches = [self.search(index, PROBE_QUERY, 1) for index in states]
         for index, found in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
             if isinstance(found, Exception):
                 logger.warning("%s is not ready: %r", index, found)
@@ -253,15 +254,15 @@ class Service:
         return states
 
     async def _reload(self) -> None:
-        """Reopen all systems; the old ones answer until the new ones are open."""
+        """Reopen all systems; the old ones serve until the new ones are open."""
         loop = asyncio.get_running_loop()
-        engines = await loop.run_in_executor(self._opener, self._opened)
+        engines = await loop.run_in_executor(self._opener, self._open_all)
         old, self.engines = self.engines, engines
         await loop.run_in_executor(self._worker, _close, old)  # after the batch that still uses them
         del old
-        await loop.run_in_executor(self._opener, gc.collect)  # or their models stay for many reloads
+        await loop.run_in_executor(self._opener, gc.collect)  # otherwise their models stay for many reloads
 
-    def _opened(self) -> dict[str, Engine]:
+    def _open_all(self) -> dict[str, Engine]:
         engines = dict(self._open())
         if not engines:
             raise CaiError("there is nothing to serve: no folder has an index of a system that can be searched")
@@ -269,7 +270,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer requests inside of this context, and close the systems at its end."""
+        """Answer requests within this context, and close the systems at its end."""
         work = asyncio.create_task(self.work())
         yield
         work.cancel()
@@ -290,8 +291,8 @@ class Service:
                 self._started = None
 
     def _run(self, jobs: Sequence[Job]) -> None:
-        """In the worker thread: answer a batch; if it fails, each of its requests alone."""
-        jobs = [job for job in jobs if not job.answer.done()]  # the others have timed out
+        """Answer a batch, in the worker thread; if it fails, answer each of its requests alone."""
+        jobs = [job for job in jobs if not job.answer.done()]  # skips those that have timed out
         try:
             for job, result in zip(jobs, self._results(jobs) if jobs else [], strict=True):
                 if isinstance(result, Exception):
@@ -320,20 +321,21 @@ class Service:
         rankings = [list(islice(found, len(job.texts))) for job in jobs]
         stages = {"encode": effort.encode, "search": effort.search}
         reranked = None
-        if first.rerank:  # which is alone in its batch
+        if first.rerank:  # it is alone in its batch
             start = time.perf_counter()
-            rankings[0][0], reranked = self._reranked(first, engine, rankings[0][0])
+            rankings[0][0], reranked = self._rerank_hits(first, engine, rankings[0][0])
             stages["rerank"] = time.perf_counter() - start
         start = time.perf_counter()
         results = [
-            _fetched(job, engine, of_job, effort.late, reranked) for job, of_job in zip(jobs, rankings, strict=True)
+            _fetch_documents(job, engine, job_rankings, effort.late, reranked)
+            for job, job_rankings in zip(jobs, rankings, strict=True)
         ]
         stages["fetch"] = time.perf_counter() - start
         self.stages(first.index, stages)
         return results
 
-    def _reranked(self, job: Job, engine: Engine, ranking: list[Hit]) -> tuple[list[Hit], int]:
-        """The hits of a text, the first of which have the order and scores of the cross-encoder, and how many have."""
+    def _rerank_hits(self, job: Job, engine: Engine, ranking: list[Hit]) -> tuple[list[Hit], int]:
+        """A ranking with its best hits rescored by the cross-encoder, and the number of these."""
         stored = [engine.document(hit.stored) for hit in ranking[: job.rerank]]
         if None in stored:
             raise HTTPException(400, f"rerank: {job.index} does not store documents")
@@ -370,45 +372,45 @@ class Service:
 
 
 def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Divide jobs into batches: calls, searches to be reranked, and searches that differ in their texts only."""
+    """Divide jobs into batches of searches that differ only in their queries; calls and reranking stay alone."""
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
-        alike = job.index, job.hits, job.filter, job.sort
-        batches = groups.setdefault(id(job) if job.call or job.rerank else alike, [[]])
-        texts = [text for one in (*batches[-1], job) for text in one.texts]
-        if sum(map(len, texts)) > LONGEST_QUERY or job.hits * len(texts) > MOST_HITS or len(texts) > BATCH:
+        key = id(job) if job.call or job.rerank else (job.index, job.hits, job.filter, job.sort)
+        batches = groups.setdefault(key, [[]])
+        texts = [text for member in (*batches[-1], job) for text in member.texts]
+        if sum(map(len, texts)) > MAX_QUERY_LENGTH or job.hits * len(texts) > MAX_HITS or len(texts) > BATCH:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]
 
 
-def _fetched(
+def _fetch_documents(
     job: Job, engine: Engine, rankings: Sequence[Sequence[Hit]], late: list[str], reranked: int | None
-) -> Searched | HTTPException:
-    """The hits of a job with what the index stores of them, until it times out; or why it has too much."""
+) -> SearchResults | HTTPException:
+    """The hits of a job with their stored documents, until it times out; or the error if these are too long."""
     found: list[Found] = [[] for _ in rankings]
     characters = 0
     try:
-        for of_text, ranking in zip(found, rankings, strict=True):
+        for fetched, ranking in zip(found, rankings, strict=True):
             for hit in takewhile(lambda _: not job.answer.done(), ranking[: job.returned]):
                 stored = engine.document(hit.stored)
                 if stored:
-                    stored = _beginning(stored, job.length)
+                    stored = _truncate(stored, job.length)
                     characters += len(stored.contents)
-                    job.held.hold(characters)
-                of_text.append((hit, stored))
+                    job.answer_length.update(characters)
+                fetched.append((hit, stored))
     except HTTPException as error:
         return error
-    return Searched(found, late, reranked)
+    return SearchResults(found, late, reranked)
 
 
-def _beginning(stored: Stored, length: int | None) -> Stored:
-    """A document with so many characters of its contents."""
+def _truncate(stored: Stored, length: int | None) -> Stored:
+    """A document with the first `length` characters of its contents."""
     return stored._replace(contents=stored.contents[:length])
 
 
 def _settle[T](job: Job, settle: Callable[[T], None], value: T) -> None:
-    """From the worker thread: give a request its result or error, unless it has timed out."""
+    """Set the result or error of a request from the worker thread, unless it has timed out."""
 
     def in_loop() -> None:
         if not job.answer.done():

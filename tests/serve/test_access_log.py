@@ -75,7 +75,7 @@ def test_no_line_is_lost_when_a_log_that_two_services_write_is_moved(tmp_path: P
     logs = [AccessLog(path) for _ in range(2)]
     for log in logs:
         logged(log, 3)
-    while any(not log._writer._waiting.empty() for log in logs) or len(json_lines(path)) < 7:
+    while any(not log._pending.empty() for log in logs) or len(json_lines(path)) < 7:
         time.sleep(0.01)
     assert [file.name for file in tmp_path.iterdir()] == ["access.log"]
     path.rename(moved)
@@ -90,17 +90,17 @@ def test_nobody_waits_for_a_disk_that_does_not_answer_or_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipe that nobody reads, and then one without a reader, whose writes fail as those to a full disk."""
-    monkeypatch.setattr(access_log, "PATIENCE", 0.1)
+    monkeypatch.setattr(access_log, "FLUSH_SECONDS", 0.1)
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     log = AccessLog(path)
     start = time.monotonic()
-    logged(log, access_log.WAITING + 5_000)
+    logged(log, access_log.MAX_PENDING + 5_000)
     assert time.monotonic() - start < 5
     with caplog.at_level(logging.WARNING):
         os.close(reader)
-        while not log._writer._waiting.empty():
+        while not log._pending.empty():
             time.sleep(0.01)
     assert [record.getMessage() for record in caplog.records] == [
         "the access log could not be written: [Errno 32] Broken pipe"

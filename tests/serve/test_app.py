@@ -15,13 +15,13 @@ from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import Reranker
 from cai_pyserini.serve.app import create_app
-from cai_pyserini.serve.guard import LONGEST_BODY
-from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, Service
+from cai_pyserini.serve.guard import MAX_BODY_BYTES
+from cai_pyserini.serve.service import BATCH, MAX_QUERY_LENGTH, Service
 from tests.serve.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
 
-TOO_LONG = "x" * (LONGEST_QUERY + 1)
+TOO_LONG = "x" * (MAX_QUERY_LENGTH + 1)
 EXPLAIN = "/v1/bm25/explain?query=cancer&docid=d3"
 JSON = {"Content-Type": "application/json"}
 
@@ -89,7 +89,7 @@ def queries(*texts: str, **others: object) -> dict[str, object]:
         (queries(), "queries: List should have at least 1 item"),
         (queries(*["x"] * (BATCH + 1)), "queries: List should have at most 64 items"),
         (queries("x", " \x1c"), "queries.1.text: should not be blank"),
-        (queries("x" * (LONGEST_QUERY - 1), "yy"), "queries: 10001 characters in all; 10000 are allowed"),
+        (queries("x" * (MAX_QUERY_LENGTH - 1), "yy"), "queries: 10001 characters in all; 10000 are allowed"),
         (queries("x", "y", hits=501), "hits: 1002 for all queries; 1000 are allowed"),
         (queries("x", hits=0), "hits: Input should be greater than or equal to 1"),
         (queries("x", hits="3"), "hits: Input should be a valid integer"),
@@ -108,9 +108,9 @@ def test_wrong_bodies_get_a_reason(client: TestClient, body: object, reason: str
 
 def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
     """Nothing else limits the memory that a body takes, which is read before the key is asked for."""
-    longest = json.dumps(queries("🧬" * (LONGEST_QUERY - BATCH + 1), *["🧬"] * (BATCH - 1), hits=1))
+    longest = json.dumps(queries("🧬" * (MAX_QUERY_LENGTH - BATCH + 1), *["🧬"] * (BATCH - 1), hits=1))
     assert client.post("/v1/bm25/search", content=longest, headers=JSON).status_code == 200
-    assert client.post("/v1/bm25/search", content=longest + " " * LONGEST_BODY, headers=JSON).status_code == 413
+    assert client.post("/v1/bm25/search", content=longest + " " * MAX_BODY_BYTES, headers=JSON).status_code == 413
     assert client.post("/v1/bm25/search", content=iter([longest.encode()]), headers=JSON).status_code == 411
     assert client.post("/v1/bm25/search", content="[" * 100_000, headers=JSON).status_code == 400
 

@@ -31,7 +31,7 @@ SECONDS = 0.5
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((listen, "REQUEST_SECONDS"), (listen, "PIECE_SECONDS"), (guard, "BODY_SECONDS")):
+    for module, name in ((listen, "REQUEST_SECONDS"), (listen, "CHUNK_SECONDS"), (guard, "BODY_SECONDS")):
         monkeypatch.setattr(module, name, SECONDS)
 
 
@@ -92,13 +92,13 @@ def test_a_connection_without_a_request_is_closed_without_an_answer(address: str
 
 @pytest.mark.parametrize("path", ["/v1/bm25/search", "/mcp"])
 def test_a_client_that_leaves_is_no_failure(address: str, path: str, caplog: pytest.LogCaptureFixture) -> None:
-    before, failures = requests(address, guard.LEFT), requests(address, 500)
+    before, failures = requests(address, guard.CLIENT_CLOSED), requests(address, 500)
     with sent(address, HALF_BODY.format(path)):
         pass
     until = time.monotonic() + 10
-    while requests(address, guard.LEFT) == before and time.monotonic() < until:
+    while requests(address, guard.CLIENT_CLOSED) == before and time.monotonic() < until:
         time.sleep(0.01)
-    assert requests(address, guard.LEFT) == before + 1 and requests(address, 500) == failures
+    assert requests(address, guard.CLIENT_CLOSED) == before + 1 and requests(address, 500) == failures
     assert not caplog.records
 
 
@@ -124,7 +124,7 @@ def test_a_client_that_leaves_before_the_answer_is_no_failure(
         release.set()
         while service.unanswered or len(service._sending) > 1:
             time.sleep(0.01)
-        assert requests(address, 200) + requests(address, guard.LEFT) >= 1 and requests(address, 500) == 0
+        assert requests(address, 200) + requests(address, guard.CLIENT_CLOSED) >= 1 and requests(address, 500) == 0
     assert not caplog.records
 
 
@@ -144,7 +144,7 @@ def test_half_requests_lock_nobody_out(run_folder: Path, monkeypatch: pytest.Mon
 
 
 def test_half_requests_have_so_many_bytes_together(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "UNFINISHED", 100_000)
+    monkeypatch.setattr(listen, "MAX_INCOMPLETE_BYTES", 100_000)
     with served(run_folder, "bm25") as address:
         half = [sent(address, HALF_HEAD + "X: " + "x" * 30_000) for _ in range(5)]
         urlopen(f"{address}health").read()
@@ -186,7 +186,7 @@ def test_too_few_files_are_refused_at_the_start(run_folder: Path, monkeypatch: p
 
 def test_files_that_run_out_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """The fault: asyncio logs a traceback for every connection that it cannot accept."""
-    handler = listen._Brief()
+    handler = listen._ExceptionHandler()
     for _ in range(100):
         handler(None, {"message": "x", "exception": OSError(24, "Too many open files")})  # type: ignore[arg-type]
     assert [record.getMessage() for record in caplog.records] == [
@@ -219,7 +219,7 @@ def test_an_answer_that_nobody_reads_is_given_up(run_folder: Path, monkeypatch: 
 
 
 def test_the_documents_of_an_answer_are_limited(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_module, "LONGEST_ANSWER", 50)
+    monkeypatch.setattr(service_module, "MAX_ANSWER_LENGTH", 50)
     with served(run_folder, "bm25") as address:
         for path in ("v1/bm25/search?query=cancer", "v1/bm25/doc/d1"):
             with sent(address, f"GET /{path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n") as connection:
@@ -228,7 +228,7 @@ def test_the_documents_of_an_answer_are_limited(run_folder: Path, monkeypatch: p
             found = json.load(urlopen(f"{address}{path}{separator}max_doc_length=3"))
             contents = [hit["doc"] for hit in found.get("candidates", [found])]
             assert contents and all(len(one["contents"]) <= 3 for one in contents)
-        monkeypatch.setattr(service_module, "HELD", 5)
+        monkeypatch.setattr(service_module, "MAX_PENDING_LENGTH", 5)
         with sent(
             address, "GET /v1/bm25/search?query=cancer&max_doc_length=4 HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
         ) as connection:
@@ -244,7 +244,7 @@ def test_the_end_is_bounded(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -
         ended.append(status)
         release.set()
 
-    monkeypatch.setattr(listen, "END_SECONDS", 0.2)
+    monkeypatch.setattr(listen, "SHUTDOWN_SECONDS", 0.2)
     monkeypatch.setattr(listen.os, "_exit", end)
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
     with listening(create_app(service, local=True), seconds=0) as address:

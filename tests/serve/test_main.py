@@ -12,7 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.core.flags import origin_and_path
 from cai_pyserini.serve.__main__ import main
-from cai_pyserini.serve.service import LONGEST_QUERY
+from cai_pyserini.serve.service import MAX_QUERY_LENGTH
 from tests.conftest import json_lines
 from tests.serve.conftest import serve
 
@@ -86,8 +86,8 @@ def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_beg
         connections = [HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=120) for _ in range(9)]
         for connection in connections:
             assert ask(connection, "/health")["status"] == "ok"
-        for query in (" ".join(f"w{number}" for number in range(1, 1_850)), "🧬" * LONGEST_QUERY):
-            assert LONGEST_QUERY - 1_000 < len(query) <= LONGEST_QUERY
+        for query in (" ".join(f"w{number}" for number in range(1, 1_850)), "🧬" * MAX_QUERY_LENGTH):
+            assert MAX_QUERY_LENGTH - 1_000 < len(query) <= MAX_QUERY_LENGTH
             assert ask(connections[0], f"/v1/bm25/search?query={quote(query)}")["candidates"] == []
 
         for number, connection in enumerate(connections[:8]):

@@ -19,9 +19,9 @@ from cai_pyserini.beir.__main__ import main as beir
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import open_systems
 from cai_pyserini.serve.__main__ import main
-from cai_pyserini.serve.guard import LONGEST_BODY
-from cai_pyserini.serve.mcp import LONGEST_TEXT, TERMS, create_server
-from cai_pyserini.serve.service import LONGEST_QUERY, MOST_HITS, Service
+from cai_pyserini.serve.guard import MAX_BODY_BYTES
+from cai_pyserini.serve.mcp import MAX_TEXT_LENGTH, TERMS, create_server
+from cai_pyserini.serve.service import MAX_HITS, MAX_QUERY_LENGTH, Service
 from tests.serve.conftest import SYSTEMS, served
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,7 @@ def test_pages_of_hits_make_up_the_ranking(opened: dict[str, Engine], index: str
             offset = page["next_offset"]
         return found
 
-    (hits,) = opened[index].search([QUERY], MOST_HITS)
+    (hits,) = opened[index].search([QUERY], MAX_HITS)
     found = session(opened, scenario)
     assert [(one["rank"], one["docid"], one["score"]) for one in found] == [hit[:3] for hit in hits]
     assert len(hits) > 2
@@ -125,14 +125,14 @@ def test_explanations_add_up(opened: dict[str, Engine], index: str) -> None:
         ("search", {"query": "cancer", "index": "bm26"}, "no index bm26; this server has hybrid-splade"),
         ("search", {"query": " \x1c"}, "wrong arguments of search: query: should not be blank"),
         ("explain", {"query": "", "docid": "d1"}, "query: should not be blank"),
-        ("search", {"query": "x" * (LONGEST_QUERY + 1)}, "query: String should have at most 10000 characters"),
+        ("search", {"query": "x" * (MAX_QUERY_LENGTH + 1)}, "query: String should have at most 10000 characters"),
         ("search", {"query": "x", "hits": 101}, "hits: Input should be less than or equal to 100"),
-        ("search", {"query": "x", "offset": MOST_HITS}, "offset: a search has at most 1000 hits"),
+        ("search", {"query": "x", "offset": MAX_HITS}, "offset: a search has at most 1000 hits"),
         ("search", {}, "query: Field required"),
         ("document", {"docid": "d99"}, "no document 'd99'"),
         (
             "document",
-            {"docid": "d1", "length": LONGEST_TEXT + 1},
+            {"docid": "d1", "length": MAX_TEXT_LENGTH + 1},
             "length: Input should be less than or equal to 20000",
         ),
         ("search", {"query": "x", "filters": "year>2000"}, "filters: no such parameter; did you mean filter?"),
@@ -193,7 +193,7 @@ def test_requests_are_counted_bounded_and_leave_no_stream_open(client: TestClien
     answer = client.post("/mcp", json=message, headers=headers)
     assert answer.json()["result"]["serverInfo"]["name"] == "cai-pyserini"
     assert answer.headers["x-content-type-options"] == "nosniff" and "mcp-session-id" not in answer.headers
-    assert client.post("/mcp", content=b" " * (LONGEST_BODY + 1), headers=headers).status_code == 413
+    assert client.post("/mcp", content=b" " * (MAX_BODY_BYTES + 1), headers=headers).status_code == 413
     assert client.get("/mcp", headers=headers).status_code == 405
     assert 'cai_requests_total{route="/mcp",status="200"}' in client.get("/metrics").text
 

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine, Hit, Stored
 from cai_pyserini.serve import service as service_module
-from cai_pyserini.serve.service import BATCH, LONGEST_QUERY, MOST_HITS, Service
+from cai_pyserini.serve.service import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Service
 from tests.serve.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
@@ -74,8 +74,8 @@ def test_several_texts_are_one_request_of_a_batch(opened: dict[str, Engine]) -> 
 @pytest.mark.parametrize(
     ("searches", "expected"),
     [
-        ([("cancer " * (n // 7), 5) for n in (LONGEST_QUERY, 4_000, 4_000, 4_000, 10)], [1, 2, 2]),
-        ([("cancer", hits) for hits in (MOST_HITS, 400, MOST_HITS, 400, 400)], [1, 1, 2, 1]),
+        ([("cancer " * (n // 7), 5) for n in (MAX_QUERY_LENGTH, 4_000, 4_000, 4_000, 10)], [1, 2, 2]),
+        ([("cancer", hits) for hits in (MAX_HITS, 400, MAX_HITS, 400, 400)], [1, 1, 2, 1]),
     ],
 )
 def test_a_batch_costs_no_more_than_the_largest_search(
@@ -170,7 +170,7 @@ def test_snippets_are_looked_for_in_the_beginning_until_the_request_times_out(
 
 def test_probes_and_reloads_that_wait_are_one(opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault: a loop of requests for /ready or /reload, which cost nothing to ask for, keeps the service busy."""
-    monkeypatch.setattr(service_module, "REST", 0.3)
+    monkeypatch.setattr(service_module, "MIN_INTERVAL", 0.3)
     service = Service(lambda: opened)
     sizes: list[float] = []
     service.batches = sizes.append
@@ -218,7 +218,7 @@ def test_reloads_take_turns_and_lose_no_request(run_folder: Path, monkeypatch: p
         opening.release()
         return opened[-1]
 
-    monkeypatch.setattr(service_module, "REST", 0.1)
+    monkeypatch.setattr(service_module, "MIN_INTERVAL", 0.1)
     service = Service(open_engines)
 
     async def load() -> list[Any]:
