@@ -1,1 +1,1 @@
-"""Relevance judgments: a page to make them, and what they say."""
+"""Relevance judgments: a page to make them, and commands that use them."""

@@ -1,4 +1,4 @@
-"""Relevance judgments: a page to make them; qrels, agreement, comparisons of two systems, and files to train with."""
+"""Make relevance judgments, and use them: qrels, agreement, comparisons of two systems, and training files."""
 
 from typing import Annotated, Literal, Self
 
@@ -12,19 +12,17 @@ from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 RUN = "python -m cai_pyserini.judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
 RUN_FOLDER = flag(help="folder with the runs and the texts of documents, as run_beir.sh writes it", positional=True)
-TOPICS: AnyPath | None = flag(None, "the queries that were judged, as for `judge serve` (default: the collection's)")
+TOPICS: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
 DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
-RULE: Rule = flag(
-    "majority", "the grade of a document that several judges have graded; majority: of equally frequent ones the lowest"
-)
+RULE: Rule = flag("majority", "how the grades of several judges are merged; majority: a tie gives the lowest")
 
 
 class ServeSettings(Listening):
-    """Serve a page to judge the results of systems with: blind, in random order, by any number of judges.
+    """Serve a page to judge the results of systems: blind, in random order, by any number of judges.
 
-    A query's pool is the best documents of all systems. The page works with keyboard alone, and without JavaScript.
-    Only this machine is served unless --host says otherwise; with an API key in the environment variable
+    A query's pool is the best documents of each system. The page works with the keyboard alone, and without JavaScript.
+    Only this machine is served unless --host says otherwise. If there is an API key, in the environment variable
     CAI_PYSERINI_API_KEY, the page asks for it as a password.
     """
 
@@ -32,7 +30,7 @@ class ServeSettings(Listening):
     config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
     run_folder: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as run_beir.sh writes it", positional=True)
     systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
-    database: AnyPath = flag(help="SQLite file for the judgments, on a disk of this machine; made if it is not there")
+    database: AnyPath = flag(help="SQLite file for the judgments, on a local disk; created if missing")
     depth: int = flag(10, "number of best documents of each system to judge", ge=1)
     topics: AnyPath | None = flag(
         None,
@@ -41,14 +39,14 @@ class ServeSettings(Listening):
     shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
     rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(
         None,
-        f"what each grade means, from 0 (default: that of the database; of a new one {', '.join(map(repr, RUBRIC))})",
+        f"what each grade means, from 0 (default: as in the database; if new, {', '.join(map(repr, RUBRIC))})",
         min_length=2,
         max_length=10,
     )
 
 
 class ExportSettings(Settings):
-    """Write the judgments of queries and documents whose texts have not changed since as qrels."""
+    """Write the judgments as qrels, except of queries and documents whose texts have changed since."""
 
     example = f"{RUN} export runs/hpo/splade-tiny judgments.sqlite --output path/to/folder/qrels/judged.tsv"
     run_folder: AnyPath = RUN_FOLDER
@@ -59,14 +57,14 @@ class ExportSettings(Settings):
 
 
 class AgreeSettings(Settings):
-    """Show how far judges agree: Cohen's kappa of each pair."""
+    """Show how well judges agree: Cohen's kappa of each pair."""
 
     example = f"{RUN} agree judgments.sqlite"
     database: AnyPath = DATABASE
 
 
 class CompareSettings(Settings):
-    """Compare two systems by judgments, and estimate how many more judged queries would decide it."""
+    """Compare two systems by judgments, and estimate how many more judged queries would decide between them."""
 
     example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint-splade-idf judgments.sqlite"
     run_folder: AnyPath = RUN_FOLDER
@@ -87,7 +85,7 @@ class CompareSettings(Settings):
 class ExamplesSettings(Settings):
     """Write a training file from judgments.
 
-    Negatives are the documents with grade 0, and then the best of the systems that nobody has judged or skipped.
+    Negatives are the documents with grade 0, then the systems' best documents that nobody has judged or skipped.
     """
 
     example = (
@@ -101,12 +99,12 @@ class ExamplesSettings(Settings):
     depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
     topics: AnyPath | None = TOPICS
     relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
-    negatives: int = flag(10, "negatives per query and relevant document, at most", ge=1)
+    negatives: int = flag(10, "most negatives per query and relevant document", ge=1)
     rule: Rule = RULE
     seed: int = flag(42, "random seed of the order of negatives", ge=0)
 
 
-KINDS: dict[str, type[Settings]] = {
+COMMANDS: dict[str, type[Settings]] = {
     "serve": ServeSettings,
     "export": ExportSettings,
     "agree": AgreeSettings,
@@ -117,7 +115,7 @@ KINDS: dict[str, type[Settings]] = {
 
 def main(argv: Argv = None) -> None:
     settings: ServeSettings | ExportSettings | AgreeSettings | CompareSettings | ExamplesSettings = parse(
-        KINDS, argv, RUN, "Judge the results of systems, and see what the judgments say."
+        COMMANDS, argv, RUN, "Judge the results of systems, and use the judgments."
     )
     if isinstance(settings, ServeSettings):
         _serve(settings)
@@ -139,9 +137,9 @@ def main(argv: Argv = None) -> None:
     topics = topics_of(run, settings.topics)
     judgments.limit_to(topics, stored_texts(run, judgments.documents()))
     qrels = qrels_of(judgments.all(), settings.rule)
-    others = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
+    warning = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
     if not qrels:
-        raise CaiError(f"{settings.database} has no grade: " + (others or f"make some with `{RUN} serve`"))
+        raise CaiError(f"{settings.database} has no grade: " + (warning or f"make some with `{RUN} serve`"))
     if isinstance(settings, ExportSettings):
         write_qrels(qrels, settings.output)
         print(f"{settings.output}: {sum(map(len, qrels.values())):,} judgments of {len(qrels):,} queries")
@@ -152,18 +150,18 @@ def main(argv: Argv = None) -> None:
         runs = {name: run_of_system(run, name, topics, hits) for name in (settings.a, settings.b)}
         print(verdict(runs, qrels, settings.smallest))
     else:
-        from cai_pyserini.judge.examples import labelled, write_examples
+        from cai_pyserini.judge.examples import label_queries, write_examples
         from cai_pyserini.judge.pool import pooled_documents
 
         skipped = judgments.skipped()
         pool = pooled_documents(run, settings.systems, settings.depth, topics)
         pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
-        examples = [*labelled(topics, pool, qrels, settings.relevant, settings.seed)]
+        examples = list(label_queries(topics, pool, qrels, settings.relevant, settings.seed))
         ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
         lines, queries = write_examples(examples, stored_texts(run, ids), settings.negatives, settings.output)
         print(f"{settings.output}: {lines:,} examples of {queries:,} queries")
-    if others:
-        print(others)
+    if warning:
+        print(warning)
 
 
 def _serve(settings: ServeSettings) -> None:
@@ -181,16 +179,13 @@ def _serve(settings: ServeSettings) -> None:
             f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
             "out, or choose another --database"
         )
-    guard = key, is_loopback(settings.host), settings.public_url
-    app = create_app(pool, judgments, settings.shared, *guard)
+    local = is_loopback(settings.host)
+    app = create_app(pool, judgments, settings.shared, key=key, local=local, public_url=settings.public_url)
     documents = sum(map(len, pool.documents.values()))
-    without = len(pool.topics) - len(pool.documents)
-    listen(
-        app,
-        settings,
-        f"{documents:,} documents of {len(pool.documents):,} queries to judge"
-        + f"; {without:,} queries have no hits" * (without > 0),
-    )
+    content = f"{documents:,} documents of {len(pool.documents):,} queries to judge"
+    if without_hits := len(pool.topics) - len(pool.documents):
+        content += f"; {without_hits:,} queries have no hits"
+    listen(app, settings, content)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page to judge with: HTML forms, which need no script."""
+"""The judging page: HTML forms, which need no script."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,21 +10,21 @@ from pydantic import StringConstraints
 
 from cai_pyserini.core.template import template
 from cai_pyserini.judge.judgments import Grades, Judgments
-from cai_pyserini.judge.pool import Pool, next_query, order
+from cai_pyserini.judge.pool import Pool, next_query, shuffled
 from cai_pyserini.serve.guard import CHECK_PARAMETERS, HEADERS, Guard
 from cai_pyserini.serve.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
 TEMPLATE = template(HERE / "page.html.jinja")
-OWN_STYLE = STYLE + (HERE / "style.css").read_text(encoding="utf-8")
+PAGE_STYLE = STYLE + (HERE / "style.css").read_text(encoding="utf-8")
 KEYS = (HERE / "keys.js").read_text(encoding="utf-8")
-OWN_HEADERS = HEADERS | {
+PAGE_HEADERS = HEADERS | {
     "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; script-src 'self'",
-    "Referrer-Policy": "same-origin",  # or browsers would send forms with the origin null, which the guard refuses
+    "Referrer-Policy": "same-origin",  # with no-referrer, forms would have the origin null, which Guard refuses
 }
-LONGEST = 40  # characters of a judge's name
+MAX_NAME_LENGTH = 40  # characters of a judge's name
 
-Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST)]
+Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH)]
 Id = Annotated[str, StringConstraints(max_length=10_000)]
 
 
@@ -36,7 +36,7 @@ def create_app(
     local: bool = False,
     public_url: str | None = None,
 ) -> Guard:
-    """The application. `shared` is next_query's, the rest Guard's."""
+    """The application. `shared` is as in next_query; `key`, `local` and `public_url` are Guard's."""
     rubric = judgments.rubric
     judgments.limit_to(pool.topics, pool.text)
     app = FastAPI(openapi_url=None, redirect_slashes=False)
@@ -44,14 +44,14 @@ def create_app(
 
     @routes.get("/", response_class=HTMLResponse)
     async def page(judge: Judge | None = None, query: Id = "", document: Id = "") -> str:
-        """A document to judge: by default the next one of a query, and the next query."""
+        """A document to judge: by default the next one, of the given query or else of the next."""
         if judge is None:
-            return _render("", {}, judges=judgments.judges(), longest=LONGEST)
+            return _render("", {}, judges=judgments.judges(), longest=MAX_NAME_LENGTH)
         mine = judgments.of(judge)
         if not (query or (query := next_query(pool.documents, mine, judgments.counts(), shared) or "")):
             return _progress(judge, mine)
         ids, grades = _documents(query, document), mine.get(query, {})
-        document = document or next((id for id in order(judge, query, ids) if id not in grades), "")
+        document = document or next((id for id in shuffled(judge, query, ids) if id not in grades), "")
         stored = pool.text(document) if document else None
         return _render(
             judge,
@@ -70,13 +70,13 @@ def create_app(
 
     @routes.get("/progress", response_class=HTMLResponse)
     async def progress(judge: Judge) -> str:
-        """The queries that any judge has begun."""
+        """The queries that any judge has started."""
         return _progress(judge, judgments.of(judge))
 
     @routes.post("/")
     async def judged(judge: Judge, query: Id, document: Id, action: str, texts: str = "") -> RedirectResponse:
-        """Record a grade, or that a document is skipped, or undo the judge's last judgment. `texts` are those that the
-        judge has seen, which can be from before an update."""
+        """Record a grade or a skip, or undo the judge's last judgment. `texts` is a digest of the texts on the judge's
+        page, which can be out of date."""
         ids = _documents(query, document)
         if action == "undo":
             undone = judgments.undo(judge)
@@ -88,12 +88,12 @@ def create_app(
         if texts and texts != "".join(judgments.texts(query, document)):
             raise HTTPException(409, "the text has changed since the page was opened: go back, and open it again")
         judgments.add(query, document, judge, None if action == "skip" else int(action))
-        is_left = ids - judgments.of(judge)[query].keys()
-        return RedirectResponse(f"./?{urlencode({'judge': judge} | ({'query': query} if is_left else {}))}", 303)
+        remaining = ids - judgments.of(judge)[query].keys()
+        return RedirectResponse(f"./?{urlencode({'judge': judge} | ({'query': query} if remaining else {}))}", 303)
 
     @routes.get("/style.css")
     async def style() -> Response:
-        return Response(OWN_STYLE, media_type="text/css")
+        return Response(PAGE_STYLE, media_type="text/css")
 
     @routes.get("/keys.js")
     async def keys() -> Response:
@@ -101,15 +101,21 @@ def create_app(
 
     def _progress(judge: str, mine: Grades) -> str:
         counts = judgments.counts()
-        begun = ((id, ids) for id, ids in pool.documents.items() if id in mine or id in counts)
-        rows = [(id, pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids)) for id, ids in begun]
+        started = ((id, ids) for id, ids in pool.documents.items() if id in mine or id in counts)
+        rows = [(id, pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids)) for id, ids in started]
         outdated = sum(id in pool.documents.get(query, ()) for query, id, _ in judgments.outdated())
         return _render(judge, mine, rows=rows, outdated=outdated)
 
     def _render(judge: str, mine: Grades, **shown: Any) -> str:
         finished = sum(ids <= mine.get(query, {}).keys() for query, ids in pool.documents.items())
-        common = {"judge": judge, "rubric": rubric, "language": pool.language}
-        return TEMPLATE.render(**common, finished=finished, queries=len(pool.documents), **shown)
+        return TEMPLATE.render(
+            judge=judge,
+            rubric=rubric,
+            language=pool.language,
+            finished=finished,
+            queries=len(pool.documents),
+            **shown,
+        )
 
     def _documents(query: str, document: str) -> set[str]:
         ids = pool.documents.get(query, set())
@@ -122,4 +128,4 @@ def create_app(
         return (stored and stored.title) or document
 
     app.include_router(routes)
-    return Guard(app, local=local, headers=OWN_HEADERS, key=key, public_url=public_url)
+    return Guard(app, local=local, headers=PAGE_HEADERS, key=key, public_url=public_url)

@@ -1,9 +1,8 @@
-"""Relevance judgments in SQLite, and the qrels that follow from them.
+"""Relevance judgments in SQLite, and qrels from them.
 
-The table `judgments` only grows: a row is a grade, or NULL for a document that was skipped, or it undoes an earlier
-row. The view `current` has, of every query, document and judge, the last row that is not undone, for each text that
-they had: a grade counts only where query and document have the texts that were judged. All grades of a database are by
-one rubric.
+The table `judgments` is append-only: a row is a grade, or NULL for a skipped document, or undoes an earlier row. The
+view `current` has, for each query, document, their texts and judge, the last row that is not undone. A grade counts
+only while query and document have the texts that were judged. A database has one rubric.
 """
 
 import json
@@ -47,32 +46,31 @@ COMMIT;
 COUNTED = """
 CREATE TEMP VIEW counted AS SELECT * FROM current WHERE counts(query, document, query_text, document_text)
 """  # `counts` is set by Judgments
-RULES: dict[str, Callable[[Sequence[int]], int]] = {  # the grades of several judges, in the order of time -> one
+RULES: dict[str, Callable[[Sequence[int]], int]] = {  # merge the grades of several judges, oldest first
     "majority": lambda grades: min(multimode(grades)),
     "mean": lambda grades: math.floor(mean(grades) + 0.5),
     "max": max,
     "last": lambda grades: grades[-1],
 }
 
-Grades = dict[str, dict[str, int | None]]  # of a judge: query -> document -> grade, None for skipped
+Grades = dict[str, dict[str, int | None]]  # query -> document -> grade of one judge; None: skipped
 
 
-class Judged(NamedTuple):
+class Judgment(NamedTuple):
     """A judge's grade of a document for a query."""
 
     query: str
     document: str
     judge: str
     grade: int
-    texts: str = ""  # a digest of what was judged
+    texts: str = ""  # digest of the judged texts
 
 
 class Judgments:
-    """A database of judgments; with a `rubric`, what each grade means, one that does not exist is made.
+    """A database of judgments, created if missing when a `rubric`, the meaning of each grade, is passed.
 
-    All grades count until `limit_to` says which texts are judged. Several processes can use a database, on a file
-    system of this machine. Raises CaiError for a file that is no such database, or of another version, and leaves it
-    as it is.
+    All grades count until `limit_to` is called. Several processes can use a database on a local file system. Raises
+    CaiError for a file that is no such database or is of another version, and leaves it unchanged.
     """
 
     def __init__(self, path: Path, rubric: Sequence[str] | None = None):
@@ -88,8 +86,8 @@ class Judgments:
             columns = {name for _, name, *_ in self._db.execute("PRAGMA table_info(judgments)")}
             if "query_text" not in columns:
                 raise CaiError(
-                    f"{path} was made by an earlier version of cai_pyserini, and does not say which texts were judged: "
-                    "choose another --database (the view `current` of this one has its grades)"
+                    f"{path} is of an earlier version of cai_pyserini, without the texts that were judged: choose "
+                    "another --database (the view `current` of this one has its grades)"
                 )
             if rubric is not None:
                 self._db.execute(
@@ -105,23 +103,23 @@ class Judgments:
         self._db.execute(COUNTED)
 
     def limit_to(self, topics: Mapping[str, str] | None, stored: Callable[[str], Stored | None]) -> None:
-        """Count only the grades of these queries and documents, where their texts are those that were judged; without
-        `topics`, queries are not compared."""
+        """Count only grades of queries and documents whose texts have not changed since; without `topics`, queries are
+        not compared."""
         queries = {id: _digest(text) for id, text in (topics or {}).items()}
 
         @cache
-        def of_document(id: str) -> str:
-            found = stored(id)
-            return _digest(found.contents) if found else ""
+        def document_digest(id: str) -> str:
+            document = stored(id)
+            return _digest(document.contents) if document else ""
 
         def counts(query: str, document: str, query_text: str, document_text: str) -> bool:
-            return (topics is None or queries.get(query) == query_text) and of_document(document) == document_text
+            return (topics is None or queries.get(query) == query_text) and document_digest(document) == document_text
 
-        self.texts = lambda query, document: (queries.get(query, ""), of_document(document))
+        self.texts = lambda query, document: (queries.get(query, ""), document_digest(document))
         self._db.create_function("counts", 4, counts)
 
     def add(self, query: str, document: str, judge: str, grade: int | None) -> None:
-        """Record a grade of the texts as they are, or None for skipped, unless it is the current one."""
+        """Record a grade of the current texts, None for a skip, unless it is the current grade."""
         row = query, document, judge, grade
         self._db.execute(
             "INSERT INTO judgments (query, document, judge, grade, query_text, document_text) "
@@ -131,7 +129,7 @@ class Judgments:
         )
 
     def undo(self, judge: str) -> tuple[str, str] | None:
-        """Undo the last judgment of a judge that counts: its query and document; None if there is none."""
+        """Undo the last judgment of a judge that counts, and return its query and document; None if there is none."""
         return self._db.execute(
             "INSERT INTO judgments (query, document, judge, undoes, query_text, document_text) "
             "SELECT query, document, judge, number, query_text, document_text FROM counted "
@@ -140,27 +138,27 @@ class Judgments:
         ).fetchone()
 
     def of(self, judge: str) -> Grades:
-        """The grades of a judge, in the order of time."""
-        found: Grades = {}
+        """The grades of a judge, oldest first."""
+        grades: Grades = {}
         rows = self._db.execute("SELECT query, document, grade FROM counted WHERE judge = ? ORDER BY number", [judge])
         for query, document, grade in rows:
-            found.setdefault(query, {})[document] = grade
-        return found
+            grades.setdefault(query, {})[document] = grade
+        return grades
 
-    def all(self) -> list[Judged]:
-        """The grades of all judges, in the order of time."""
+    def all(self) -> list[Judgment]:
+        """The grades of all judges, oldest first."""
         rows = self._db.execute(
             "SELECT query, document, judge, grade, query_text || document_text FROM counted "
             "WHERE grade IS NOT NULL ORDER BY number"
         )
-        return [Judged(*row) for row in rows]
+        return [Judgment(*row) for row in rows]
 
     def skipped(self) -> dict[str, set[str]]:
-        """The documents of each query that a judge has skipped."""
-        found: dict[str, set[str]] = {}
+        """The documents that any judge has skipped, by query."""
+        skipped: dict[str, set[str]] = {}
         for query, document in self._db.execute("SELECT query, document FROM counted WHERE grade IS NULL"):
-            found.setdefault(query, set()).add(document)
-        return found
+            skipped.setdefault(query, set()).add(document)
+        return skipped
 
     def counts(self) -> Counter[str]:
         """The number of grades of each query."""
@@ -168,8 +166,8 @@ class Judgments:
         return Counter(dict(rows.fetchall()))
 
     def outdated(self, judge: str = "") -> set[tuple[str, str, str]]:
-        """Query, document and judge of the grades, by default of all judges, that do not count, where no later one
-        does."""
+        """Query, document and judge of grades that do not count and have no successor that does; by default, of all
+        judges."""
         rows = self._db.execute(
             "SELECT query, document, judge FROM current WHERE ? IN (judge, '') GROUP BY query, document, judge "
             "HAVING max(grade) NOT NULL AND NOT max(counts(query, document, query_text, document_text))",
@@ -178,13 +176,13 @@ class Judgments:
         return {*rows}
 
     def left_out(self) -> str | None:
-        """How many grades do not count, if any, in words."""
+        """A message with the number of grades that do not count; None if all do."""
         if count := len(self.outdated()):
-            return f"{count:,} grades do not count: query or document had another text, or is not there"
+            return f"{count:,} grades do not count: query or document had another text, or is gone"
         return None
 
     def documents(self) -> set[str]:
-        """All documents that were ever judged."""
+        """All documents ever judged."""
         return {document for (document,) in self._db.execute("SELECT DISTINCT document FROM judgments")}
 
     def judges(self) -> list[str]:
@@ -192,27 +190,31 @@ class Judgments:
 
 
 def _digest(text: str) -> str:
-    """A digest of a text, however its white space is stored."""
+    """A digest of a text that ignores differences in white space."""
     return blake2b(" ".join(text.split()).encode(), digest_size=16).hexdigest()
 
 
-def qrels_of(judged: Iterable[Judged], rule: str) -> Qrels:
-    """One grade per query and document, by a rule of RULES."""
-    grades: dict[str, dict[str, list[int]]] = {}
+def qrels_of(judged: Iterable[Judgment], rule: str) -> Qrels:
+    """Merge the grades of each query and document into one, by a rule of RULES."""
+    grades: dict[tuple[str, str], list[int]] = {}
     for query, document, _, grade, _ in judged:
-        grades.setdefault(query, {}).setdefault(document, []).append(grade)
-    merge = RULES[rule]
-    return {query: {id: merge(given) for id, given in of_query.items()} for query, of_query in grades.items()}
+        grades.setdefault((query, document), []).append(grade)
+    qrels: Qrels = {}
+    for (query, document), several in grades.items():
+        qrels.setdefault(query, {})[document] = RULES[rule](several)
+    return qrels
 
 
 def write_qrels(qrels: Qrels, path: Path) -> None:
     """Write qrels: in BEIR's format as .tsv, in TREC's as .txt or .qrels. Raises CaiError for another suffix, and for a
     file that this command has not made, such as the qrels of the collection."""
-    forms = {".tsv": "{}\t{}\t{}\n", ".txt": "{} 0 {} {}\n", ".qrels": "{} 0 {} {}\n"}
-    if path.suffix not in forms:
+    formats = {".tsv": "{}\t{}\t{}\n", ".txt": "{} 0 {} {}\n", ".qrels": "{} 0 {} {}\n"}
+    if path.suffix not in formats:
         raise CaiError(f"{path}: its name should end with .txt or .qrels for TREC's format, or .tsv for BEIR's")
-    lines = [forms[path.suffix].format(q, id, grade) for q, grades in qrels.items() for id, grade in grades.items()]
-    text = "query-id\tcorpus-id\tscore\n" * (path.suffix == ".tsv") + "".join(lines)
+    text = "query-id\tcorpus-id\tscore\n" if path.suffix == ".tsv" else ""
+    for query, grades in qrels.items():
+        for document, grade in grades.items():
+            text += formats[path.suffix].format(query, document, grade)
 
     def write(partial: Path) -> None:
         partial.write_text(text, encoding="utf-8")

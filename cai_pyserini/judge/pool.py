@@ -1,4 +1,4 @@
-"""What is judged: the pooled documents of queries, in an order of each judge's own."""
+"""The pool to judge: the best documents of each query, in a different order for each judge."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,20 +21,19 @@ from cai_pyserini.search.open import index_with_texts, open_systems
 
 
 class Pool(NamedTuple):
-    """Queries, their pooled documents, and how to get the text of one; None where nothing stores it."""
+    """Queries, their pooled documents, and the texts of these."""
 
     topics: dict[str, str]
-    documents: dict[str, set[str]]  # of the queries that are judged, in the order of the topics
-    text: Callable[[str], Stored | None]
+    documents: dict[str, set[str]]  # by query with hits, in the order of the topics
+    text: Callable[[str], Stored | None]  # None: not stored
     language: Language
 
 
 def open_pool(folder: Path, systems: Sequence[str], depth: int, topics: Path | None = None) -> Pool:
-    """The best `depth` documents of each system's run, for the queries of the file `topics`, or those of the
-    collection.
+    """The best `depth` documents of each system's run, for the queries of the file `topics`, or of the collection.
 
-    Documents are read from an index of the folder that stores them, or else from the collection. Raises CaiError for a
-    missing run, if no query has a run, and for a run with documents that are not there.
+    Documents are read from an index of the folder that stores them, or else from the collection. Raises CaiError if a
+    run is missing, has no hits for any of the queries, or has documents that are not in the collection.
     """
     run = RunFolder(folder)
     texts = topics_of(run, topics)
@@ -50,12 +49,12 @@ def open_pool(folder: Path, systems: Sequence[str], depth: int, topics: Path | N
 
 
 def topics_of(run: RunFolder, topics: Path | None) -> dict[str, str]:
-    """The queries of a file, by default those of the collection of a run."""
+    """The queries of a file, or of the run's collection."""
     return _read_topics(topics) if topics else run.topics
 
 
 def pooled_documents(run: RunFolder, systems: Sequence[str], depth: int, topics: dict[str, str]) -> dict[str, set[str]]:
-    """The pool of each query that has hits, in the order of the topics. Raises CaiError as `open_pool` does."""
+    """The pool of each query that has hits, in the order of the topics. Raises CaiError like `open_pool`."""
     pooled: dict[str, set[str]] = {}
     for name in systems:
         for query, scores in scores_by_query(top(run_of_system(run, name, topics, depth), depth)).items():
@@ -67,22 +66,20 @@ def pooled_documents(run: RunFolder, systems: Sequence[str], depth: int, topics:
 
 
 def run_of_system(run: RunFolder, name: str, topics: dict[str, str], hits: int) -> pd.DataFrame:
-    """The run of a system; where there is none, as after an update, or an old one, its indexes are searched for these
-    queries."""
-    name_of_file = Path("runs", f"{name}.trec")
-    path = run.root / name_of_file
+    """The run of a system; if it is missing or out of date, as after an update, the hits of a search of its indexes."""
+    relative = Path("runs", f"{name}.trec")
+    path = run.root / relative
     is_foreign = path.exists() and not artifact.read_manifest(path)
-    if is_foreign or (path.parent.is_dir() and not run.is_finished) or run.has(run.folder / name_of_file):
+    if is_foreign or (path.parent.is_dir() and not run.is_finished) or run.has(run.folder / relative):
         return read_run(path)
     try:
         engine = open_systems([run.folder], [name])[name]
     except CaiError as error:
-        again = f"`python -m cai_pyserini.update {run.root} --evaluate` makes it"
-        raise CaiError(f"no run {path}: {again}; it is not searched now, as {error}") from None
+        remedy = f"`python -m cai_pyserini.update {run.root} --evaluate` makes it"
+        raise CaiError(f"no run {path}: {remedy}; its indexes cannot be searched instead: {error}") from None
     remove = removes_query(run.experiment.collection.remove_query, run.qrels)
-    found = engine.search([*topics.values()], hits + remove)
+    rankings = zip(topics, engine.search([*topics.values()], hits + remove), strict=True)
     engine.close()
-    rankings = zip(topics, found, strict=True)
     searched = run_of({query: [(hit.id, hit.score) for hit in ranking] for query, ranking in rankings})
     return top(without_query(searched), hits) if remove else searched
 
@@ -97,26 +94,26 @@ def _read_topics(path: Path) -> dict[str, str]:
 
 
 def stored_texts(run: RunFolder, ids: Collection[str]) -> Callable[[str], Stored | None]:
-    """What gives the text of each of these documents, from an index that stores it or else from the collection."""
-    in_passages = run.is_finished and run.experiment.collection.passages  # then indexes have no whole documents
-    if not in_passages and (index := index_with_texts(run)):
+    """A function from each of these ids to its document, read from an index that stores it or else the collection."""
+    has_passages = run.is_finished and run.experiment.collection.passages  # then indexes store no whole documents
+    if not has_passages and (index := index_with_texts(run)):
         return index.document
     records = (record for record in run.collection.records(whole=True) if record.id in ids)
     return {r.id: Stored(r.id, r.title, f"{r.title} {r.text}", r.metadata) for r in records}.get
 
 
-def order(judge: str, query: str, documents: Collection[str]) -> list[str]:
-    """Documents shuffled, the same way each time for a judge and a query."""
+def shuffled(judge: str, query: str, documents: Collection[str]) -> list[str]:
+    """Shuffle documents, in a stable order that depends on judge and query."""
     return sorted(documents, key=lambda id: blake2b(f"{judge}\n{query}\n{id}".encode()).digest())
 
 
 def next_query(pool: Mapping[str, Collection[str]], mine: Grades, counts: Counter[str], shared: int) -> str | None:
-    """The query that a judge with these grades should go on with: one that is begun, else one of the first `shared`,
-    which all judge, else the one with the fewest judgments, of which queries have `counts`. None if all are done."""
-    places = {query: place for place, query in enumerate(pool) if set(pool[query]) - mine.get(query, {}).keys()}
+    """The next query for a judge with the grades `mine`: one that is started, else one of the first `shared`, which
+    everybody judges, else the one with the fewest judgments (`counts`). None if all are done."""
+    unfinished = {query: place for place, query in enumerate(pool) if set(pool[query]) - mine.get(query, {}).keys()}
 
-    def turn(query: str) -> tuple[bool, bool, int, int]:
-        is_shared = places[query] < shared
-        return query not in mine, not is_shared, 0 if is_shared else counts[query], places[query]
+    def priority(query: str) -> tuple[bool, bool, int, int]:
+        place = unfinished[query]
+        return query not in mine, place >= shared, 0 if place < shared else counts[query], place
 
-    return min(places, key=turn, default=None)
+    return min(unfinished, key=priority, default=None)

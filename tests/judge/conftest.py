@@ -10,7 +10,7 @@ from cai_pyserini.core.trec import run_of, write_run
 from cai_pyserini.search.open import open_systems
 
 SYSTEMS = ["bm25", "joint-splade-idf"]
-WANTED = {  # query -> the relevant document
+RELEVANT = {  # query -> the relevant document
     "bran of cereals against tumours": "d1",
     "does fiber lower the risk of cancer?": "d2",
     "which chemicals prevent breast cancer?": "d3",
@@ -29,7 +29,7 @@ WANTED = {  # query -> the relevant document
 @pytest.fixture(scope="package")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("topics") / "topics.jsonl"
-    records = ({"_id": f"q/{number}", "text": text} for number, text in enumerate(WANTED, 1))
+    records = ({"_id": f"q/{number}", "text": text} for number, text in enumerate(RELEVANT, 1))
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
@@ -41,7 +41,7 @@ def judged_run(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     shutil.copytree(run_folder / "indexes" / "bm25", folder / "indexes" / "bm25")
     engines = open_systems([run_folder], SYSTEMS)
     for name, engine in engines.items():
-        rankings = engine.search(list(WANTED), 4)
+        rankings = engine.search(list(RELEVANT), 4)
         hits = {f"q/{n}": [(hit.id, hit.score) for hit in ranking] for n, ranking in enumerate(rankings, 1)}
         write_run(run_of(hits), folder / "runs" / f"{name}.trec", name)
     for engine in engines.values():

@@ -12,7 +12,7 @@ from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.judge.__main__ import main
 from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.search.open import index_with_texts
-from tests.judge.conftest import SYSTEMS, WANTED
+from tests.judge.conftest import RELEVANT, SYSTEMS
 from tests.serve.conftest import started
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ def press(page: Page, button: str) -> None:
 
 def is_wanted(page: Page, titles: dict[str, str]) -> bool:
     query = page.get_by_role("heading", level=1).inner_text()
-    return page.get_by_role("heading", level=2).inner_text() == titles[WANTED[query]]
+    return page.get_by_role("heading", level=2).inner_text() == titles[RELEVANT[query]]
 
 
 def test_two_judges_make_qrels_and_a_verdict(
@@ -79,7 +79,7 @@ def test_two_judges_make_qrels_and_a_verdict(
 ) -> None:
     index = index_with_texts(RunFolder(judged_run))
     assert index
-    stored = {id: index.document(id) for id in WANTED.values()}
+    stored = {id: index.document(id) for id in RELEVANT.values()}
     titles = {id: document.title or id for id, document in stored.items() if document}
     index.close()
 

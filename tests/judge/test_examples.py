@@ -6,30 +6,30 @@ import pytest
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.judge.__main__ import RUBRIC, main
-from cai_pyserini.judge.examples import Labelled, labelled, write_examples
+from cai_pyserini.judge.examples import LabelledQuery, label_queries, write_examples
 from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.judge.pool import open_pool
 from cai_pyserini.retrieval.lucene import Stored
 from cai_pyserini.trainer.examples import count
 from tests.conftest import json_lines
-from tests.judge.conftest import SYSTEMS, WANTED
+from tests.judge.conftest import RELEVANT, SYSTEMS
 
 
 def test_refused_documents_are_negatives_before_those_that_nobody_judged() -> None:
     """The faults: a relevant document, or one that is a little relevant, is a negative; another query's is."""
     pool = {"q1": {"good", "fair", "bad", "worse", "new", "newer"}, "q2": {"new"}}
     qrels = {"q1": {"good": 3, "fair": 1, "bad": 0, "worse": 0, "gone": 2}, "q3": {"good": 3}}
-    first, second = labelled({"q1": "one", "q2": "two"}, pool, qrels, relevant=2, seed=0)
+    first, second = label_queries({"q1": "one", "q2": "two"}, pool, qrels, relevant=2, seed=0)
     assert (first.text, first.positives) == ("one", ["good", "gone"])
     assert (set(first.negatives[:2]), set(first.negatives[2:])) == ({"bad", "worse"}, {"new", "newer"})
-    assert second == Labelled("two", [], ["new"])
+    assert second == LabelledQuery("two", [], ["new"])
 
 
 def test_judgments_of_a_query_that_is_typed_otherwise_are_merged() -> None:
     """The fault: what is relevant to a query is a negative of the same query in other case."""
     topics, pool = {"q1": "Heart attack", "q2": "heart  attack"}, {"q1": {*"prbx"}, "q2": {*"pt"}}
     qrels = {"q1": {"p": 3, "r": 0, "t": 0, "b": 0, "f": 1}, "q2": {"t": 2}}
-    (found,) = labelled(topics, pool, qrels, relevant=2, seed=0)
+    (found,) = label_queries(topics, pool, qrels, relevant=2, seed=0)
     assert (found.text, found.positives, found.negatives[2:]) == ("Heart attack", [*"pt"], ["x"])
     assert {*found.negatives[:2]} == {*"rb"}
 
@@ -40,7 +40,10 @@ def test_lines_have_what_is_stored(tmp_path: Path) -> None:
     def text(id: str) -> Stored | None:
         return None if id == "gone" else Stored(id, "", f"text of {id[0]}")
 
-    found = [Labelled("one", ["gone", "u", "v"], ["gone", "w", "u2", "x", "y"]), Labelled("two", ["u"], ["gone"])]
+    found = [
+        LabelledQuery("one", ["gone", "u", "v"], ["gone", "w", "u2", "x", "y"]),
+        LabelledQuery("two", ["u"], ["gone"]),
+    ]
     assert write_examples(found, text, 2, tmp_path / "train.jsonl") == (2, 1)
     assert json_lines(tmp_path / "train.jsonl") == [
         {"query": "one", "positive": f"text of {id}", "negatives": ["text of w", "text of x"]} for id in "uv"
@@ -58,7 +61,7 @@ def test_judgments_become_a_training_file(
     judgments = Judgments(database, RUBRIC)
     pool = open_pool(judged_run, SYSTEMS, 4, topics)
     judgments.limit_to(pool.topics, pool.text)
-    for number, document in enumerate(WANTED.values(), 1):
+    for number, document in enumerate(RELEVANT.values(), 1):
         judgments.add(f"q/{number}", document, "ana", 3)
         judgments.add("q/1", f"d{number}", "ben", None)
     flags = ["--systems", *SYSTEMS, "--topics", str(topics), "--output", str(output)]
@@ -66,5 +69,5 @@ def test_judgments_become_a_training_file(
     lines = json_lines(output)
     assert capsys.readouterr().out == f"{output}: {len(lines)} examples of {len(lines)} queries\n"
     assert count(output, margins=False, negatives=1) == len(lines) >= 10
-    queries = [*WANTED][1:]  # what a judge has skipped is no negative
+    queries = [*RELEVANT][1:]  # what a judge has skipped is no negative
     assert all(line["query"] in queries and line["positive"] not in line["negatives"] for line in lines)

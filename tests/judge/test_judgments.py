@@ -12,7 +12,7 @@ from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import run_of
 from cai_pyserini.judge.__main__ import RUBRIC, main
-from cai_pyserini.judge.judgments import Judged, Judgments, qrels_of
+from cai_pyserini.judge.judgments import Judgment, Judgments, qrels_of
 from cai_pyserini.judge.pool import stored_texts
 from cai_pyserini.judge.verdict import agreement, verdict
 from cai_pyserini.retrieval.lucene import Stored
@@ -23,8 +23,8 @@ def judgments(tmp_path: Path) -> Judgments:
     return Judgments(tmp_path / "judgments.sqlite", RUBRIC)
 
 
-def judged(*grades: tuple[str, int], document: str = "d1") -> list[Judged]:
-    return [Judged("q1", document, judge, grade) for judge, grade in grades]
+def judged(*grades: tuple[str, int], document: str = "d1") -> list[Judgment]:
+    return [Judgment("q1", document, judge, grade) for judge, grade in grades]
 
 
 def test_what_was_undone_or_corrected_does_not_count_and_is_kept(judgments: Judgments, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_what_was_undone_or_corrected_does_not_count_and_is_kept(judgments: Judg
     assert judgments.undo("ana") == ("q1", "d1") and judgments.of("ana") == {}
     assert judgments.undo("ana") is None and judgments.of("ben") == {"q1": {"d1": 0}}
     other = Judgments(tmp_path / "judgments.sqlite")  # as another process has it
-    assert other.all() == [Judged("q1", "d1", "ben", 0)] and other.judges() == ["ana", "ben"]
+    assert other.all() == [Judgment("q1", "d1", "ben", 0)] and other.judges() == ["ana", "ben"]
     with sqlite3.connect(tmp_path / "judgments.sqlite") as database:
         rows = database.execute("SELECT judge, grade, time, undoes FROM judgments ORDER BY number").fetchall()
     assert [(judge, grade, undoes) for judge, grade, _, undoes in rows] == [
@@ -133,7 +133,7 @@ def test_files_that_are_refused(tmp_path: Path, run_folder: Path) -> None:
     with sqlite3.connect(tmp_path / "old") as old:
         old.executescript(f"CREATE TABLE judgments (number, {columns}, undoes)")
         old.execute(f"CREATE VIEW current AS SELECT number, {columns} FROM judgments")
-    earlier = r"made by an earlier version .* which texts were judged: choose another --database"
+    earlier = r"of an earlier version .* texts that were judged: choose another --database"
     reasons = {"none": "no file .*none", "text": "not a database", "other": "no such", "old": earlier}
     for name, reason in reasons.items():
         before = (tmp_path / name).read_bytes() if name != "none" else b""
@@ -179,7 +179,7 @@ def test_agreement_worked_example() -> None:
     assert agreement(far).splitlines()[2].split()[-2:] == ["0.600", "0.938"]
     assert agreement(judged(("ana", 1), ("ben", 1))).splitlines()[2].split()[-2:] == ["–", "–"]
     assert agreement(judged(("ana", 1))) == "no document has the grades of two judges"
-    apart = [Judged("q1", "d1", judge, 1, texts=judge) for judge in ("ana", "ben")]  # who have read different texts
+    apart = [Judgment("q1", "d1", judge, 1, texts=judge) for judge in ("ana", "ben")]  # who have read different texts
     assert agreement(apart) == "no document has the grades of two judges"
 
 

@@ -15,9 +15,9 @@ from cai_pyserini.core.trec import run_of, scores_by_query, top, write_run
 from cai_pyserini.judge.__main__ import RUBRIC, main
 from cai_pyserini.judge.app import create_app
 from cai_pyserini.judge.judgments import Judgments
-from cai_pyserini.judge.pool import Pool, next_query, open_pool, order, run_of_system
+from cai_pyserini.judge.pool import Pool, next_query, open_pool, run_of_system, shuffled
 from cai_pyserini.retrieval.lucene import Stored
-from tests.judge.conftest import SYSTEMS, WANTED
+from tests.judge.conftest import RELEVANT, SYSTEMS
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def shown(page: str) -> str:
 
 
 def test_a_pool_has_the_best_of_each_system(pool: Pool, judged_run: Path, topics: Path, tmp_path: Path) -> None:
-    assert list(pool.documents) == [f"q/{n}" for n in range(1, len(WANTED) + 1)]
+    assert list(pool.documents) == [f"q/{n}" for n in range(1, len(RELEVANT) + 1)]
     assert all(1 <= len(documents) <= 6 for documents in pool.documents.values())
     alone = [open_pool(judged_run, [name], 3, topics).documents for name in SYSTEMS]
     assert pool.documents == {query: alone[0].get(query, set()) | alone[1][query] for query in pool.documents}
@@ -73,8 +73,8 @@ def test_documents_come_from_the_collection_where_no_index_stores_them(run_folde
 
 def test_judges_see_neither_systems_nor_ranks_nor_each_other(client: TestClient, pool: Pool) -> None:
     query, documents = "q/1", pool.documents["q/1"]
-    assert order("ana", query, documents) == order("ana", query, set(documents))
-    assert len({tuple(order(judge, query, documents)) for judge in "abcdefgh"}) > 1
+    assert shuffled("ana", query, documents) == shuffled("ana", query, set(documents))
+    assert len({tuple(shuffled(judge, query, documents)) for judge in "abcdefgh"}) > 1
     page = client.get("/", params={"judge": "ana"}).text
     assert "bran of cereals against tumours</h1>" in page and "splade" not in page and "bm25" not in page
     press(client, page, "3")
@@ -84,7 +84,7 @@ def test_judges_see_neither_systems_nor_ranks_nor_each_other(client: TestClient,
 
 def test_a_pool_is_judged_with_skip_undo_and_correction(client: TestClient, pool: Pool, judgments: Judgments) -> None:
     page = client.get("/", params={"judge": "ana"}).text
-    ids = order("ana", "q/1", pool.documents["q/1"])
+    ids = shuffled("ana", "q/1", pool.documents["q/1"])
     titles = [(pool.text(id) or Stored(id, id, "")).title or id for id in ids]
     assert shown(page) == titles[0]
     page = press(client, page, "2")

@@ -90,7 +90,7 @@ def test_training_is_proposed_when_there_are_enough_judgments(
     for query, document, grade in (("q1", "d1", 1), ("q1", "d2", 3), ("q2", "d1", 0), ("q3", "d1", 2)):
         judgments.add(query, document, "ana", grade)
     found = f"queries of {database} with a relevant document: "
-    left_out = "(1 grades do not count: query or document had another text, or is not there)"
+    left_out = "(1 grades do not count: query or document had another text, or is gone)"
     said = proposal(run_folder, database)
     assert said.startswith(f"{found}2 {left_out}, enough to train an encoder on (2 or more); with the ")
     judgments.undo("ana")
