@@ -82,7 +82,7 @@ def rsj(settings: RsjSettings) -> Report:
     names = labels(settings.runs)
     runs = {name: best_documents(path, settings.depth) for name, path in zip(names, settings.runs, strict=True)}
     collection = open_collection(config)
-    documents_digest(settings.runs, collection.documents_digest)  # or an error, if they are of others
+    documents_digest(settings.runs, collection.documents_digest)  # raises CaiError if the runs are of other documents
     analysis = analyze(collection, split, runs)
     groups: dict[str, dict[str, Any]] = {
         group: {"pairs": len(delta), "median": delta.median().to_dict(), "mean": delta.mean().to_dict()}

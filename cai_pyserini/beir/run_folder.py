@@ -19,7 +19,7 @@ from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.lock import holder, named
+from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.encode.encoder import Encoder, Role
 from cai_pyserini.encode.queries import Queries
 from cai_pyserini.evaluate.measures import MEASURES
@@ -126,7 +126,7 @@ class RunFolder:
             return CaiError(f"{self.root} has no finished run: make one with {BEIR}")
         remedy = f"start {BEIR} again with the same arguments, which continues"
         if (note := holder(self.lock)) is not None:
-            remedy = f"it is being written by {named(note)}: wait until it has ended"
+            remedy = f"it is being written by {holder_name(note)}: wait until it has ended"
         return CaiError(f"{self.root} is a run that has not finished: {remedy}")
 
     @cached_property

@@ -17,7 +17,7 @@ from pathlib import Path
 from cai_pyserini.beir.run_folder import CURRENT, RunFolder, current
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import MANIFEST, PARTIAL, own_suffix, remove, remove_leftovers, sync, write_text
+from cai_pyserini.core.files import MANIFEST, PARTIAL, partial_suffix, remove, remove_leftovers, sync, write_text
 from cai_pyserini.core.lock import locked, read_note
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def begin(run: RunFolder) -> Path:
     if folder.exists() and read_note(folder / MARKER) != note:
         remove(folder)
     if not folder.exists():
-        partial = versions / f".{folder.name}{own_suffix()}"
+        partial = versions / f".{folder.name}{partial_suffix()}"
         try:
             for path in _outputs(run):
                 if path.relative_to(run.folder).parts[0] not in NOT_CARRIED_OVER and artifact.read_manifest(path):
@@ -72,7 +72,7 @@ def begin(run: RunFolder) -> Path:
 
 def swap(root: Path) -> Path:
     """Make the complete next version the current one; returns the folder of the previous version."""
-    folder, partial = _next_version(root), root / CURRENT.with_name(f".current{own_suffix()}")
+    folder, partial = _next_version(root), root / CURRENT.with_name(f".current{partial_suffix()}")
     previous = folder.with_name(str(_current_number(root)))
     for parent, _, names in folder.walk():  # fast, as hard links are on disk already
         sync(*(parent / name for name in names), parent)

@@ -31,7 +31,7 @@ from cai_pyserini.core.files import (
     atomic_write,
     destination,
     json_text,
-    own_suffix,
+    partial_suffix,
     remove,
     remove_leftovers,
     require_file,
@@ -111,7 +111,7 @@ def make(
 def _make_and_replace(path: Path, recipe: Recipe, write: Write, folder: bool, start: float) -> None:
     """Make a file or folder under a temporary name, then rename it to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial, old, link = (path.with_name(f".{path.name}{own_suffix()}") for _ in range(3))
+    partial, old, link = (path.with_name(f".{path.name}{partial_suffix()}") for _ in range(3))
     with locked(_lock_path(path), path, {}) as lock:
         try:
             if is_up_to_date(path, recipe):

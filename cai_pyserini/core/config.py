@@ -16,25 +16,24 @@ from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
 from cai_pyserini.core.store import StorePath, as_path
 
-PASSAGE = "#"  # between the id of a document and the number of a passage, as for Pyserini's --max-passage
-PYSERINI = "pyserini:"  # begins the source of a collection that is a prebuilt index
-WORD = "bm25:"  # begins the name of a word of BM25 in an index, and of no token
-JOINT_BITS = 7  # more of them changed no ranking
+PASSAGE = "#"  # passage ids are `document#number`, as with Pyserini's --max-passage
+PYSERINI = "pyserini:"  # prefix of the source of a collection that is a prebuilt index
+WORD = "bm25:"  # prefix of BM25 words in a joint index; no token has it
+JOINT_BITS = 7  # more bits changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
-Language = Literal[  # those of Anserini's -language
+Language = Literal[  # the values of Anserini's -language
     "ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "ha", "hi", "hu", "id", "it", "ja", "ko", "nl", "no",
     "pl", "pt", "ru", "so", "sv", "sw", "te", "th", "tr", "uk", "yo", "zh",
 ]  # fmt: skip
 ENGLISH: Language = "en"
 logger = logging.getLogger(__name__)
-CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys of an encoder.yaml that can also name what is no local folder
-LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the file
+CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also be Hugging Face ids or pip: paths
+LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
 
-# What a setting of an encoder shapes, of documents and of queries.
-Shapes = Literal["vectors", "impacts", "query vectors", "queries"]
+Shapes = Literal["vectors", "impacts", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders
 BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
-# Settings that the folder of a checkpoint may say, and an encoder may say otherwise.
+# Settings that can be read from the checkpoint folder; an encoder's YAML overrides them.
 DESCRIBED = {
     *("kind", "max_document_length", "max_query_length", "query", "pooling", "activation", "max_active_dims"),
     *("document_prompt", "query_prompt", "dimensions", "similarity", "idf_power"),
@@ -42,8 +41,8 @@ DESCRIBED = {
 
 
 def shapes(what: Shapes | tuple[Shapes, ...], default: Any = ..., **constraints: Any) -> Any:
-    """A setting that shapes the vectors of documents, their impacts, the vectors of queries, or the queries that are
-    made of these for an index. A result is made again when a setting changes that shapes it."""
+    """Declare a setting that shapes document vectors, impacts, query vectors, or the queries made from these for an
+    index. When it changes, the results that it shapes are made again."""
     extra: dict[str, Any] = {"shapes": [what] if isinstance(what, str) else [*what]}
     return Field(default, json_schema_extra=extra, **constraints)
 
@@ -51,13 +50,13 @@ def shapes(what: Shapes | tuple[Shapes, ...], default: Any = ..., **constraints:
 class Joint(Settings):
     """BM25 in a joint index: score = alpha * BM25 + SPLADE."""
 
-    alpha: dict[Literal["splade", "bow"], float]  # by the representation of queries
+    alpha: dict[Literal["splade", "bow"], float]  # by query representation
     range: float = Field(ge=1e-6)  # BM25 weight of the largest impact
     bits: int = Field(default=JOINT_BITS, ge=1, le=16)  # of BM25's impacts
     k1: float
     b: float
-    expanded: bool = False  # with words of near documents, and words near the documents
-    documents_only: bool = Field(default=False, exclude_if=lambda only: not only)  # expanded with the former only
+    expanded: bool = False  # with neighbours' words and associated words
+    documents_only: bool = Field(default=False, exclude_if=lambda only: not only)  # with neighbours' words only
     language: Language = Field(default=ENGLISH, exclude_if=lambda language: language == ENGLISH)  # of the words
 
     @property
@@ -67,79 +66,80 @@ class Joint(Settings):
 
 
 class EncoderConfig(Settings):
-    """An encoder. Only the checkpoint is required; the other defaults are the paper's settings, or those that a folder
-    of sentence-transformers says (models.folder)."""
+    """An encoder. Only the checkpoint is required; other settings default to the paper's, or to those in the checkpoint
+    folder of a sentence-transformers model (models.folder)."""
 
     name: str
     checkpoint: str  # a folder, a Hugging Face model id, or pip:PACKAGE/PATH
-    query_checkpoint: str | None = None  # of queries, where these have a model of their own, with the same vocabulary
+    query_checkpoint: str | None = None  # separate model for queries, with the same vocabulary
     query_revision: str | None = None  # of a Hugging Face model for queries
-    query_weights: str | None = None  # JSON, {token: weight}: query: bow has these weights in place of counts
+    query_weights: str | None = None  # JSON, {token: weight}: weights for `query: bow`, in place of counts
     kind: Literal["splade", "dense"] = shapes("vectors", "splade")  # dense: for Faiss
     revision: str | None = None  # of a Hugging Face model
-    trust_remote_code: bool = False  # run the code of the checkpoint; of a Hugging Face model, this needs a revision
+    trust_remote_code: bool = False  # run the checkpoint's code; a Hugging Face model then needs a revision
     pooling: str | None = shapes(BOTH, None)  # of tokens; splade: max (default) or sum; dense: mean (default), cls, …
-    activation: Literal["relu", "log1p_relu"] = shapes(BOTH, "relu")  # log(1 + relu(x)), or log(1 + that), of logits
-    max_active_dims: int | None = shapes(BOTH, None, ge=1)  # the largest weights of a SPLADE vector are kept
-    dimensions: int | None = shapes(BOTH, None, ge=1)  # the first ones of a dense vector are kept (Matryoshka)
+    activation: Literal["relu", "log1p_relu"] = shapes(BOTH, "relu")  # log(1 + relu(logit)), or log(1 + that)
+    max_active_dims: int | None = shapes(BOTH, None, ge=1)  # keep only the largest weights of a SPLADE vector
+    dimensions: int | None = shapes(BOTH, None, ge=1)  # keep only the first dimensions of a dense vector (Matryoshka)
     similarity: Literal["cosine", "dot"] = shapes(BOTH, "cosine")  # cosine: dense vectors are scaled to length 1
-    document_prompt: str = shapes("vectors", "")  # comes before documents
-    query_prompt: str = shapes("query vectors", "")  # comes before queries
-    max_document_length: int = shapes("vectors", 256, ge=3)  # word pieces, [CLS] and [SEP] included
-    overlap: int | None = shapes("vectors", None, ge=0)  # word pieces; documents are read in windows that overlap by it
+    document_prompt: str = shapes("vectors", "")  # text put before documents
+    query_prompt: str = shapes("query vectors", "")  # text put before queries
+    max_document_length: int = shapes("vectors", 256, ge=3)  # tokens, including [CLS] and [SEP]
+    overlap: int | None = shapes("vectors", None, ge=0)  # tokens; long documents are encoded in overlapping windows
     max_query_length: int = shapes("query vectors", 256, ge=3)
-    query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: word pieces without a model (SPLADE-Doc)
-    binary_queries: bool = shapes("query vectors", False)  # every term of a query has weight 1
-    expand_queries: bool = shapes("query vectors", True)  # or else a SPLADE query has only terms that are in its text
+    query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: tokens without a model (SPLADE-Doc)
+    binary_queries: bool = shapes("query vectors", False)  # every query term has weight 1
+    expand_queries: bool = shapes("query vectors", True)  # False: a SPLADE query has only terms of its text
     idf: str | None = None  # folder written by the idf stage; without one, documents are not weighted
     idf_power: float = shapes("impacts", 1.0, ge=0)  # documents (dense: tokens) are weighted with idf ** idf_power
     projection: str | None = None  # safetensors file with a matrix that dense vectors are multiplied by
     bits: int = shapes("impacts", 10, ge=1, le=16)  # impacts are integers from 0 to 2 ** bits - 1
     range: float | None = shapes("impacts", None, ge=1e-6)  # weight of the largest impact; None: the largest weight
-    keep_terms: int | None = shapes("impacts", None, ge=0)  # static pruning: the largest impacts of a document
-    keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that have this share of their sum
+    keep_terms: int | None = shapes("impacts", None, ge=0)  # static pruning: impacts per document, the largest
+    keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that make up this share of the sum
     query_scale: int = shapes("impacts", 100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
-    keep_query_terms: int | None = shapes("queries", None, ge=1)  # the largest weights of a query; not counts
-    rescore: int | None = shapes("queries", None, ge=1)  # find so many documents with these terms; score them with all
-    joint: Joint | None = shapes("impacts", None)  # the index has BM25's words too; written by the impact stage
-    source: str | None = None  # where the checkpoint comes from; informative only
+    keep_query_terms: int | None = shapes("queries", None, ge=1)  # keep the largest weights of a query; not for counts
+    rescore: int | None = shapes("queries", None, ge=1)  # rescore so many hits of these terms with all terms
+    joint: Joint | None = shapes("impacts", None)  # the index has BM25 words too; written by the impact stage
+    source: str | None = None  # origin of the checkpoint; informative only
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        room = self.max_document_length - 2  # for word pieces
-        if self.overlap is not None and self.overlap >= room:
-            raise ValueError(f"overlap: {self.overlap} should be less than {room} (max_document_length - 2)")
+        window = self.max_document_length - 2  # without [CLS] and [SEP]
+        if self.overlap is not None and self.overlap >= window:
+            raise ValueError(f"overlap: {self.overlap} should be less than {window} (max_document_length - 2)")
         if self.rescore and not self.keep_query_terms:
-            raise ValueError("rescore: takes keep_query_terms, the number of terms with which documents are found")
+            raise ValueError("rescore: requires keep_query_terms, the number of terms of the first search")
         if self.keep_query_terms and self.binary_queries:
             raise ValueError("keep_query_terms: all terms of binary queries weigh the same, so none are the largest")
         if self.projection and self.kind != "dense":
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
-        if self.pooling not in (None, *(("max", "sum") if self.kind == "splade" else POOLING)):
-            raise ValueError(f"pooling: {self.pooling!r} is not one of a {self.kind} encoder")
-        for each, revision in ((self.checkpoint, self.revision), (self.query_checkpoint, self.query_revision)):
-            is_hub = each and not each.startswith((PIP, ".", "/")) and not Path(each).exists()
+        poolings = ("max", "sum") if self.kind == "splade" else POOLING
+        if self.pooling not in (None, *poolings):
+            raise ValueError(f"pooling: {self.pooling!r} is not one of {', '.join(poolings)} ({self.kind} encoders)")
+        for model, revision in ((self.checkpoint, self.revision), (self.query_checkpoint, self.query_revision)):
+            is_hub = model and not model.startswith((PIP, ".", "/")) and not Path(model).exists()
             if self.trust_remote_code and is_hub and not revision:
-                raise ValueError(f"trust_remote_code: name the revision of {each} whose code you have read")
+                raise ValueError(f"trust_remote_code: name the revision of {model} whose code you have read")
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
-        """The settings that shape these results, as JSON values, without paths: those other than their defaults, or
-        with `defaults` all of them."""
+        """The settings that shape these results, as JSON values, without paths; only those that differ from their
+        defaults, unless `defaults`."""
         extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
         shaped = {name: extra["shapes"] for name, extra in extras.items() if isinstance(extra, dict)}
-        names = {name for name, of in shaped.items() if not {*what}.isdisjoint(of)}  # type: ignore[arg-type]
-        without = {"joint": {"alpha"}}  # which weights words in queries
-        return self.model_dump(mode="json", include=names, exclude=without, exclude_defaults=not defaults)
+        names = {name for name, results in shaped.items() if not {*what}.isdisjoint(results)}  # type: ignore[arg-type]
+        query_time = {"joint": {"alpha"}}  # weights the BM25 words of queries
+        return self.model_dump(mode="json", include=names, exclude=query_time, exclude_defaults=not defaults)
 
     @property
     def idf_folder(self) -> Path | None:
-        """`idf` as a path, which can be in an object store."""
+        """`idf` as a path, possibly in an object store."""
         return as_path(self.idf) if self.idf else None
 
 
 class PublishedScore(Settings):
-    """A score from the literature, shown beside ours."""
+    """A score from the literature, shown beside the measured one."""
 
     system: str
     score: float  # nDCG@10
@@ -147,37 +147,39 @@ class PublishedScore(Settings):
 
 
 class IndexConfig(Settings):
-    """A collection: what to index and search, and scores to compare with."""
+    """A collection to index and search, and scores to compare with."""
 
     name: str
     source: str  # a folder or file, ir_datasets:ID with {split} in it, pyserini:INDEX, or hpo
-    topics: str | None = None  # of pyserini:INDEX, their name in Pyserini; those of BEIR's collections are known
+    topics: str | None = None  # for pyserini:INDEX, the topics' name in Pyserini; not needed for BEIR's collections
     split: str = "test"
     fields: list[Literal["title", "text"]] = Field(default=["title", "text"], min_length=1)  # joined by a space
-    columns: ColumnNames = Field(default_factory=dict)  # what they are called in the files of the documents
-    query_columns: ColumnNames = Field(default_factory=dict)  # and in the file of the queries
-    metadata: dict[str, Kind] = Field(default_factory=dict)  # names and types of values by which searches are filtered
-    strict: bool = False  # refuse judgments of documents that are not there, and empty queries
-    language: Language = ENGLISH  # what BM25's words are made with: Anserini's analyzer of this language
-    passages: int | None = Field(default=None, ge=1)  # words; longer documents are searched as passages of that length
+    columns: ColumnNames = Field(default_factory=dict)  # names of the columns in document files
+    query_columns: ColumnNames = Field(default_factory=dict)  # names of the columns in the query file
+    metadata: dict[str, Kind] = Field(default_factory=dict)  # names and types of fields to filter searches by
+    strict: bool = False  # refuse judgments of missing documents, and empty queries
+    language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words
+    passages: int | None = Field(default=None, ge=1)  # words; longer documents are split into passages of this length
     passage_overlap: int = Field(default=0, ge=0)  # words
     k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
     b: float = Field(default=0.4, ge=0, le=1)
     hits: int = Field(default=1000, ge=1)
-    remove_query: Literal["auto", "always", "never"] = "auto"  # a hit with the id of its query; auto: unless relevant
+    remove_query: Literal["auto", "always", "never"] = "auto"  # remove hits with the query's id; auto: unless relevant
     published: list[PublishedScore] = Field(default_factory=list)
     expected: dict[str, dict[str, float]] = Field(default_factory=dict)  # encoder name (or any) -> system -> nDCG@10
     tolerance: float = Field(default=0.003, ge=0)
-    note: str | None = None  # how to get the data, peculiarities; shown if the data is missing
+    note: str | None = None  # how to get the data; shown if the data is missing
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if len(set(self.fields)) < len(self.fields):
             raise ValueError("fields: each field can be listed only once")
         if wrong := next((name for name in self.metadata if not NAME.fullmatch(name)), None):
-            raise ValueError(f"metadata: {wrong!r} is taken, or no name: a letter, and then letters, digits, _, . or -")
+            raise ValueError(
+                f"metadata: {wrong!r} is reserved or not a name (a letter, then letters, digits, _, . or -)"
+            )
         if self.topics and not self.source.startswith(PYSERINI):
-            raise ValueError(f"topics: for a source {PYSERINI}INDEX only")
+            raise ValueError(f"topics: only for a source {PYSERINI}INDEX")
         if self.passages is not None and self.passage_overlap >= self.passages:
             raise ValueError(f"passage_overlap: {self.passage_overlap} should be less than passages, {self.passages}")
         return self
@@ -185,10 +187,10 @@ class IndexConfig(Settings):
 
 def load_encoder(spec: str) -> EncoderConfig:
     """The encoder that `spec` refers to: a name in encoders/, a YAML file, a checkpoint folder (with its encoder.yaml,
-    if it has one), or else a Hugging Face model id. Raises CaiError for the encoder.yaml of impacts or of an index that
-    were made with other settings."""
+    if it has one), or else a Hugging Face model id. Raises CaiError if `spec` is impacts or an index, and its
+    encoder.yaml no longer has the settings it was made with."""
     path = _encoder_file(spec)
-    _say_if_hidden(spec, path)
+    _warn_if_shadowed(spec, path)
     if path is None:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
     name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
@@ -204,7 +206,7 @@ def is_encoder(spec: str) -> bool:
 
 
 def is_checkpoint(spec: str) -> bool:
-    """Whether `spec` is a folder with a checkpoint in safetensors."""
+    """Whether `spec` is a checkpoint folder with safetensors files."""
     return (Path(spec) / "config.json").is_file() and any(Path(spec).glob("*.safetensors"))
 
 
@@ -214,7 +216,7 @@ def _encoder_file(spec: str) -> Path | None:
 
 
 def unless_english(language: Language) -> Language | None:
-    """The language in a recipe: None, which recipes leave out, for English."""
+    """The language as recipes record it: None, which they omit, for English."""
     return None if language == ENGLISH else language
 
 
@@ -222,7 +224,7 @@ def load_index_config(spec: str) -> IndexConfig:
     """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, a file of documents, or
     pyserini:INDEX."""
     path = _find("index_configs", spec)
-    _say_if_hidden(spec, path)
+    _warn_if_shadowed(spec, path)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
         return config.replace(source=_relative_to(path, config.source))
@@ -242,13 +244,13 @@ def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
 
 
 def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
-    """The text of an encoder.yaml in `folder`, with the values that differ from the defaults, or from those that the
-    folder of the checkpoint may say.
+    """The text of an encoder.yaml in `folder`, with the values that differ from the defaults, and those set explicitly
+    that would else be read from the checkpoint folder.
 
-    Without a name, the encoder is named after the folder.
+    An encoder without a name is named after the folder.
     """
-    given = config.model_dump(include=config.model_fields_set.intersection(DESCRIBED))
-    values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"}) | given
+    overrides = config.model_dump(include=config.model_fields_set.intersection(DESCRIBED))
+    values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"}) | overrides
     for key in LOCATED:
         if key in values and (key not in CHECKPOINTS or Path(values[key]).is_dir()):
             values[key] = _relative(values[key], folder)
@@ -262,7 +264,7 @@ def _relative(value: str, folder: Path) -> str:
 
 
 def _folder(kind: str) -> Path:
-    """encoders/ or index_configs/: inside the package if it is installed, beside it in a clone."""
+    """encoders/ or index_configs/: inside an installed package, beside the package in a clone."""
     package = Path(__file__).parents[1]
     return next(folder for folder in (package / kind, package.parent / kind) if folder.is_dir())
 
@@ -279,23 +281,25 @@ def _find(kind: str, spec: str) -> Path | None:
 
 def _require_unchanged(config: EncoderConfig, path: Path) -> None:
     manifest = read_manifest(path.parent) if path.name == "encoder.yaml" else None
-    made = manifest.stats.get("settings", {}) if manifest else {}
+    recorded = manifest.stats.get("settings", {}) if manifest else {}
     for key, value in config.shaping("vectors", "impacts", defaults=True).items():
-        if made.get(key, value) != value:
-            raise CaiError(f"{path}: {key} is {value}, but {path.parent} was made with {made[key]}: restore that")
+        if recorded.get(key, value) != value:
+            raise CaiError(
+                f"{path}: {key} is {value}, but {path.parent} was made with {recorded[key]}: restore that value"
+            )
 
 
-@cache  # once in a process
-def _say_if_hidden(spec: str, taken: Path | None) -> None:
-    """Warn where a name in encoders/ or index_configs/ is also that of a local file or folder."""
-    if taken and "/" not in spec and taken.stem == spec and Path(spec).exists():
+@cache  # once per process
+def _warn_if_shadowed(spec: str, found: Path | None) -> None:
+    """Warn if a name in encoders/ or index_configs/ is also the name of a local file or folder."""
+    if found and "/" not in spec and found.stem == spec and Path(spec).exists():
         logger.warning(
-            "%s is taken as the name of %s/%s, not as ./%s here: write ./%s for that",
-            *(spec, taken.parent.name, taken.name, spec, spec),
+            "%s is read as the name of %s/%s, not as the local ./%s: write ./%s to use that",
+            *(spec, found.parent.name, found.name, spec, spec),
         )
 
 
 def _relative_to(config: Path, value: str) -> str:
-    """A relative path in a YAML file is relative to that file; anything else stays as it is."""
+    """Resolve a relative path in a YAML file against that file; any other value is unchanged."""
     path = config.parent / value
     return str(path) if not value.startswith(PIP) and path.exists() else value

@@ -6,7 +6,7 @@ class CaiError(Exception):
 
 
 def require_utf8(text: str, what: str) -> None:
-    """Raise CaiError for a text with unpaired surrogates, such as Python makes of arguments and input in other
+    """Raise CaiError for a text with unpaired surrogates, which Python produces from arguments and input in other
     encodings."""
     try:
         text.encode()

@@ -11,10 +11,10 @@ from cai_pyserini.core.files import atomic_write
 
 def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) -> tuple[Figure, Axes]:
     """An empty figure with these axis labels; `size` is in inches."""
-    made = Figure(figsize=size, layout="constrained")
-    axes = made.add_subplot(xlabel=x, ylabel=y, title=title)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.add_subplot(xlabel=x, ylabel=y, title=title)
     axes.grid(alpha=0.3)
-    return made, axes
+    return figure, axes
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -23,9 +23,9 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def plot_lines(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    made, axes = figure(x, y)
+    lines_figure, axes = figure(x, y)
     for label, points in lines.items():
         axes.plot(*points, marker=".", label=label)
     if len(lines) > 1:
         axes.legend()
-    save(made, path)
+    save(lines_figure, path)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: each is written under a name of its own, and renamed."""
+"""Atomic file writes: each file is written under a temporary name, then renamed."""
 
 import json
 import math
@@ -16,18 +16,19 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import HOST
 from cai_pyserini.core.store import StorePath
 
-PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of what a process has not completed
+PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of an incomplete file or folder
 MANIFEST = "manifest.json"  # of a folder
-POINTER = b"version https://git-lfs.github.com/spec/"  # begins what Git LFS puts in place of a large file
+POINTER = b"version https://git-lfs.github.com/spec/"  # how a Git LFS pointer file begins
 
 
-def own_suffix() -> str:
-    """The end of the name of a file or folder that is not complete."""
+def partial_suffix() -> str:
+    """A unique suffix for the name of an incomplete file or folder of this process."""
     return f".{HOST}-{os.getpid()}-{secrets.token_hex(4)}.partial"
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
-    """Delete what killed processes of this machine have left of files and folders whose names match."""
+    """Delete partial files and folders of killed processes of this machine; `name` is a regular expression for the
+    names without suffix."""
     own = re.compile(rf"{name}(\.{re.escape(HOST)}-(\d+)-[0-9a-f]{{8}}\.partial)+")
     for path in [*folder.iterdir()]:
         if (found := own.fullmatch(path.name)) and not _is_running(int(found[2])):
@@ -53,12 +54,12 @@ def remove(path: Path) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """What a link leads to; any other path as it is."""
+    """The target of a symbolic link; any other path unchanged."""
     return path if isinstance(path, StorePath) or not path.is_symlink() else Path(os.path.realpath(path))
 
 
 def destination(path: Path) -> Path:
-    """Where what is written to `path` goes. Raises CaiError for a device or pipe, which a file would replace."""
+    """The path that a write to `path` replaces, with links resolved. Raises CaiError for a device or pipe."""
     path = resolved(path)
     if not isinstance(path, StorePath) and path.exists() and not (path.is_file() or path.is_dir()):
         raise CaiError(f"{path} is neither a file nor a folder: choose another --output")
@@ -67,14 +68,14 @@ def destination(path: Path) -> Path:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path of one's own, which replaces `path` on success and is deleted on failure."""
+    """Yield a temporary path, which replaces `path` on success and is deleted on failure."""
     path = destination(path)
     if isinstance(path, StorePath):
         with tempfile.TemporaryDirectory() as folder:
             yield (partial := Path(folder) / path.name)
             path.upload(partial)
         return
-    partial = path.with_name(path.name + own_suffix())
+    partial = path.with_name(path.name + partial_suffix())
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield partial
@@ -93,8 +94,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def require_content(path: Path) -> None:
-    """Raise CaiError for a file of which a clone has only the pointer of Git LFS."""
-    with suppress(OSError), path.open("rb") as file:  # what reads the file reports it
+    """Raise CaiError for a Git LFS pointer in place of the file itself."""
+    with suppress(OSError), path.open("rb") as file:  # the caller reports other errors when it reads the file
         if file.read(len(POINTER)) == POINTER:
             raise CaiError(
                 f"{path} is a pointer of Git LFS, not the file itself: run `git lfs pull` in {path.parent}, or "
@@ -108,21 +109,21 @@ def require_file(path: Path, what: str = "file") -> None:
         raise CaiError(f"{path} is a folder, not a {what}" if path.is_dir() else f"no {what} {path}")
 
 
-def json_text(value: Any, **how: Any) -> str:
-    """A value as JSON, indented, and a line break. JSON has no NaN and no infinity: undefined numbers are null."""
-    return json.dumps(_defined(value), indent=1, allow_nan=False, **how) + "\n"
+def json_text(value: Any, **options: Any) -> str:
+    """A value as indented JSON, with a final newline; NaN and infinity, which JSON lacks, become null."""
+    return json.dumps(_without_nan(value), indent=1, allow_nan=False, **options) + "\n"
 
 
-def _defined(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _defined(item) for key, item in value.items()}
-    return [*map(_defined, value)] if isinstance(value, list | tuple) else value
+        return {key: _without_nan(item) for key, item in value.items()}
+    return [*map(_without_nan, value)] if isinstance(value, list | tuple) else value
 
 
 def sync(*paths: Path) -> None:
-    """Have the disk hold the contents of files, and the names in folders, so that they survive a power cut."""
+    """Flush files, and the entries of folders, to disk, so that they survive a power cut."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -51,15 +51,16 @@ DENSE_METHOD: DenseMethod = flag(
     "flat",
     "flat: exact search; flat16: the same in float16, half the size; the others are approximate, for millions of "
     "vectors: hnsw, a graph, the fastest; ivfpq: clusters of compressed vectors, the smallest; lucene: a graph in a "
-    "Lucene index, of vectors of length 1. What an approximate search finds is measured, and printed as recall",
+    "Lucene index, of vectors of length 1. The recall of an approximate search is measured and printed",
 )
-API_KEY = "CAI_PYSERINI_API_KEY"  # the environment variable that has the key of a service
+API_KEY = "CAI_PYSERINI_API_KEY"  # environment variable with the key of a service
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 
 
 def origin_and_path(url: str) -> tuple[str, str]:
-    """The parts of a web address, as browsers write them; the path ends with /. Raises ValueError for another text."""
+    """Origin and path of a web address, as browsers write them; the path ends with /. Raises ValueError for any other
+    text."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise ValueError(f"{url!r} should be like https://search.example.org/")
@@ -69,7 +70,7 @@ def origin_and_path(url: str) -> tuple[str, str]:
 
 
 class Sharded(Settings):
-    """Work that several commands share."""
+    """Settings for work that several commands share."""
 
     shard_id: int = flag(0, "number of this command, from 0 to --shard-num - 1 (default: 0)", ge=0)
     shard_num: int = flag(1, "number of commands that share the work, each started with its own --shard-id", ge=1)
@@ -82,21 +83,21 @@ class Sharded(Settings):
 
 
 class Listening(Settings):
-    """Where a service listens, and for whom."""
+    """Settings of the address and the access control of a service."""
 
     host: str = flag(
         "127.0.0.1", f"address to listen on; one that other machines reach, such as 0.0.0.0, needs a key in {API_KEY}"
     )
     proxy_authenticates: bool = flag(
-        False, "serve other machines without a key: a proxy in front of this server checks who may use it"
+        False, "serve other machines without a key, because a proxy in front of this server authenticates users"
     )
-    key_file: AnyPath | None = flag(None, f"file that has the API key, instead of {API_KEY}")
+    key_file: AnyPath | None = flag(None, f"file with the API key, instead of {API_KEY}")
     public_url: str | None = flag(
         None,
-        "where browsers find this behind a proxy, such as https://search.example.org/articles/; pages of that site may "
-        "send forms here, and the proxy may send its host",
+        "URL of this service behind a proxy, such as https://search.example.org/articles/; pages of that site may send "
+        "forms here, and the proxy may send its host",
     )
-    port: int = flag(8000, "port; 0: any that is free", ge=0, le=65535)
+    port: int = flag(8000, "port; 0: any free port", ge=0, le=65535)
 
     @field_validator("public_url")
     @classmethod
@@ -105,5 +106,5 @@ class Listening(Settings):
             return None
         origin, path = origin_and_path(url)
         if path.startswith("/v1/"):
-            raise ValueError("its path may not begin with /v1, which is that of the API")
+            raise ValueError("its path may not begin with /v1, which is the path of the API")
         return origin + path

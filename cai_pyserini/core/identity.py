@@ -1,9 +1,9 @@
-"""Identity: a result is named by what shaped it.
+"""Recipes and digests, which identify a result by everything that shaped it.
 
-    recipe = the stage and the version of its code, the digests of its inputs, and its own settings
+    recipe = stage, version of its code, digests of its inputs, settings
 
-Settings that are None, False or empty are left out, and so are those of an encoder that have their defaults: a new
-setting leaves every existing digest as it was, unless it is used.
+Settings that are None, False or empty are omitted, and so are an encoder's settings with default values. Adding a
+setting therefore changes no existing digest.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import Any
 DIGEST = re.compile("[0-9a-f]{16,}")
 Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
-# Raise the version of a stage when it makes something else of the same inputs and settings; others have version 1.
+# Raise the version of a stage when its result for the same inputs and settings changes; stages not listed have 1.
 VERSIONS = {
     "adapt": 3,
     "adapt: balance": 3,
@@ -36,23 +36,23 @@ VERSIONS = {
     "trainer vocabulary": 2,
     "words": 4,
 }
-JAVA = ("words", "index")  # stages whose results depend on Pyserini's jar, and whose digests others have in theirs
+JAVA = ("words", "index")  # stages that depend on Pyserini's jar; later stages depend on it through their digests
 
 
 def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
     """The recipe of a result; `stage` is the command that makes it, `inputs` has digests by name."""
-    made = {"stage": stage, "version": VERSIONS.get(stage, 1)}
+    code = {"stage": stage, "version": VERSIONS.get(stage, 1)}
     if stage in JAVA:
-        made["pyserini"] = _pyserini()
-    return {**made, "inputs": _given(inputs), "settings": _given(settings)}
+        code["pyserini"] = _pyserini_version()
+    return {**code, "inputs": _without_empty(inputs), "settings": _without_empty(settings)}
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value or (value == 0 and value is not False)}
 
 
 @cache
-def _pyserini() -> str:
+def _pyserini_version() -> str:
     try:
         return version("pyserini")
     except PackageNotFoundError:
@@ -60,34 +60,34 @@ def _pyserini() -> str:
 
 
 def digest(value: Any) -> str:
-    """A short hash of a JSON value: equal values have equal digests, and the order of an object's keys does not count.
-    Where something relies on an order, as rows of query vectors do on that of the topics, give a list of pairs."""
+    """A short hash of a JSON value, independent of the order of an object's keys. If the order matters, as the order
+    of topics does for the rows of query vectors, pass a list of pairs."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def same_documents(first: Sequence[str | None] | None, second: Sequence[str | None] | None) -> bool:
-    """Whether two digests of documents, see Collection.documents_digest, can be of the same ones: None is not known."""
+    """Whether two results of Collection.documents_digest can belong to the same documents; None means unknown."""
     if first is None or second is None:
         return True
     return any(one is not None and one == other for one, other in zip(first, second, strict=True))
 
 
 def changes(before: Recipe, after: Recipe) -> str:
-    """How two recipes differ, in words: `depth 100 → 50, vectors changed`."""
-    old, new = dict(_flat(before)), dict(_flat(after))
-    said = []
+    """Describe how two recipes differ: `depth 100 → 50, vectors changed`."""
+    old, new = dict(_flattened(before)), dict(_flattened(after))
+    descriptions = []
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
             values = [str(each.get(name, "default")) for each in (old, new)]
             short = not any(len(value) > 30 or DIGEST.search(value) for value in values)
             label = name.removeprefix("settings.").removeprefix("inputs.")
-            said.append(f"{label} {values[0]} → {values[1]}" if short else f"{label} changed")
-    return ", ".join(said)
+            descriptions.append(f"{label} {values[0]} → {values[1]}" if short else f"{label} changed")
+    return ", ".join(descriptions)
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, item in value.items():
         if isinstance(item, Mapping):
-            yield from _flat(item, f"{prefix}{name}.")
+            yield from _flattened(item, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", item

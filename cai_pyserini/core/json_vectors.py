@@ -1,6 +1,6 @@
-"""Read JSON vectors, from the impact stage or any other tool, into the form that Lucene's analyzer takes.
+"""Read JSON vectors, from the impact stage or another tool, into the format of Lucene's analyzer.
 
-A document becomes `term␁impact term␁impact …`, see `index.writer`.
+A document becomes `term␁impact term␁impact …`; see `index.writer`.
 """
 
 import re
@@ -10,11 +10,11 @@ from pathlib import Path
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 
-DELIMITER = "\x01"  # between term and impact: no vocabulary contains it, and Java does not count it as white space
-# What Lucene's whitespace tokenizer splits at: unlike Python, not no-break spaces, which words of BM25 can have.
+DELIMITER = "\x01"  # between term and impact; in no vocabulary, and not white space to Java
+# Separators of Lucene's whitespace tokenizer: not no-break spaces, unlike Python's; BM25 words can have these.
 SPACE = re.compile("[\t-\r\x1c- \u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]")
 LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
-FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # of a line as the impact stage writes it
+FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # parts of the impact stage's lines
 
 
 def read_vectors(files: list[Path]) -> Iterator[tuple[str, str, str, str]]:
@@ -27,29 +27,30 @@ def read_vectors(files: list[Path]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _parse(line: str, where: str, ours: bool) -> tuple[str, str]:
-    """Id and delimited contents of a JSON vector. For speed, lines as the impact stage writes them are sliced, not
-    parsed; in `ours`, which it has written from a matrix, no term occurs twice."""
+    """Id and delimited contents of a JSON vector. For speed, lines in the format of the impact stage are sliced instead
+    of parsed. The stage writes them from a matrix, so in `ours` no term can occur twice."""
     middle = line.find(MIDDLE)
     if middle > 0 and line.startswith(FRONT) and line.endswith(BACK + "\n") and line.isascii() and "\\" not in line:
         id = line[len(FRONT) : middle]
-        # Replaced by a string of equal length: this is twice as fast, since the rest need not move.
+        # A replacement of equal length is twice as fast, because the rest need not move.
         body = line[middle + len(MIDDLE) : -len(BACK) - 1].replace(', "', "   ").replace('": ', DELIMITER)
         one_term_each = '"' not in body and body.count(" ") == 3 * (body.count(DELIMITER) - 1)
         no_empty_term = body[:1] != DELIMITER and f" {DELIMITER}" not in body
         unique = ours or len({*body.replace(DELIMITER, "   ").split("   ")[::2]}) == body.count(DELIMITER)
         if one_term_each and no_empty_term and unique and '"' not in id and id.split() == [id]:
-            return id, body  # Lucene refuses impacts that are not positive integers
+            return id, body  # not parsed further: Lucene rejects impacts that are not positive integers
     return parse_checked(line, where)
 
 
 def parse_checked(line: str, where: str) -> tuple[str, str]:
-    """Id and delimited contents of a JSON vector. Raises CaiError, beginning with `where`, for an invalid one."""
+    """Id and delimited contents of a JSON vector. Raises CaiError for an invalid one; the message begins with
+    `where`."""
     id, vector = parse_vector(line, where)
     return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in vector.items()])
 
 
 def parse_vector(line: str, where: str) -> tuple[str, dict[str, int]]:
-    """Id and impacts of a JSON vector. Raises CaiError, beginning with `where`, for an invalid one."""
+    """Id and impacts of a JSON vector. Raises CaiError for an invalid one; the message begins with `where`."""
     data = jsonl.parse(line, where)
     id, vector = data.get("id"), data.get("vector")
     if not isinstance(vector, dict):

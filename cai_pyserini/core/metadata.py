@@ -1,6 +1,6 @@
-"""Metadata of documents: typed values by which a search is filtered, counted and sorted.
+"""Metadata of documents: typed values that searches filter, count and sort by.
 
-Numbers are doubles. A date is a day, counted from 1970. Strings are in Unicode's composed form.
+Numbers are doubles. Dates are days since 1970. Strings are in Unicode's composed form.
 """
 
 import math
@@ -13,29 +13,29 @@ from typing import Any, Literal
 
 from cai_pyserini.core.json_vectors import LONGEST_TERM
 
-Kind = Literal["string", "number", "date", "list"]  # list: of strings
+Kind = Literal["string", "number", "date", "list"]  # list: a list of strings
 Value = str | int | float | list[str]
 Metadata = dict[str, Value]
 
-LARGEST_INTEGER = 1 << 53  # up to which a double has every integer
-FORM: Literal["NFC"] = "NFC"  # of strings: letters with accents are one character, or two, in what looks the same
+LARGEST_INTEGER = 1 << 53  # a double represents every integer up to this one
+FORM: Literal["NFC"] = "NFC"  # Unicode normalization: an accented letter can be one character, or two
 MONTH = re.compile(r"(\d{4})(?:-(\d\d))?", re.ASCII)
-# Of a field, so that filters can have it; `contents` is that of the text.
+# Names of fields that filters can use; `contents` is the field of the text.
 NAME = re.compile(r"(?!(?:and|or|not|contents)$)[^\W\d][\w.-]*", re.IGNORECASE)
 EPOCH = date(1970, 1, 1).toordinal()
 
 
 class Inexact(ValueError):
-    """A number with more digits than a double holds: another one would be stored, and found."""
+    """A number with more digits than a double holds, for which another one would be stored and found."""
 
 
 def checked(value: Any, kind: Kind) -> Value | None:
-    """A value as it is stored, or None for an empty one. Strings are read as well: as numbers, and as lists whose items
-    are separated by `;`; integers are read as strings of their digits. Raises ValueError, which says what is expected,
-    for one of another type."""
+    """The value to store, None if it is empty. Strings are also parsed as numbers, and as lists with items separated
+    by `;`; integers are converted to strings of digits. Raises ValueError for another type; the message is the
+    expected type."""
     if isinstance(value, str):
         value = value.strip()
-    if value is None or value in ("", []) or value != value:  # NaN, which stands for no value in Parquet
+    if value is None or value in ("", []) or value != value:  # NaN is a missing value in Parquet
         return None
     if kind == "number":
         return _number(value)
@@ -53,14 +53,14 @@ def checked(value: Any, kind: Kind) -> Value | None:
 
 def _number(value: Any) -> int | float:
     try:
-        given = Decimal(value) if isinstance(value, str) else value
-        number = math.nan if isinstance(value, bool) else float(given)
+        exact = Decimal(value) if isinstance(value, str) else value
+        number = math.nan if isinstance(value, bool) else float(exact)
     except (TypeError, ValueError, ArithmeticError):
         number = math.nan
     if not math.isfinite(number):
         raise ValueError("a number")
-    rounded = isinstance(value, str) and "e" in value.lower()  # as of a quantity
-    if abs(number) >= LARGEST_INTEGER and given != number and not rounded:
+    rounded = isinstance(value, str) and "e" in value.lower()  # a quantity such as 6.02e23, not an id
+    if abs(number) >= LARGEST_INTEGER and exact != number and not rounded:
         raise Inexact("a number that 64 bits hold exactly (declare it `string`, in the YAML file, to keep its digits)")
     return int(number) if number.is_integer() and abs(number) <= LARGEST_INTEGER else number
 
@@ -77,26 +77,26 @@ def _string(value: Any) -> str:
 
 
 def composed(text: str) -> str:
-    """A string as it is stored and compared."""
+    """A string in the Unicode form that is stored and compared."""
     return unicodedata.normalize(FORM, text)
 
 
 def days(text: str) -> tuple[int, int]:
-    """The first and the last day of a date in ISO 8601: a day (2020-05-17, also with a time, which is left out), a
-    month (2020-05) or a year. Raises ValueError for anything else."""
+    """The first and the last day of a date in ISO 8601: a day (2020-05-17; a time is ignored), a month (2020-05) or a
+    year. Raises ValueError for anything else."""
     try:
-        if month := MONTH.fullmatch(text):
-            year, first, last = int(month[1]), int(month[2] or 1), int(month[2] or 12)
-            ends = date(year, first, 1), date(year, last, monthrange(year, last)[1])
+        if match := MONTH.fullmatch(text):
+            year, first_month, last_month = int(match[1]), int(match[2] or 1), int(match[2] or 12)
+            first, last = date(year, first_month, 1), date(year, last_month, monthrange(year, last_month)[1])
         else:
-            ends = (datetime.fromisoformat(text).date(),) * 2
+            first = last = datetime.fromisoformat(text).date()
     except ValueError:
         raise ValueError("a date in ISO 8601, such as 2020-05-17") from None
-    return ends[0].toordinal() - EPOCH, ends[1].toordinal() - EPOCH
+    return first.toordinal() - EPOCH, last.toordinal() - EPOCH
 
 
 def bounds(value: str | int | float, kind: Kind) -> tuple[float, float]:
-    """The least and the largest number that a number or a date stands for. Raises ValueError if it is neither."""
+    """The range of a date in days, or a number twice. Raises ValueError for anything else."""
     first, last = days(str(value)) if kind == "date" else (_number(value),) * 2
     return float(first), float(last)
 

@@ -1,4 +1,4 @@
-"""Files inside installed Python packages, `pip:PACKAGE/PATH`, and checks for missing packages."""
+"""Find files inside installed Python packages (`pip:PACKAGE/PATH`), and check for missing packages."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -29,7 +29,7 @@ def install_command(extra: str = "") -> str:
     return f"{sys.executable} -m pip install {what}{f'[{extra}]' if extra else ''}'"
 
 
-TRAINER = ("accelerate", "datasets")  # which the extra `trainer` installs
+TRAINER = ("accelerate", "datasets")  # modules of the extra `trainer`
 
 
 def require_trainer() -> None:
@@ -38,6 +38,6 @@ def require_trainer() -> None:
 
 
 def require_modules(modules: tuple[str, ...], extra: str) -> None:
-    """Raise CaiError if one of these modules, which `extra` installs, is missing."""
+    """Raise CaiError if one of these modules of an extra is missing."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise CaiError(f"{', '.join(missing)} not installed: {install_command(extra)}")

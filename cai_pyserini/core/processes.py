@@ -1,4 +1,4 @@
-"""Work spread over processes, because Python code, and Java code that Python calls, uses one processor per process."""
+"""Spread work over processes: Python code, and Java called from Python, use only one processor per process."""
 
 import multiprocessing
 import os
@@ -11,42 +11,42 @@ from typing import Any, cast
 
 from cai_pyserini.core.errors import CaiError
 
-MOST = 16  # processes, unless more threads are asked for; with a JVM each takes up to 0.4 GB
+MOST = 16  # default limit of processes; each takes up to 0.4 GB with a JVM
 
-_entered: dict[str, int] = {}  # Java or PyTorch -> the process that has used it
+_entered: dict[str, int] = {}  # Java or PyTorch -> id of the process that used it first
 
 
 def enter(library: str) -> None:
-    """Note that this process uses Java or PyTorch. Raises CaiError if it was forked from one that had: a fork has none
-    of the threads of either, and waits for them for ever."""
+    """Record that this process uses Java or PyTorch. Raises CaiError if it was forked from a process that used the
+    library: a fork lacks the library's threads, and would wait for them forever."""
     if _entered.setdefault(library, os.getpid()) != os.getpid():
         raise CaiError(
             f"{library} cannot be used in this process, which was forked from one that had used it: start processes "
-            'otherwise, as by multiprocessing.get_context("spawn"), or fork before anything is opened'
+            'with multiprocessing.get_context("spawn"), or fork before anything is opened'
         )
 
 
 def processes_for(size: int, least: int, threads: int = 0) -> int:
-    """The number of processes for `size` units of work, such that each gets at least `least` units.
+    """The number of processes for `size` units of work, so that each gets at least `least` units.
 
-    At most `threads`, or, if that is 0, one per processor up to MOST.
+    At most `threads`; if that is 0, at most one per processor, and MOST in all.
     """
     return max(1, min(threads or min(MOST, os.cpu_count() or 1), size // least))
 
 
 @contextmanager
 def spread[P, R](work: Callable[[P], Generator[R]], parts: Sequence[P], apart: bool = False) -> Iterator[Iterator[R]]:
-    """Iterate over what `work` yields for each part, as it comes. A single part is done in this process, unless `apart`
-    is true, several in one process each.
+    """Iterate over the results that `work` yields for all parts, in the order in which they arrive. A single part is
+    done in this process unless `apart`; several parts get a process each.
 
-    A process imports the module of `work`, which should import little. The first CaiError or OSError of a process is
-    raised here, as is a CaiError for one that dies. No process outlives the context.
+    Every process imports the module of `work`, which should import little. The first CaiError or OSError of a process
+    is raised here, and a CaiError if a process dies. No process outlives the context.
     """
     if len(parts) == 1 and not apart:
         with closing(work(parts[0])) as results:
             yield results
         return
-    context = multiprocessing.get_context("spawn")  # a fork of a process with threads, or with a JVM, can hang
+    context = multiprocessing.get_context("spawn")  # a fork of a process with threads or a JVM can hang
     running: dict[Connection, BaseProcess] = {}
     try:
         for part in parts:
@@ -54,7 +54,7 @@ def spread[P, R](work: Callable[[P], Generator[R]], parts: Sequence[P], apart: b
             process = context.Process(target=_send_results, args=(work, part, sender), daemon=True)
             process.start()
             running[receiver] = process
-            sender.close()  # only the process has it now, so that its end can be noticed
+            sender.close()  # now only the process holds it, so its end raises EOFError in `recv`
         yield _received(running)
     finally:
         for worker in running.values():
@@ -71,8 +71,8 @@ def _received(running: dict[Connection, BaseProcess]) -> Iterator[Any]:
                 process = running.pop(receiver)
                 process.join()
                 if process.exitcode:
-                    died = f"a process that shared the work died (exit code {process.exitcode})"
-                    raise CaiError(f"{died}; if the memory was not enough, use fewer --threads") from None
+                    died = f"a worker process died (exit code {process.exitcode})"
+                    raise CaiError(f"{died}; if it ran out of memory, use fewer --threads") from None
                 continue
             if isinstance(result, Exception):
                 raise result

@@ -23,11 +23,11 @@ from cai_pyserini.core.store import URL, as_path
 
 def _on_this_machine(value: object) -> object:
     if isinstance(value, str) and URL.match(value):
-        raise ValueError("is in an object store, which this does not use: give a path on this machine")
+        raise ValueError("is in an object store, which is not supported here: give a path on this machine")
     return value
 
 
-EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
+SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 FORMATTER = argparse.RawDescriptionHelpFormatter
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
@@ -41,13 +41,13 @@ class Settings(BaseModel):
     example: ClassVar[str] = ""
 
     def replace(self, **changes: Any) -> Self:
-        """A validated copy with other values. Raises CaiError for a value that is not allowed."""
+        """A validated copy with some values changed. Raises CaiError for a value that is not allowed."""
         values = {name: getattr(self, name) for name in self.model_fields_set}
         return build(type(self), values | changes, "")
 
 
 def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str) -> S:
-    """Settings with these values. Raises CaiError for a missing or wrong one; its message begins with `where`."""
+    """Settings with these values. Raises CaiError for a missing or invalid one; the message begins with `where`."""
     try:
         return kind(**values)
     except ValidationError as error:
@@ -61,7 +61,7 @@ def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str) ->
 
 def _reason(error: ErrorDetails) -> str:
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{error['input']!r} {message}" if error["loc"] else message  # no location: a check of several values
+    return f"{error['input']!r} {message}" if error["loc"] else message  # no location: a check across values
 
 
 def _message(kind: type[Settings], error: ErrorDetails) -> str:
@@ -77,7 +77,7 @@ def _message(kind: type[Settings], error: ErrorDetails) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML would take the last value of a key that occurs twice."""
+    """A loader that rejects repeated keys, of which PyYAML would use the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -90,8 +90,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# PyYAML, which reads YAML 1.1, would take 5e-5 for text.
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, [*"-+.0123456789"])
+# PyYAML follows YAML 1.1, in which 5e-5 is text.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", SCIENTIFIC, [*"-+.0123456789"])
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise CaiError(f"{path}:{line}: not YAML ({error.problem})") from None
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # PyYAML lets its constructors' errors through, as of dates such as 2020-13-45 and of tagged values
+        # PyYAML does not wrap errors of its constructors, for example of the date 2020-13-45 or of tagged values
         raise CaiError(f"{path}: not YAML ({str(error).partition('\n')[0]})") from None
     if not isinstance(data, dict):
         raise CaiError(f"{path}: expected `key: value` lines")
@@ -120,10 +120,10 @@ def flag(
     bare: str | None = None,
     **limits: Any,
 ) -> Any:
-    """A field with its help text. `positional` makes it a positional argument; `limits` are pydantic's: ge, gt, …
+    """Declare a field with its help text. `positional` makes it a positional argument; `limits` are pydantic's: ge, …
 
-    `choices` are for values computed at import; fixed ones are declared with Literal. `bare` is what the bare
-    flag means.
+    `choices` is for values computed at import; fixed ones are declared with Literal. `bare` is the value of the flag
+    without a value.
     """
     extra: dict[str, Any] = {"positional": positional, "choices": [*choices], "bare": bare}
     return Field(default, description=help, json_schema_extra=extra, **limits)
@@ -136,25 +136,25 @@ def parse(kinds: Mapping[str, type[Settings]], argv: Argv, prog: str, descriptio
 def parse(
     kinds: type[Settings] | Mapping[str, type[Settings]], argv: Argv, prog: str, description: str = ""
 ) -> Settings:
-    """Parse a command line into settings; with several kinds, its first argument is the name of one of them.
+    """Parse a command line into settings. With several kinds, by command name, the first argument is the command.
 
-    If a kind has a field `config`, values also come from that YAML file, which flags override. Exits with 2, as
-    argparse does, for a missing or wrong argument; raises CaiError for a missing or wrong YAML file, and for text that
-    is not UTF-8.
+    If a kind has a field `config`, values also come from that YAML file; flags override it. Like argparse, exits with
+    2 for a missing or invalid argument; raises CaiError for a missing or invalid YAML file, and for text that is not
+    UTF-8.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description, formatter_class=FORMATTER)
     if isinstance(kinds, type):
         _declare(parser, kinds)
-        given, kind = vars(parser.parse_args(argv)), kinds
+        arguments, kind = vars(parser.parse_args(argv)), kinds
     else:
         commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
         parsers = {name: commands.add_parser(name, help=_text(kind).partition("\n")[0]) for name, kind in kinds.items()}
-        for name, of_command in parsers.items():
-            _declare(of_command, kinds[name])
-        given = vars(parser.parse_args(argv))
-        command = given.pop("command")
+        for name, subparser in parsers.items():
+            _declare(subparser, kinds[name])
+        arguments = vars(parser.parse_args(argv))
+        command = arguments.pop("command")
         kind, parser = kinds[command], parsers[command]
-    values = {name: value for name, value in given.items() if value not in (None, [])}
+    values = {name: value for name, value in arguments.items() if value not in (None, [])}
     for value in values.values():
         for text in value if isinstance(value, list) else [value]:
             require_utf8(str(text), "the argument")
@@ -167,12 +167,12 @@ def parse(
 
 
 def _read_partial(kind: type[Settings], path: Path) -> dict[str, Any]:
-    """The values of a YAML file, each checked; required ones may be missing."""
+    """The validated values of a YAML file; required ones may be missing."""
     values = read_yaml(path)
     try:
         kind(**values)
     except ValidationError as error:
-        # An error without a location comes from a check across values, some of which flags can still change.
+        # An error without a location comes from a check across values, which flags can still change.
         if wrong := [detail for detail in error.errors() if detail["loc"] and detail["type"] != "missing"]:
             raise _error(kind, wrong, str(path)) from None
     return values
@@ -191,7 +191,7 @@ def _text(kind: type[Settings]) -> str:
 
 
 def _declare(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
-    """Add the fields of a class of settings as arguments, the required ones first."""
+    """Add the fields of a settings class as arguments, required ones first."""
     parser.description, parser.epilog, parser.formatter_class = _text(kind), f"example:\n  {kind.example}", FORMATTER
     for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
         _add(parser, name, field, required=field.is_required() and "config" not in kind.model_fields)
@@ -202,29 +202,29 @@ def _extra(field: FieldInfo, key: str) -> Any:
 
 
 def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required: bool) -> None:
-    """Add the argument of one field; its value is None if it is not given."""
+    """Add the argument of one field; it parses to None if absent."""
     text = field.description or ""
     if not field.is_required() and field.default not in (None, False, "", 0, []):
         shown = " ".join(map(str, field.default)) if isinstance(field.default, list) else field.default
         text += f" (default: {shown})"
-    how: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None}
+    options: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None}
     kind = _without_none(field.annotation)
     if kind is bool:
-        parser.add_argument(_option(name), action="store_true", **how)
+        parser.add_argument(_option(name), action="store_true", **options)
         return
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
-        how["nargs"] = "+" if required or not _extra(field, "positional") else "*"
+        options["nargs"] = "+" if required or not _extra(field, "positional") else "*"
     if choices := get_args(kind) if get_origin(kind) is Literal else _extra(field, "choices"):
-        how["choices"] = choices
+        options["choices"] = choices
     else:
-        how["type"] = kind if kind in (int, float) else str
+        options["type"] = kind if kind in (int, float) else str
     if bare := _extra(field, "bare"):
-        how |= {"nargs": "?", "const": bare}
+        options |= {"nargs": "?", "const": bare}
     if _extra(field, "positional"):
-        parser.add_argument(name, **({} if required else {"nargs": "?"}) | how)
+        parser.add_argument(name, **({} if required else {"nargs": "?"}) | options)
     else:
-        parser.add_argument(_option(name), required=required, **how)
+        parser.add_argument(_option(name), required=required, **options)
 
 
 def _option(name: str) -> str:
@@ -232,7 +232,7 @@ def _option(name: str) -> str:
 
 
 def _without_none(annotation: Any) -> Any:
-    """X of the annotation X | None."""
+    """X from the annotation X | None; any other annotation unchanged."""
     if get_origin(annotation) in (Union, types.UnionType):
         (annotation,) = [argument for argument in get_args(annotation) if argument is not type(None)]
     return annotation

@@ -1,4 +1,4 @@
-"""A run as data: a list of steps, made first and executed after."""
+"""A run as data: a list of steps, planned first and executed later."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +11,9 @@ from cai_pyserini.core.errors import CaiError
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a stage, which returns at once if its output is up to date.
+    """One call of a stage; it returns at once if its output is up to date.
 
-    `call` does no long work before artifact.make, where a dry run stops.
+    `call` does no long work before artifact.make, because a dry run stops there.
     """
 
     name: str  # unique among the steps of a run
@@ -27,8 +27,8 @@ def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
     pending: dict[Path, str] = {}
     for step in steps:
         reason = None
-        if waited := [pending[path] for path in step.inputs if path in pending]:
-            reason = f"after {waited[0]}"
+        if blockers := [pending[path] for path in step.inputs if path in pending]:
+            reason = f"after {blockers[0]}"
         else:
             try:
                 with artifact.dry_run():
@@ -41,9 +41,9 @@ def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
 
 
 def run(steps: Sequence[Step]) -> dict[str, float]:
-    """Execute steps in their order, and return the seconds that each took when its output was made.
+    """Execute steps in order, and return the seconds that each took when its output was made.
 
-    Raises CaiError for a step that another process has yet to finish.
+    Raises CaiError for a step that another process must finish.
     """
     seconds: dict[str, float] = {}
     started = artifact.now()
@@ -58,18 +58,18 @@ def run(steps: Sequence[Step]) -> dict[str, float]:
 
 
 def unchanged(call: Callable[[], Path]) -> Path:
-    """The output of a stage. Raises CaiError as `require_unchanged` does."""
+    """Call a stage and return its output. Raises CaiError as `require_unchanged` does."""
     output = call()
     require_unchanged([Step("", output, call)], output)
     return output
 
 
 def require_unchanged(steps: Sequence[Step], output: Path) -> None:
-    """Raise CaiError if what executed steps read has changed meanwhile; their last output passes for outdated then."""
+    """Raise CaiError if the inputs of executed steps have changed meanwhile, and mark `output` as outdated."""
     for _, reason in plan(steps):
         if reason is not None:
             artifact.outdate(output)
-            raise CaiError(f"{output}: what it is made from changed meanwhile ({reason}): run the command again")
+            raise CaiError(f"{output}: its inputs changed meanwhile ({reason}): run the command again")
 
 
 def print_plan(steps: Sequence[Step]) -> None:

@@ -1,7 +1,7 @@
-"""Files and folders of object stores: URLs such as s3://bucket/vectors, which fsspec reads and writes.
+"""Files and folders in object stores, at URLs such as s3://bucket/vectors, through fsspec.
 
-A store has files, each written whole or not at all, and no folders: a folder exists while a file is in it. Credentials
-and endpoints are those that the store's own package finds, as in AWS_ENDPOINT_URL.
+A store writes each file whole or not at all. It has no folders: a folder exists while a file is in it. The store's own
+package finds credentials and endpoints, for example in AWS_ENDPOINT_URL.
 """
 
 import errno
@@ -9,7 +9,7 @@ import io
 import os
 import re
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from fnmatch import fnmatch
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
 
-if TYPE_CHECKING:  # imported with the first use of a store
+if TYPE_CHECKING:  # imported at the first use of a store
     from fsspec import AbstractFileSystem
 
 URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.]*://[^/]")
-BLOCK = 1 << 20  # bytes that are fetched at a time
+BLOCK = 1 << 20  # bytes per request
 
 
 def as_path(place: str | Path) -> Path:
-    """A path on this machine, or a StorePath for a URL of an object store."""
+    """A StorePath for the URL of an object store, else a path on this machine."""
     if isinstance(place, Path):
         return place
     return StorePath(place) if URL.match(place) else Path(place)
 
 
 class StorePath(PosixPath):
-    """A file or folder of an object store, with as much of pathlib's interface as artifacts need.
+    """A file or folder in an object store, with the part of pathlib's interface that artifacts need.
 
-    Any other use of the path raises CaiError, as does every error of the store but FileNotFoundError.
+    Any other use of the path raises CaiError, as does every error of the store except FileNotFoundError.
     """
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class StorePath(PosixPath):
         raise CaiError(f"{self} is in an object store, which cannot be used here: give a path on this machine")
 
     def with_segments(self, *segments: Any) -> Self:
-        path = PurePosixPath(*segments)  # absolute if a path on this machine is joined to a URL
+        path = PurePosixPath(*segments)  # absolute if an absolute path on this machine is joined to a URL
         return cast(Self, Path(path)) if path.is_absolute() else type(self)(path)
 
     def absolute(self) -> Self:
@@ -84,7 +84,7 @@ class StorePath(PosixPath):
     def open(
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *more: Any, **options: Any
     ) -> Any:
-        """Open a file for reading; `upload`, and core.files.atomic_write, write one."""
+        """Open a file for reading; to write one, use `upload` or core.files.atomic_write."""
         if mode not in ("r", "rb"):
             self.__fspath__()
         file = io.BufferedReader(_Reader(self), BLOCK)
@@ -97,7 +97,7 @@ class StorePath(PosixPath):
         self._write("pipe_file", str(self), text.encode())
 
     def unlink(self, missing_ok: bool = False) -> None:
-        with suppress(*[FileNotFoundError] * missing_ok):
+        with suppress(FileNotFoundError) if missing_ok else nullcontext():
             self._call("rm_file", str(self))
 
     def upload(self, source: Path) -> None:
@@ -115,7 +115,7 @@ class StorePath(PosixPath):
     def _write(self, method: str, *arguments: Any) -> None:
         try:
             self._call(method, *arguments)
-        except FileNotFoundError as error:  # as of a missing bucket
+        except FileNotFoundError as error:  # for example, of a missing bucket
             raise CaiError(
                 f"{self} cannot be written ({error.strerror}): create the bucket, or choose another --output"
             ) from None
@@ -126,7 +126,7 @@ class StorePath(PosixPath):
             return getattr(filesystem, method)(*arguments, **options)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, str(error), str(self)) from None
-        except Exception as error:  # each store has its own
+        except Exception as error:  # every store has its own exceptions
             reason = str(error) or type(error).__name__
             raise CaiError(f"{self} cannot be used ({reason}): check the URL, and your access to it") from None
 
@@ -136,14 +136,14 @@ class StorePath(PosixPath):
 
         scheme = str(self).partition("://")[0]
         try:
-            return fsspec.filesystem(scheme, use_listings_cache=False)  # others write there too
+            return fsspec.filesystem(scheme, use_listings_cache=False)  # other machines write there too
         except (ImportError, ValueError) as error:
             remedy = f": {install_command('s3')}" if scheme == "s3" else ""
             raise CaiError(f"{self}: {error}{remedy}") from None
 
 
 class _Reader(io.RawIOBase):
-    """The bytes of a file, fetched when they are read."""
+    """A file in an object store whose bytes are fetched on reading."""
 
     def __init__(self, path: StorePath):
         self._path, self._size, self._position = path, path.stat().st_size, 0

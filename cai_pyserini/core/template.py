@@ -6,7 +6,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, sel
 
 
 def template(path: Path) -> Template:
-    """The Jinja template in a file; in one of HTML (NAME.html.jinja), whatever is filled in is escaped."""
+    """The Jinja template in a file; an HTML template (NAME.html.jinja) escapes the values filled in."""
     environment = Environment(
         loader=FileSystemLoader(path.parent),
         autoescape=select_autoescape(["html.jinja"]),

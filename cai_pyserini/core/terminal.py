@@ -1,4 +1,4 @@
-"""Exit codes, error messages and progress bars of commands; control characters are escaped on a terminal."""
+"""Exit codes, error messages and progress bars of commands; terminals get control characters escaped."""
 
 import errno
 import logging
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from cai_pyserini.core.errors import CaiError
 
-if TYPE_CHECKING:  # tqdm is imported when the first bar is shown, so that --help starts at once
+if TYPE_CHECKING:  # tqdm is imported for the first bar, so that --help is instant
     from tqdm import tqdm
 
 BOLD, PLAIN = "\033[1m", "\033[0m"
-CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # of the terminal, and of the direction of writing
+CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # control characters and text direction
 CONTROL = re.compile(CONTROLS)
-BARS = r"\A\r|\r\Z|\A(?:\x1b\[A|\n)+\Z"  # what tqdm writes
-OURS = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})|{CONTROLS}")
+BARS = r"\A\r|\r\Z|\A(?:\x1b\[A|\n)+\Z"  # control sequences of tqdm
+ALLOWED_OR_CONTROL = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})|{CONTROLS}")
 
 REMEDIES = {
     errno.ENOSPC: "no space left on the device of {}; free some and start again",
@@ -37,7 +37,7 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
     Unless `torchrun` is true, several processes started by torchrun are an error.
     """
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
-        if isinstance(stream, TextIOWrapper):  # what the encoding of the locale lacks ends no command
+        if isinstance(stream, TextIOWrapper):  # a character that the locale's encoding lacks must not end a command
             stream.reconfigure(errors=errors)
     sys.stdout, sys.stderr = (
         cast(TextIO, _Terminal(stream)) if stream.isatty() else stream for stream in (sys.stdout, sys.stderr)
@@ -56,7 +56,7 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
     except KeyboardInterrupt:
         code = _fail("interrupted; run the same command again to continue", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads our output any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
         code = 1
     except OSError as error:
         code = _fail(
@@ -75,7 +75,7 @@ def require_one_process() -> None:
 
 
 def printable(text: str) -> str:
-    """A text whose control characters, except for newline and tab, are escaped as in JSON: `\\u001b`."""
+    """Escape the control characters of a text, except newline and tab, as in JSON: `\\u001b`."""
     return CONTROL.sub(_escaped, text)
 
 
@@ -84,13 +84,13 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class _Terminal:
-    """A terminal that is sent control characters in escaped form; bold text and progress bars still work."""
+    """A terminal that gets control characters escaped, except those of bold text and progress bars."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(OURS.sub(lambda found: found[1] or _escaped(found), text))
+        return self._stream.write(ALLOWED_OR_CONTROL.sub(lambda found: found[1] or _escaped(found), text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -102,7 +102,7 @@ def _fail(message: str, code: int = 1) -> int:
 
 
 def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> "tqdm[T]":
-    """Iterate over `items` with a progress bar, which is shown only on a terminal; the unit B is for bytes."""
+    """Iterate over `items` with a progress bar, shown only on a terminal; the unit B means bytes."""
     from tqdm import tqdm
 
     return tqdm(items, total=total, desc=label, unit=unit, unit_scale=unit == "B", disable=None, mininterval=0.5)

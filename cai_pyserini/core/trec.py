@@ -1,9 +1,9 @@
 """TREC runs: `query Q0 document rank score tag`, one line per hit.
 
 In memory a run is a DataFrame with the columns `query_id` and `doc_id` (categories) and `score` (float64), sorted by
-query id, then by falling score; ties have the order in which they were found. As files, runs of this package have
-strictly falling scores, even in single precision, so that every tool reads the order in which they were found; reading
-such a file restores the ties. Ties of other runs are read in the order of trec_eval.
+query id, then by descending score; ties keep the order of the search. In the run files of this package, scores are
+strictly descending, even in single precision, so that every tool reads the order of the search; reading such a file
+restores the ties. Ties of other runs are read in the order of trec_eval.
 """
 
 import io
@@ -28,12 +28,13 @@ from cai_pyserini.core.identity import same_documents
 logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
-PART = 1 << 18  # hits that are read at a time
-SUBNORMAL = (1 << 23) - 1  # numbers of single precision between 0 and the smallest normal one
-BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # what str.split() splits at
+PART = 1 << 18  # hits per part of a run
+SUBNORMAL = (1 << 23) - 1  # how many numbers of single precision are between 0 and the smallest normal one
+BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # an empty id, or a separator of str.split()
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
+    """The run with these hits by query id."""
     queries = np.repeat(np.array(list(hits), object), [len(found) for found in hits.values()])
     documents = np.array([document for found in hits.values() for document, _ in found], object)
     scores = np.array([score for found in hits.values() for _, score in found], np.float64)
@@ -41,47 +42,47 @@ def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
 
 
 def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sort the rows of a run; ids become categories in string order, unless they are categories. Scores become those
-    that `read_run` would return, once they are written."""
+    """Sort the rows of a run; ids become categories in string order, unless they are categories already. Scores become
+    what `read_run` would return after the run is written."""
     run = _sorted(frame, lambda run: [-run["score"].to_numpy()])
-    return _with_ties(run.assign(score=strictly_falling(run)))
+    return _with_ties(run.assign(score=strictly_descending(run)))
 
 
-def _sorted(frame: pd.DataFrame, order: Callable[[pd.DataFrame], list[np.ndarray]]) -> pd.DataFrame:
-    """The rows by query, then by the keys `order`, of which the last one counts most."""
+def _sorted(frame: pd.DataFrame, sort_keys: Callable[[pd.DataFrame], list[np.ndarray]]) -> pd.DataFrame:
+    """Sort the rows by query, then by `sort_keys`, the last of which is the primary one, as for np.lexsort."""
     plain = [name for name in ("query_id", "doc_id") if frame[name].dtype != "category"]
     run = frame.assign(**{name: categories(frame[name]) for name in plain})
-    keys = [*order(run), run["query_id"].cat.codes.to_numpy()]
+    keys = [*sort_keys(run), run["query_id"].cat.codes.to_numpy()]
     return (run if _is_sorted(keys) else run.iloc[np.lexsort(keys)]).reset_index(drop=True)
 
 
-def strictly_falling(run: pd.DataFrame) -> np.ndarray:
+def strictly_descending(run: pd.DataFrame) -> np.ndarray:
     """The scores of a run, (hits,), with ties lowered to the next smaller numbers of single precision."""
     scores = run["score"].to_numpy()
-    steps, below = _steps(scores), run["query_id"].cat.codes.to_numpy(np.int64) << 33  # all of the queries before
-    falling = np.minimum.accumulate(steps + ranks(run) - below) + below - ranks(run)
-    return np.where(falling < steps, _of_steps(falling), scores)
+    steps, offset = _steps(scores), run["query_id"].cat.codes.to_numpy(np.int64) << 33  # separates the queries
+    lowered = np.minimum.accumulate(steps + ranks(run) - offset) + offset - ranks(run)
+    return np.where(lowered < steps, _from_steps(lowered), scores)
 
 
 def _with_ties(run: pd.DataFrame) -> pd.DataFrame:
-    """Undo `strictly_falling`: scores in a row that are one step apart are those of the first."""
+    """Undo `strictly_descending`: successive scores that are one step apart become the first of them."""
     scores = run["score"].to_numpy()
     steps = _steps(scores)
     down = np.diff(steps, prepend=0)
-    tied = ((down == 0) | ((down == -1) & (scores == _of_steps(steps)))) & (ranks(run) > 1)
-    return run.assign(score=scores[_last(~tied)])
+    tied = ((down == 0) | ((down == -1) & (scores == _from_steps(steps)))) & (ranks(run) > 1)
+    return run.assign(score=scores[_last_true(~tied)])
 
 
 def _steps(scores: np.ndarray) -> np.ndarray:
-    """The place of each score, rounded to single precision, among the numbers of single precision, of which 0 has the
-    place 0. Subnormal numbers count as 0, as they do in software that flushes them."""
+    """The rank of each score among all numbers of single precision, with 0 at rank 0. Subnormal numbers count as 0,
+    as in software that flushes them."""
     bits = _single(np.abs(scores)).view(np.int32).astype(np.int64)
     return np.where(scores >= 0, 1, -1) * np.maximum(bits - SUBNORMAL, 0)
 
 
 @np.errstate(invalid="ignore")
-def _of_steps(steps: np.ndarray) -> np.ndarray:
-    """The score at each place."""
+def _from_steps(steps: np.ndarray) -> np.ndarray:
+    """The inverse of `_steps`."""
     bits = (np.abs(steps) + SUBNORMAL).astype(np.int32)
     return np.sign(steps) * bits.view(np.float32).astype(np.float64)
 
@@ -93,7 +94,7 @@ def _single(scores: np.ndarray) -> np.ndarray:
 
 def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
     """Whether np.lexsort of these keys would keep the order."""
-    undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # neighbours with equal keys so far
+    undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # adjacent rows with equal keys so far
     for key in reversed(keys):
         if (undecided & (key[1:] < key[:-1])).any():
             return False
@@ -114,12 +115,12 @@ def categories(ids: pd.Series | pd.Index) -> pd.Categorical:
 def ranks(run: pd.DataFrame) -> np.ndarray:
     """The rank of every hit, from 1."""
     first = np.diff(run["query_id"].cat.codes.to_numpy(), prepend=-1) != 0
-    return np.arange(len(run)) - _last(first) + 1
+    return np.arange(len(run)) - _last_true(first) + 1
 
 
-def _last(chosen: np.ndarray) -> np.ndarray:
-    """For every place, (places,), the last one up to it that is chosen, as the first one is."""
-    return np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), 0))
+def _last_true(flags: np.ndarray) -> np.ndarray:
+    """For every position, the last position up to it whose flag is true; 0 if there is none."""
+    return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), 0))
 
 
 def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
@@ -127,7 +128,7 @@ def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
 
 
 def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """The scores of a run: query id -> document id -> score, best first."""
+    """Scores by query id and document id, best first."""
     queries, documents = run["query_id"].astype(object), run["doc_id"].astype(object)
     scores: dict[str, dict[str, float]] = {}
     for query, document, score in zip(queries, documents, run["score"].tolist(), strict=True):
@@ -141,7 +142,7 @@ def without_query(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
-    """A run of passages `document#number` as a run of documents, each with the score of its best passage."""
+    """Turn a run of passages `document#number` into one of documents, each with the score of its best passage."""
     passages = run["doc_id"].cat
     documents = pd.Categorical([id.partition(PASSAGE)[0] for id in passages.categories])
     folded = run.assign(doc_id=documents[passages.codes.to_numpy()])
@@ -149,16 +150,16 @@ def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
-    """Write a run in TREC format, atomically, with the scores of `strictly_falling`, in the fewest digits that are read
-    back as the same float64.
+    """Write a run atomically in TREC format, with the scores of `strictly_descending`, in the fewest digits that give
+    the same float64 when read.
 
-    Raises CaiError for a score that is not finite in single precision, in which trec_eval reads it.
+    Raises CaiError for a score that is not finite in single precision, which trec_eval uses.
     """
     write_parts([run], path, tag)
 
 
 def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
-    """Write a run as `write_run` does, from parts that each have whole queries, in the order of their ids."""
+    """Write a run as `write_run` does, from parts with whole queries in the order of their ids."""
     empty = True
     with atomic_write(path) as partial, partial.open("wb") as file:
         for run in parts:
@@ -166,10 +167,10 @@ def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
             finite = np.isfinite(_single(run["score"].to_numpy()))
             for query, document, score in run[~finite].itertuples(index=False, name=None):
                 raise CaiError(
-                    f"{path}: the score of document {document!r} for query {query!r} is {score}, which is no finite "
-                    "number of single precision"
+                    f"{path}: the score of document {document!r} for query {query!r} is {score}, which is not finite "
+                    "in single precision"
                 )
-            scores = strictly_falling(run)
+            scores = strictly_descending(run)
             columns = (pa.array(column) for column in (run["query_id"], run["doc_id"], ranks(run), scores))
             query, document, rank, score = (column.cast(pa.string()) for column in columns)
             lines = pc.binary_join_element_wise(query, "Q0", document, rank, score, f"{tag}\n", " ")
@@ -179,8 +180,8 @@ def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
 
 
 def read_run(path: Path) -> pd.DataFrame:
-    """Read a TREC run, from this package or any other tool. Hits are in the order of trec_eval: by falling scores in
-    single precision, ties by falling document id, whatever their ranks.
+    """Read a TREC run, from this package or any other tool. Hits are in the order of trec_eval, whatever their ranks:
+    by descending score in single precision, ties by descending document id.
 
     Raises CaiError for a malformed line, and for a document listed twice for a query.
     """
@@ -188,9 +189,8 @@ def read_run(path: Path) -> pd.DataFrame:
 
 
 def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
-    """Read several runs in parts: each part has the same whole queries of every run, in the order of their ids.
-
-    A part ends with the query that takes it to PART hits. Raises CaiError as `read_run` does.
+    """Read several runs in parts. A part has the same queries of every run, in the order of their ids, each with all
+    its hits, and ends with the query that takes it to PART hits. Raises CaiError as `read_run` does.
     """
     runs = [_read(path) for path in paths]
     hits = [run["query_id"].value_counts(sort=False) for run in runs]
@@ -202,36 +202,40 @@ def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
     cuts = np.searchsorted(total, np.arange(PART, total[-1], PART))
     starts = np.zeros(len(runs), int)
     for stops in ends[np.unique([*cuts, len(ends) - 1])]:
-        parts = [run.iloc[start:stop] for run, start, stop in zip(runs, starts, stops, strict=True)]
-        own = [part.assign(query_id=part["query_id"].cat.remove_unused_categories()) for part in parts]
-        yield [_checked(part, path) for part, path in zip(own, paths, strict=True)]
+        checked = []
+        for run, start, stop, path in zip(runs, starts, stops, paths, strict=True):
+            part = run.iloc[start:stop]
+            part = part.assign(query_id=part["query_id"].cat.remove_unused_categories())
+            checked.append(_checked(part, path))
+        yield checked
         starts = stops
 
 
 def queries_in(run: Path) -> set[str]:
-    """The ids of the queries that a run has hits for. Raises CaiError as `read_run` does."""
+    """The ids of the queries in a run. Raises CaiError as `read_run` does."""
     return set(_read(run)["query_id"].cat.categories)
 
 
 def documents_in(run: Path) -> set[str]:
-    """The ids of the documents that a run has. Raises CaiError as `read_run` does."""
+    """The ids of the documents in a run. Raises CaiError as `read_run` does."""
     return set(_read(run)["doc_id"].unique())
 
 
 def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:
-    """Warn if two named sets of ids, of queries or of documents, have fewer than half of `total` in common. Raises
-    CaiError if they have none."""
+    """Warn if two named sets of query or document ids have fewer than half of `total` in common. Raises CaiError if
+    they have none."""
     (first, second), names = ids.values(), " and ".join(ids)
     if 2 * len(first & second) >= total:
         return
     folded = {id.casefold(): id for id in second - first}
-    alike = min((id for id in first - second if id.casefold() in folded), default=None)
-    unlike = [min(first - second, default=""), min(second - first, default="")]
-    pair = [alike, folded[alike.casefold()]] if alike else unlike
-    such = f"such as {pair[0]!r} and {pair[1]!r}"
+    same_but_case = min((id for id in first - second if id.casefold() in folded), default=None)
+    pair = [min(first - second, default=""), min(second - first, default="")]
+    if same_but_case:
+        pair = [same_but_case, folded[same_but_case.casefold()]]
+    examples = f"such as {pair[0]!r} and {pair[1]!r}"
     if first.isdisjoint(second):
-        raise CaiError(f"{names} have no {kind} in common: their ids are {such}; the ids of both have to be the same")
-    others = f"; others are {such}" if all(pair) else ""
+        raise CaiError(f"{names} have no {kind} in common: their ids are {examples}; both must use the same ids")
+    others = f"; others are {examples}" if all(pair) else ""
     logger.warning("%s", f"{names} have only {len(first & second):,} of {total:,} {kind} in common{others}")
 
 
@@ -251,12 +255,12 @@ def _read(path: Path) -> pd.DataFrame:
 
 @lru_cache(maxsize=2)  # consecutive fusions read the same runs
 def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
-    """The hits of a file in the order of their queries, with documents as plain strings."""
-    if require_if_ours(path) and not size:  # a system of ours that finds nothing
+    """The hits of a file sorted by query, with documents as plain strings."""
+    if require_if_ours(path) and not size:  # our own run, in which no query has a hit
         return run_of({}).astype({"doc_id": object})
     try:
         run = _parse(path)
-    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns of another tool, or a broken file
+    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns from another tool, or a broken file
         with path.open("rb") as file:
             lines = b"".join(b" ".join(columns) + b"\n" for line in file if (columns := line.split()))
         try:
@@ -271,7 +275,7 @@ def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
 
 
 def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
-    """Parse lines with columns separated by single spaces into `query_id`, `doc_id` and `score`."""
+    """Parse lines of columns separated by single spaces into `query_id`, `doc_id` and `score`."""
     columns = {"query_id": pa.dictionary(pa.int32(), pa.string()), "doc_id": pa.string(), "score": pa.float64()}
     table = csv.read_csv(
         data,
@@ -287,7 +291,7 @@ def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
 
 
 def _broken(path: Path, reason: str) -> CaiError:
-    """An error that names the first malformed or repeated line, or gives `reason` if there is none."""
+    """An error that names the first malformed or repeated line; if there is none, it states `reason`."""
     seen = set()
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -305,38 +309,39 @@ def _broken(path: Path, reason: str) -> CaiError:
 
 
 def run_digest(run: Path) -> str:
-    """A digest of a run: of its recipe if this package made it, else of its bytes."""
+    """The digest of a run's recipe if this package made it, else of its bytes."""
     require_file(run, "run")
     manifest = require_if_ours(run)
     return manifest.digest if manifest else file_digest(run)
 
 
-def documents_digest(runs: Sequence[Path], others: Sequence[str | None] | None = None) -> list[str | None] | None:
-    """The digest of the documents that runs were searched in, see Collection.documents_digest; None if it is unknown.
+def documents_digest(runs: Sequence[Path], current: Sequence[str | None] | None = None) -> list[str | None] | None:
+    """The digest of the documents that were searched (Collection.documents_digest); None if unknown.
 
-    Raises CaiError for runs of different documents, also of others than those with the digest `others`.
+    Raises CaiError if the runs searched different documents, or documents with another digest than `current`.
     """
-    found = {run: manifest.stats.get("documents_digest") for run in runs if (manifest := read_manifest(run))}
-    for run, own in found.items():
-        if not same_documents(own, others):
-            raise CaiError(f"{run} is of other documents than there are now: search again")
-        if other := next((path for path, of_other in found.items() if not same_documents(own, of_other)), None):
-            raise CaiError(f"{run} and {other} are of different documents: search again, in indexes of the same ones")
-    return next((own for own in found.values() if own), None)
+    digests = {run: manifest.stats.get("documents_digest") for run in runs if (manifest := read_manifest(run))}
+    for run, digest in digests.items():
+        if not same_documents(digest, current):
+            raise CaiError(f"{run} is of other documents than the current ones: search again")
+        for other, other_digest in digests.items():
+            if not same_documents(digest, other_digest):
+                raise CaiError(f"{run} and {other} are of different documents: search again, in the same documents")
+    return next(filter(None, digests.values()), None)
 
 
 def add_latency(own: float, runs: Sequence[Path]) -> float | None:
-    """`own` plus the latencies of the runs, in ms per query; None if that of a run is unknown."""
+    """`own` plus the latencies of the runs, in ms per query; None if one is unknown."""
     manifests = [read_manifest(run) for run in runs]
     latencies = [manifest.stats["ms_per_query"] for manifest in manifests if manifest]
     return own + sum(latencies) if len(latencies) == len(runs) and None not in latencies else None
 
 
 def removes_query(setting: Literal["auto", "always", "never"], qrels: Mapping[str, Mapping[str, int]] | None) -> bool:
-    """Whether to remove hits that have the id of their query from a run.
+    """Whether to remove hits with the id of their query from a run.
 
-    They are the query itself where queries are documents of the collection, as in ArguAna. With `auto`, they are kept
-    if there are no qrels, or, with a warning, if the qrels judge one relevant: then the ids are equal by chance.
+    Such a hit is the query itself if queries are documents of the collection, as in ArguAna. `auto` keeps them if there
+    are no qrels, or, with a warning, if the qrels judge one relevant: then the ids are equal by chance.
     """
     if setting != "auto":
         return setting == "always"

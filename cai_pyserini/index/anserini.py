@@ -21,5 +21,5 @@ def run_indexer(indexer: str, count: int, heap: str, *arguments: str) -> int:
     errors = [line for line in lines if " ERROR " in line]
     if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
         tail = "\n  ".join(errors[:3] + lines[-5:])
-        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.remedied(tail)}")
+        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.clarify(tail)}")
     return counts["indexed"]

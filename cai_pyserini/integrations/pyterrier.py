@@ -22,7 +22,7 @@ from cai_pyserini.collection.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
-from cai_pyserini.core.trec import strictly_falling
+from cai_pyserini.core.trec import strictly_descending
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries, for_index
 from cai_pyserini.impact.texts import TextImpacts
@@ -57,7 +57,7 @@ class CaiRetriever(pt.Transformer):
         )
         columns: dict[str, Any] = {
             "docno": pd.Series([hit.id for hit in hits], dtype=object),
-            "score": strictly_falling(scores),
+            "score": strictly_descending(scores),
             "rank": pd.Series([hit.rank - 1 + pt.model.FIRST_RANK for hit in hits], dtype=int),
         }
         if self.text:

@@ -64,5 +64,5 @@ def test_runs_of_documents_that_have_changed_are_refused(
     main([name, "--collection", str(tiny), "--runs", *runs, "--output", str(tmp_path / "out")])
     corpus = broken / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("Aromatase", "Estrogen synthase"))
-    with pytest.raises(CaiError, match=r"bm25\.trec is of other documents than there are now: search again"):
+    with pytest.raises(CaiError, match=r"bm25\.trec is of other documents than the current ones: search again"):
         main([name, "--collection", str(broken), "--runs", *runs, "--output", str(tmp_path / "out")])

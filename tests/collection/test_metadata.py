@@ -147,9 +147,9 @@ def test_a_yaml_file_names_them(tmp_path: Path) -> None:
     assert [dict(record.metadata) for record in load_collection(str(config)).records()] == [WHOLE]
     for wrong, message in (
         ("{year: integer}", r"metadata\.year: 'integer' should be 'string', 'number', 'date' or 'list'"),
-        ("{not: string}", "metadata: 'not' is taken, or no name"),
-        ("{contents: string}", "metadata: 'contents' is taken, or no name"),
-        ("{a b: string}", "metadata: 'a b' is taken, or no name"),
+        ("{not: string}", "metadata: 'not' is reserved or not a name"),
+        ("{contents: string}", "metadata: 'contents' is reserved or not a name"),
+        ("{a b: string}", "metadata: 'a b' is reserved or not a name"),
     ):
         config.write_text(f"source: .\nmetadata: {wrong}\n")
         with pytest.raises(CaiError, match=message):

@@ -201,7 +201,7 @@ def test_without_locks_an_artifact_is_not_finished_by_whom_it_was_taken_from(
         return {}
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.raises(CaiError, match=rf"a was begun again by process {os.getpid()} on"):
+    with pytest.raises(CaiError, match=rf"a was started again by process {os.getpid()} on"):
         artifact.make(tmp_path / "a", NEW, outer, resumable=True)
     assert artifact.read_manifest(tmp_path / "a") is None
 

@@ -36,7 +36,7 @@ def test_a_part_that_kills_its_workers_ends_the_work_and_java_keeps_its_handlers
 
         return work
 
-    with cluster.connected(cluster.LOCAL), pytest.raises(CaiError, match="5 workers have died at part 1; is their"):
+    with cluster.connected(cluster.LOCAL), pytest.raises(CaiError, match="5 workers died on part 1; is their"):
         [*cluster.share(set_up, [(0, "0"), (1, "1")], gpus=False)]
     assert all(handles(number) for number in cluster.FATAL)
     assert sorted(log.read_text()) == ["0", *"1" * cluster.ATTEMPTS]

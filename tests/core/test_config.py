@@ -7,7 +7,7 @@ import pytest
 
 from cai_pyserini.core.config import (
     EncoderConfig,
-    _say_if_hidden,
+    _warn_if_shadowed,
     encoder_yaml,
     is_checkpoint,
     is_encoder,
@@ -56,7 +56,7 @@ def test_every_index_config_loads(name: str) -> None:
         ("checkpoint: m\nbit: 8", "unknown key bit; known keys: activation, binary_queries, "),
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
         ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
-        ("checkpoint: m\nrescore: 50", "rescore: takes keep_query_terms"),
+        ("checkpoint: m\nrescore: 50", "rescore: requires keep_query_terms"),
         (
             "checkpoint: m\nkeep_query_terms: 8\nbinary_queries: true",
             "keep_query_terms: all terms of binary queries weigh",
@@ -84,7 +84,7 @@ def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> N
         ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),
         ("source: hpo\nfields: []", "fields: [] List should have at least 1 item"),
         ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
-        ("source: hpo\ntopics: robust04", "topics: for a source pyserini:INDEX only"),
+        ("source: hpo\ntopics: robust04", "topics: only for a source pyserini:INDEX"),
         ("source: hpo\npassages: 25\npassage_overlap: 25", "passage_overlap: 25 should be less than passages, 25"),
         ("source: hpo\nremove_query: perhaps", "remove_query: 'perhaps' should be "),
         ("source: hpo\npublished: [{system: bm25, score: 0.5}]", "published.0.source is missing"),
@@ -113,16 +113,15 @@ def test_a_name_that_hides_a_local_folder_says_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     kind = "encoders" if load is load_encoder else "index_configs"
-    _say_if_hidden.cache_clear()
+    _warn_if_shadowed.cache_clear()
     builtin = load(name)
     assert not caplog.records
     (tmp_path / name).mkdir()
-    _say_if_hidden.cache_clear()
+    _warn_if_shadowed.cache_clear()
     assert load(name) == load(name) == builtin != load(f"./{name}")
     (message,) = [record.getMessage() for record in caplog.records]
-    assert (
-        message == f"{name} is taken as the name of {kind}/{name}.yaml, not as ./{name} here: write ./{name} for that"
-    )
+    taken, remedy = f"{name} is read as the name of {kind}/{name}.yaml, not as the local ./{name}", f"write ./{name}"
+    assert message == f"{taken}: {remedy} to use that"
 
 
 def test_relative_paths_are_relative_to_the_file(written, tmp_path: Path) -> None:

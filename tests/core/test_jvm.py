@@ -151,9 +151,9 @@ def test_options_of_the_environment_that_java_refuses(bare: pytest.MonkeyPatch, 
 
 
 def test_options_that_a_program_gave_to_pyjnius_are_taken() -> None:
-    assert HEAP not in jvm.options(jvm.find_java(), given=["-Xmx1g"])
+    assert HEAP not in jvm.options(jvm.find_java(), user_options=["-Xmx1g"])
     with pytest.raises(CaiError, match="the options of jnius_config "):
-        jvm.options(jvm.find_java(), given=["-Xbogus"])
+        jvm.options(jvm.find_java(), user_options=["-Xbogus"])
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def fail(part: str) -> Generator[str]:
     [
         ("broken", CaiError, "line 7 is broken"),
         ("full", OSError, "No space left on device: 'file'"),
-        ("dies", CaiError, r"a process that shared the work died \(exit code 3\); if the memory was not enough, use"),
+        ("dies", CaiError, r"a worker process died \(exit code 3\); if it ran out of memory, use"),
     ],
 )
 def test_an_error_ends_all(part: str, error: type[Exception], message: str) -> None:

@@ -143,5 +143,5 @@ def test_a_run_of_the_documents_as_they_were_is_refused(broken: Path, runs: list
     with (broken / "corpus.jsonl").open("a") as file:
         file.write('{"_id": "new", "text": "fever"}\n')
     main(["--collection", str(broken), "--runs", *runs])
-    with pytest.raises(CaiError, match=r"^ours\.trec is of other documents than there are now: search again"):
+    with pytest.raises(CaiError, match=r"^ours\.trec is of other documents than the current ones: search again"):
         main(["--collection", str(broken), "--runs", *runs, "ours.trec"])

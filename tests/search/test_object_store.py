@@ -118,7 +118,7 @@ def test_what_is_refused(
     with pytest.raises(SystemExit, match="2"):
         words([*what, "--output", f"{bucket}/words"])
     out, err = capsys.readouterr()
-    assert out == "" and f"--output: '{bucket}/words' is in an object store, which this does not use" in err
+    assert out == "" and f"--output: '{bucket}/words' is in an object store, which is not supported here" in err
     with pytest.raises(CaiError, match=rf"^{bucket}/impacts: no \*.jsonl; make JSON vectors"):
         index(["impact", "--input", f"{bucket}/impacts", "--output", "index"])
     with pytest.raises(CaiError, match=f"{bucket}/index is missing"):
