@@ -1,1 +1,1 @@
-"""Text in, hits out: systems that answer queries, with the reasons for every score; and the command that searches."""
+"""Search with text queries: engines, explanations of scores, and the command line."""

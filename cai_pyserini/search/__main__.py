@@ -24,11 +24,10 @@ TERMS = 6  # terms shown of each score
 
 
 class SearchSettings(Settings):
-    """Search by hand, in an index or with a system of a run folder; or, with --output, write the TREC run of many
-    queries.
+    """Search an index, or with a system of a run folder, and show the hits; with --output, write a TREC run instead.
 
-    By hand, queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown
-    with its title, a snippet, and the terms or parts that its score consists of.
+    Queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown with its
+    title, a snippet, and the terms or parts that make up its score.
     """
 
     example = (
@@ -38,27 +37,27 @@ class SearchSettings(Settings):
     queries: list[str] = flag([], "texts to search for", positional=True)
     index: list[PathOrUrl] = flag(
         [],
-        f"folder written by the index stage, {OR_URL}; or the folders of all shards of one; give queries before it",
+        f"folder written by the index stage, {OR_URL}; or the folders of all its shards; give queries before it",
     )
     run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
     system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
-    hits: int | None = flag(None, f"hits per query (default: {HITS}; for a run the collection's, usually 1000)", ge=1)
+    hits: int | None = flag(
+        None, f"hits per query (default: {HITS}; with --output the collection's, usually 1000)", ge=1
+    )
     filter: str | None = flag(
-        None, "search only documents with such metadata and words, as year>=2020 AND NOT contents:mouse"
+        None, "search only documents with matching metadata and words, such as year>=2020 AND NOT contents:mouse"
     )
-    sort: str | None = flag(None, "order the best hits by a field of metadata; with - before it, largest values first")
-    syntax: bool = flag(
-        False, 'words of a query in "quotes" have to be next to each other, and a -word has to be missing'
-    )
-    facets: list[str] = flag([], "fields of metadata whose most frequent values are counted")
-    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
+    sort: str | None = flag(None, "sort the best hits by a metadata field; with - before it, largest values first")
+    syntax: bool = flag(False, 'a "quoted phrase" in a query must occur as such, and a -word must not occur')
+    facets: list[str] = flag([], "metadata fields whose most frequent values are counted")
+    format: Literal["text", "json"] = flag("text", "output format of hits; json: one object per line")
     encoder: str | None = flag(
         None, "query encoder; required for a dense index (default: the one an impact index was built with)"
     )
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
     topics: AnyPath | None = flag(
-        None, "a file of queries to search for: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
+        None, "file of queries to search for: JSONL, Parquet, CSV, TSV with id and text, or TREC topics"
     )
     output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
     collection: str | None = flag(None, f"queries of the run: {COLLECTION_TEXT}")
@@ -79,12 +78,13 @@ class SearchSettings(Settings):
             raise ValueError("--output takes --index and --collection")
         if self.output and (self.queries or self.topics):
             raise ValueError("--output takes the queries of --collection, and no others")
-        of_index = ("encoder", "query") if self.run else ()
         if self.output and (self.sort or self.facets or self.syntax):
             raise ValueError("--sort, --facets and --syntax are for searches by hand, not for --output")
-        of_runs = () if self.output else ("collection", "split", "strict", "k1", "b", "remove_query")
-        if given := [name for name in (*of_index, *of_runs) if getattr(self, name) is not None]:
-            raise ValueError(f"--{given[0].replace('_', '-')} takes {'--output' if given[0] in of_runs else '--index'}")
+        index_only = ("encoder", "query") if self.run else ()
+        output_only = () if self.output else ("collection", "split", "strict", "k1", "b", "remove_query")
+        if refused := [name for name in (*index_only, *output_only) if getattr(self, name) is not None]:
+            other = "--output" if refused[0] in output_only else "--index"
+            raise ValueError(f"--{refused[0].replace('_', '-')} takes {other}")
         if self.system and not self.run:
             raise ValueError("--system takes --run")
         return self
@@ -99,7 +99,7 @@ def main(argv: Argv = None) -> None:
     if settings.output:
         _write_run(settings)
     else:
-        _by_hand(settings)
+        _show_hits(settings)
 
 
 def _write_run(settings: SearchSettings) -> None:
@@ -131,7 +131,7 @@ def _write_run(settings: SearchSettings) -> None:
     print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
 
 
-def _by_hand(settings: SearchSettings) -> None:
+def _show_hits(settings: SearchSettings) -> None:
     from cai_pyserini.search.engine import without_operators
     from cai_pyserini.search.open import OpenRun, open_index
 
@@ -143,28 +143,30 @@ def _by_hand(settings: SearchSettings) -> None:
     several = bool(settings.queries[1:] or settings.topics or not (settings.queries or sys.stdin.isatty()))
     for query in _queries(settings, engine.name):
         text, filters = without_operators(query, settings.filter) if settings.syntax else (query, settings.filter)
-        found = engine.describe(text, settings.hits or HITS, 0, filters, settings.sort)
+        hits = engine.describe(text, settings.hits or HITS, 0, filters, settings.sort)
         facets = engine.facets(settings.facets, text, filters) if settings.facets else {}
         if settings.format == "json":
-            for described in found:
-                print(_as_json(query, described))
+            for hit in hits:
+                print(_as_json(query, hit))
             if facets:
                 print(json.dumps({"query": query, "facets": facets}, ensure_ascii=False))
         else:
-            lines = [line for described in found for line in _as_text(described, sys.stdout.isatty())] or ["no hits"]
-            lines += _counted(facets)
-            print("\n".join([query] * several + lines), end="\n\n", flush=True)
+            lines = [line for hit in hits for line in _as_text(hit, sys.stdout.isatty())] or ["no hits"]
+            lines += _facet_lines(facets)
+            print("\n".join([query, *lines] if several else lines), end="\n\n", flush=True)
     engine.close()
 
 
 def _as_text(described: "Described", bold: bool) -> Iterator[str]:
-    """Yield a hit with its title, a snippet, and what makes its score; `bold` marks the words that do."""
+    """Yield the lines of a hit: title, snippet, metadata and contributions; matching words in bold if `bold`."""
     hit, explanation, title, snippet, metadata = described
     yield f"{hit.rank:>3}. {hit.score:.4f}  {hit.id}  {' '.join(_text(title, bold).split())}".rstrip()
-    yield from [f"     {_text(snippet, bold)}"] * bool(snippet)
-    values = ", ".join(f"{name}: {_value(value)}" for name, value in metadata.items())
-    yield from [f"     {printable(values)}"] * bool(values)
-    yield from [f"     {' · '.join(_contributions(explanation))}"] * bool(explanation.terms or explanation.parts)
+    if snippet:
+        yield f"     {_text(snippet, bold)}"
+    if metadata:
+        yield "     " + printable(", ".join(f"{name}: {_value(value)}" for name, value in metadata.items()))
+    if explanation.terms or explanation.parts:
+        yield f"     {' · '.join(_contributions(explanation))}"
 
 
 def _as_json(query: str, described: "Described") -> str:
@@ -183,8 +185,8 @@ def _value(value: "Value") -> str:
     return "; ".join(value) if isinstance(value, list) else str(value)
 
 
-def _counted(facets: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield a line for each field: its values, and how many documents have them."""
+def _facet_lines(facets: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield a line per field: its values and their numbers of documents."""
     for name, counts in facets.items():
         yield f"{name}: " + (", ".join(f"{printable(value)} ({count:,})" for value, count in counts.items()) or "none")
 
@@ -194,7 +196,7 @@ def _significant(value: float) -> float:
 
 
 def _text(pieces: "Marked", bold: bool = False) -> str:
-    """The pieces as one text; for a terminal, strong ones in bold, which they cannot be by themselves."""
+    """Join the pieces; with `bold`, for a terminal, in which matching words are bold and no text can be an escape."""
     if not bold:
         return "".join(piece for piece, _ in pieces)
     return "".join(f"{BOLD}{printable(p)}{PLAIN}" if strength else printable(p) for p, strength in pieces)
@@ -211,7 +213,7 @@ def _contributions(explanation: "Explanation") -> Iterator[str]:
 
 
 def _queries(settings: SearchSettings, name: str) -> Iterator[str]:
-    """The queries that are given as arguments or topics, or else those that are typed, or in the standard input."""
+    """Yield queries from arguments, a topics file, the terminal or standard input."""
     from cai_pyserini.collection.records import Columns, read_records
     from cai_pyserini.core.errors import CaiError
 

@@ -1,10 +1,10 @@
-"""Explanations of scores: what they consist of, and how they are shown.
+"""Explanations of scores: contributions of terms, and of the parts of a hybrid.
 
-    SPLADE   contribution = query impact · document impact / (query scale · document scale); also of joint indexes
+    SPLADE   contribution = query impact · document impact / (query scale · document scale); also in joint indexes
     BM25     contribution = occurrences in the query · Lucene's BM25 weight of the term in the document
-    hybrids  share = what fusion makes of a part's score, or of its absence from the part's best documents
+    hybrids  share = the fusion's value of a part's score, or of a document missing from the part's run
 
-Contributions and shares add up to the score in the run, up to rounding; the shares of a product are multiplied.
+Contributions and shares add up to the score in the run, up to rounding; in a product, shares multiply.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Term:
-    """What a term adds to a score."""
+    """A query term's contribution to a score."""
 
     term: str
     query: float  # weight in the query; BM25: occurrences
@@ -26,7 +26,7 @@ class Term:
 
 
 class Scored(NamedTuple):
-    """A score, and the terms that add up to it, if it is a sum over terms."""
+    """A score and the terms that add up to it; no terms for dense vectors."""
 
     score: float
     terms: list[Term]  # largest contribution first
@@ -39,7 +39,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """A score: the sum of the contributions of `terms`, or the fusion of `parts`; neither for dense vectors."""
+    """A score as the sum of `terms` or the fusion of `parts`; both are empty for dense vectors."""
 
     system: str
     document: str
@@ -60,9 +60,9 @@ class Explanation:
         return f"{rank} {self.document}, score {self.score:.4f}{judgment}"
 
     def table(self, count: int) -> list[list[str]]:
-        """The parts, or the first `count` terms and the sum of the others, as rows of text after a header.
+        """A header and rows of text: the parts, or the first `count` terms and the sum of the others.
 
-        Columns without a value are left out.
+        Empty columns are left out.
         """
         if self.parts:
             parts = [
@@ -77,21 +77,22 @@ class Explanation:
             cells = [f"{term.query:.4g}", f"{term.document:.3g}", idf, impact, f"{term.contribution:.4f}"]
             rows.append([term.term, *cells])
         if others := self.terms[count:]:
-            sum_of_others = math.fsum(term.contribution for term in others)
-            rows.append([f"{len(others)} other{'s' * (len(others) > 1)}", *[""] * 4, f"{sum_of_others:.4f}"])
-        filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
-        return [list(row) for row in zip(*filled, strict=True)]
+            total = math.fsum(term.contribution for term in others)
+            rows.append([f"{len(others)} other{'s' if len(others) > 1 else ''}", "", "", "", "", f"{total:.4f}"])
+        columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+        return [list(row) for row in zip(*columns, strict=True)]
 
     def bars(self, count: int) -> list[float]:
-        """The length of a bar, from 0 to 1, for each row of `table` after its header; for the sum of other terms 0."""
+        """The length of a bar, from 0 to 1, for each row of `table` after its header; 0 for the sum of other terms."""
         values = [part.share for part in self.parts] or [term.contribution for term in self.terms[:count]]
         largest = max([*values, 0.0]) or 1.0
-        return [max(0.0, value) / largest for value in values] + [0.0] * (len(self.terms) > len(values) > 0)
+        bars = [max(0.0, value) / largest for value in values]
+        return [*bars, 0.0] if len(self.terms) > len(values) > 0 else bars
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a system adds to the score of a hybrid."""
+    """A part's share of a hybrid's score."""
 
     share: float
     explanation: Explanation
@@ -99,9 +100,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Case:
-    """A query, and the explanations of each system."""
+    """A query and its explanations by system."""
 
     query: str
     text: str
-    documents: dict[str, str]  # the contents of every document that is explained
+    documents: dict[str, str]  # contents of every explained document
     systems: dict[str, list[Explanation]]

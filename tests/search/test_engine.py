@@ -97,7 +97,7 @@ def test_late_parts_are_left_out_and_come_back(run: OpenRun) -> None:
     whole, product, bm25 = (run.open(system) for system in (name, "hybrid-dense-product", "bm25"))
     parts = {name: whole._retrievers[name] for name in ("bm25", "splade-idf")}
     rest = Engine("rest", parts, "zscore", weights=whole._weights and whole._weights[:2])
-    encoder = whole._retrievers["dense"]._form.encoder
+    encoder = whole._retrievers["dense"]._queries.encoder
     assert encoder and whole._retrievers["splade-idf"].needs_model and not bm25._retrievers["bm25"].needs_model
     for engine in (whole, product):
         engine.search([text])  # loads the models
@@ -116,7 +116,7 @@ def test_late_parts_are_left_out_and_come_back(run: OpenRun) -> None:
         assert in_time(whole, 60)[1] == ["dense"]  # its last search still runs
         assert time.monotonic() - start < 30
     for engine in (whole, product):
-        engine._running["dense"].result(60)
+        engine._last_calls["dense"].result(60)
         assert in_time(engine, 60) == (engine.search([text])[0], [])
 
 
@@ -277,7 +277,7 @@ def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
     run = OpenRun(folder)
     single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint-splade-idf"))
     assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
-    encoders = {retriever._form.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
+    encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
     assert len(encoders) == 1
 
 
